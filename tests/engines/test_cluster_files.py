@@ -1,12 +1,15 @@
 """The cluster's and the servers' files, checked without a cloud and without containers."""
 
+import os
 import re
 import shutil
 import subprocess
+import tarfile
+from pathlib import Path
 
 import pytest
 import yaml
-from support.services import ROOT
+from support.services import ROOT, run
 
 from search.engines.ray_session import import_ray
 
@@ -70,3 +73,25 @@ def test_compose_understands_the_file() -> None:
         pytest.skip("no `docker compose` on this machine")
     command = ["docker", "compose", "--file", str(ROOT / "mlflow" / "compose.yaml"), "config", "--quiet"]
     subprocess.run(command, check=True)
+
+
+@pytest.mark.cluster
+def test_a_new_node_sets_itself_up(tmp_path: Path) -> None:
+    """In a clean folder."""
+    archive = tmp_path / "files.tar"
+    run("git", "archive", "--output", archive, "HEAD", cwd=ROOT)
+    with tarfile.open(archive) as files:
+        files.extractall(tmp_path / "holdout", filter="data")
+    # Another home folder, and with it no trace of this checkout; only the downloads are kept.
+    cache = run(ROOT / ".venv" / "bin" / "uv", "cache", "dir").strip()
+    environment = {**os.environ, "HOME": str(tmp_path), "UV_CACHE_DIR": cache}
+    environment.pop("PYTHONPATH", None)
+    for command in CLUSTER["setup_commands"]:
+        subprocess.run(["bash", "-c", command], env=environment, check=True, timeout=600)
+    there = (
+        'cd ~/holdout && . .venv/bin/activate && python -c "import search; print(search.__file__)" && holdout losses'
+    )
+    said = run("bash", "-c", there, env=environment)
+    assert said.startswith(str(tmp_path / "holdout" / "search"))
+    assert "proxy_anchor" in said
+    shutil.rmtree(tmp_path / "holdout")  # gigabytes, which pytest would keep

@@ -160,7 +160,9 @@ def test_there_is_none_before_the_choice_and_of_no_other_loss(tested: Path, tmp_
     "file",
     ["model.safetensors", *(pytest.param(name, marks=pytest.mark.slow) for name in ("model.json", "model.onnx"))],
 )
-def test_a_killed_export_is_repeated_and_embeds_as_the_chosen_model(file: str, tested: Path, tmp_path: Path) -> None:
+def test_a_killed_export_is_repeated_and_embeds_as_the_chosen_model_in_every_form(
+    file: str, tested: Path, tmp_path: Path
+) -> None:
     torch.set_num_threads(1)
     program = f"""
 import os, signal
