@@ -5,16 +5,18 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
+from support.commands import command, stored, without_ended_workers, write_search
 from support.driving import only
-from support.services import Nodes, needs_ray, ray_nodes
-from support.sleeping_engine import DIES, FLOOR, LOOPS, STOPS
-from support.sleeping_search import SleepingSearch
+from support.services import ROOT, Nodes, needs_ray, ray_nodes
+from support.sleeping_engine import DIES, ENGINE, FLOOR, LOOPS, STOPS
 
 from benchmarks.slots import SECONDS
 from search.config.sections import ResourcesSection
@@ -26,10 +28,66 @@ from trainables.limits import Limits
 
 pytestmark = [pytest.mark.cluster, needs_ray]
 
+PATIENCE_S = 900
 NODES_LOST = 4
 """One more than a trial's own deaths may be."""
 PREEMPTIONS = 5
 """So many that one of two trials dies three times, if each time one of them does."""
+
+
+class SleepingSearch:
+    """A search whose trainings only sleep, with a driver in a subprocess, observed from outside."""
+
+    def __init__(self, path: Path, *, trials: int, epochs: int) -> None:
+        self.runs = path / "runs"
+        self._said = path / "said.txt"
+        content = {
+            "name": "sleeps",
+            "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
+            "training": {"epochs": epochs, "batch_size": 8, "images_per_class": 2},
+            "losses": ["mpa"],
+            "search": {"trials": trials, "pruner": "none"},
+            "stages": ["search"],
+            "resources": {"engine": ENGINE},
+        }
+        self._file = write_search(path / "sleeps.yaml", content)
+
+    @contextmanager
+    def driven(self) -> Iterator[None]:
+        """Run ``holdout run``, and kill it if it still runs at the end of the context."""
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+        words = command("run", self._file, "--runs", self.runs)
+        with (
+            self._said.open("ab") as said,
+            subprocess.Popen(words, stdout=said, stderr=said, env=environment) as driver,
+        ):
+            self._driver = driver
+            try:
+                yield
+            finally:
+                self._driver.kill()
+                self._driver.wait()
+
+    def said(self) -> str:
+        """Return the output of its driver."""
+        return self._said.read_text()
+
+    def trials(self) -> list[FrozenTrial]:
+        """Return the trials, read by Optuna."""
+        return stored(self.runs, "sleeps", "mpa")
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until ``condition`` holds while the driver runs."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert self._driver.poll() is None, self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.1)
+
+    def finish(self) -> None:
+        """Wait for the successful end of the driver."""
+        assert self._driver.wait(PATIENCE_S) == 0, self.said()
+        assert "Traceback" not in without_ended_workers(self.said()), self.said()
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +118,10 @@ def trains(node: Any) -> list[int]:
 def test_a_trial_that_dies_three_times_is_lost(empty: Nodes, tmp_path: Path) -> None:
     node = node_with(empty, **{SECONDS: "0.1", DIES: "/0001"})
     search = SleepingSearch(tmp_path, trials=3, epochs=2)
-    driver = search.start()
     try:
-        search.finish(driver)
+        with search.driven():
+            search.finish()
     finally:
-        driver.kill()
-        driver.wait()
         empty.kill(node)
     trials = search.trials()
     assert [trial.state for trial in trials] == [TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE]
@@ -78,18 +134,16 @@ def test_a_trial_that_dies_three_times_is_lost(empty: Nodes, tmp_path: Path) -> 
 def test_dead_machines_do_not_count_against_a_trial(empty: Nodes, tmp_path: Path) -> None:
     node = node_with(empty, **{SECONDS: "3600"})
     search = SleepingSearch(tmp_path, trials=1, epochs=2)
-    driver = search.start()
     try:
-        for lost in range(1, NODES_LOST + 1):
-            search.until(lambda node=node: bool(trains(node)), driver)
-            empty.kill(node)
-            search.until(lambda lost=lost: search.said().count("trial 0 was lost") == lost, driver)
-            assert search.reports() == []
-            node = node_with(empty, **{SECONDS: "3600" if lost < NODES_LOST else "0.1"})
-        search.finish(driver)
+        with search.driven():
+            for lost in range(1, NODES_LOST + 1):
+                search.until(lambda node=node: bool(trains(node)))
+                empty.kill(node)
+                search.until(lambda lost=lost: search.said().count("trial 0 was lost") == lost)
+                assert not any(trial.intermediate_values for trial in search.trials())
+                node = node_with(empty, **{SECONDS: "3600" if lost < NODES_LOST else "0.1"})
+            search.finish()
     finally:
-        driver.kill()
-        driver.wait()
         empty.kill(node)
     (trial,) = search.trials()
     assert trial.state == TrialState.COMPLETE
@@ -112,20 +166,18 @@ def test_a_preemption_does_not_count_against_a_trial(empty: Nodes, tmp_path: Pat
     """A machine that is taken ends its processes in any order, the one that would tell Ray last."""
     node = node_with(empty, 2, **{SECONDS: "3600"})
     search = SleepingSearch(tmp_path, trials=2, epochs=2)
-    driver = search.start()
     try:
-        for lost in range(1, PREEMPTIONS + 1):
-            search.until(lambda node=node: len(trains(node)) == 2, driver)
-            preempt(empty, node)
-            os.kill(trains(node)[0], signal.SIGKILL)
-            search.until(lambda lost=lost: lost_trials(search) == 2 * lost - 1, driver)
-            empty.kill(node)
-            search.until(lambda lost=lost: lost_trials(search) == 2 * lost, driver)
-            node = node_with(empty, 2, **{SECONDS: "3600" if lost < PREEMPTIONS else "0.1"})
-        search.finish(driver)
+        with search.driven():
+            for lost in range(1, PREEMPTIONS + 1):
+                search.until(lambda node=node: len(trains(node)) == 2)
+                preempt(empty, node)
+                os.kill(trains(node)[0], signal.SIGKILL)
+                search.until(lambda lost=lost: lost_trials(search) == 2 * lost - 1)
+                empty.kill(node)
+                search.until(lambda lost=lost: lost_trials(search) == 2 * lost)
+                node = node_with(empty, 2, **{SECONDS: "3600" if lost < PREEMPTIONS else "0.1"})
+            search.finish()
     finally:
-        driver.kill()
-        driver.wait()
         empty.kill(node)
     assert [trial.state for trial in search.trials()] == [TrialState.COMPLETE] * 2
     assert [sorted(trial.intermediate_values) for trial in search.trials()] == [[1, 2]] * 2
@@ -139,12 +191,8 @@ def test_silent_workers_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     search = SleepingSearch(tmp_path, trials=3, epochs=3)
-    driver = search.start()
-    try:
-        search.finish(driver)
-    finally:
-        driver.kill()
-        driver.wait()
+    with search.driven():
+        search.finish()
     hung = [int(path.read_text()) for path in (search.runs / "sleeps" / "trials" / "mpa").glob("*-hung")]
     assert len(hung) == 2
     assert not [process for process in hung if alive(process)]
