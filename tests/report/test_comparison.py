@@ -22,11 +22,11 @@ from search.driver.stages import confirm_stage, freeze
 from search.driver.synchronise import loss_run
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch
-from search.report.comparison import compare, unlike_told
+from search.report.comparison import compare_stored, unlike_told
 from search.report.comparison_tables import as_csv, headline_tables, text_tables
 from search.report.formats import p_value, sentence as sentence_of
 from search.report.pairs import pairs_of
-from search.report.results import Comparison, Summary, stored_summary
+from search.report.results import Comparison, Summary
 from search.report.rows import Row, SeedStatistics
 from search.report.sections.answer import answer
 from search.selection.selection import Selection
@@ -37,8 +37,7 @@ from trainables.files import write_json
 
 
 def compared(runs: Path, *names: str) -> Comparison:
-    folders = [RunFolder(runs, name) for name in names]
-    return compare(folders, [stored_summary(folder) for folder in folders])
+    return compare_stored([RunFolder(runs, name) for name in names])
 
 
 def scores_of(row: Row) -> SeedStatistics:
@@ -341,7 +340,7 @@ def test_a_searched_network_is_that_of_the_row(unlike: Path) -> None:
 
 def test_every_output_shows_the_warning(unlike: Path) -> None:
     folders = [RunFolder(unlike, name) for name in ("plain", "gem")]
-    found = compare(folders, [Summary.load(folder.summary) for folder in folders])
+    found = compare_stored(folders)
     (sentence,) = told(unlike, "plain", "gem")
     for tables in (text_tables, headline_tables):
         assert any(sentence in table.notes for table in tables(found))

@@ -15,9 +15,9 @@ from support.tampered import Copied
 
 from search.driver.synchronise import loss_run
 from search.plan.runs import RunFolder
-from search.report.comparison import compare
+from search.report.comparison import compare_stored
 from search.report.comparison_tables import as_csv, text_tables
-from search.report.results import Comparison, Summary
+from search.report.results import Comparison
 from trainables.losses.base import SAME_PROXY
 
 PROXIES = 16
@@ -40,8 +40,7 @@ def runs(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compared(runs: Path) -> Comparison:
-    folder = RunFolder(runs, "small")
-    return compare([folder], [Summary.load(folder.summary)])
+    return compare_stored([RunFolder(runs, "small")])
 
 
 def counted(path: Path) -> float:

@@ -11,19 +11,18 @@ from support.summaries import made_loss, made_summary
 import holdout
 from search.driver.synchronise import search_run
 from search.plan.runs import RunFolder
-from search.report.comparison import compare
+from search.report.comparison import compare_stored
 from search.report.comparison_tables import headline_tables, text_tables
 from search.report.document import environment
 from search.report.drawing import Plot
-from search.report.results import Answer, Comparison, stored_summary
+from search.report.results import Answer, Comparison
 from search.report.sections.answer import answer as section, anytime_curves, pair_matrix
 
 YES, NO = {"mpa": (0.5, 0.7), "pnp": (0.3, 0.35)}, {"mpa": (0.7, 0.5)}
 
 
 def compared(runs: Path, name: str) -> Comparison:
-    folder = RunFolder(runs, name)
-    return compare([folder], [stored_summary(folder)])
+    return compare_stored([RunFolder(runs, name)])
 
 
 def changed(runs: Path, name: str, **fields: object) -> Answer:
@@ -90,12 +89,12 @@ def test_rows_that_two_searches_share_are_shown_once(tmp_path: Path) -> None:
         made_search(tmp_path, name, YES)
     made_search(tmp_path, "three", NO)
     folders = [RunFolder(tmp_path, name) for name in ("one", "two")]
-    comparison = compare(folders, [stored_summary(folder) for folder in folders])
+    comparison = compare_stored(folders)
     names = [(loss, role) for loss in YES for role in ("0, default", "7, tuned")]
     for tables in (text_tables, headline_tables):
         assert [row[:2] for row in tables(comparison)[1].rows] == names
     folders.append(RunFolder(tmp_path, "three"))
-    comparison = compare(folders, [stored_summary(folder) for folder in folders])
+    comparison = compare_stored(folders)
     assert [row[0] for row in text_tables(comparison)[1].rows] == ["one, two/mpa"] * 2 + ["one, two/pnp"] * 2 + [
         "three/mpa"
     ] * 2

@@ -17,9 +17,9 @@ from support.small_search import GLYPHS
 
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch
-from search.report.comparison import compare
+from search.report.comparison import compare_stored
 from search.report.drawing import Gallery, Plot, Section, ShownQuery
-from search.report.results import Comparison, stored_summary
+from search.report.results import Comparison
 from search.report.sections.models import models_section
 from search.stages import Role
 
@@ -31,7 +31,7 @@ def copied(tested: Path, tmp_path: Path) -> Path:
 
 
 def comparison_of(runs: Path) -> Comparison:
-    return compare([RunFolder(runs, "small")], [stored_summary(RunFolder(runs, "small"))])
+    return compare_stored([RunFolder(runs, "small")])
 
 
 def section_of(runs: Path) -> Section:
