@@ -94,7 +94,7 @@ class Search:
         said += [f"{process.title[:80]} outlives its driver by {GRACE_S} s." for process in outlived(world)]
         if "is behind" in world.said() or "behind the studies" in world.said():
             said += _synchronised(world)
-        said += record_differences(world.left, undisturbed and undisturbed.left)
+        said += record_differences(world.left, undisturbed.left if undisturbed else None)
         if "Traceback" in (words := without_ended_workers(world.said())):
             said.append(f"A traceback was shown: …{words[words.index('Traceback') :][:3000]}")
         return said
