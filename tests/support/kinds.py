@@ -183,7 +183,7 @@ KINDS: dict[str, Callable[[Path], dict[str, Any]]] = {
         "metrics": {"gallery": "training_half", "validation": ["recall_at_1", "dists_ratio"]}},
     "merged and wrong labels": lambda folder: {
         **GLYPHS, **SHORT, "name": "small", "losses": ["pnp"], "split": {"merge": 2, "label_noise": 0.2},
-        "metrics": FEW},
+        "metrics": FEW, "final": {"seeds": 2, "within": 1.0}},
     "folds": lambda folder: on_features(
         folder, split={"folds": 2}, selection={"finalists": 1, "seeds": 1, "on": "split"}),
     "several objectives": lambda folder: trade("several", {"objectives": [QUALITY, f"-{WEIGHT}"]}),
