@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.commands import holdout_here, plain, summary, write_search
+from support.commands import holdout_here, plain, write_search
 from support.own_parts import Pull
 from support.small_search import small_search
 from support.without_ray import only_records
@@ -42,19 +42,14 @@ class BecomesNan(Pull):
         return super().compute(embeddings_BD, labels_B) * float("nan")
 
 
-@pytest.fixture
-def file(image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_losses_that_always_fail_stop_the_search_before_its_choice(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     only_records(monkeypatch)
-    return write_search(tmp_path / "small.yaml", small_search(image_folder, **CHANGES))
-
-
-def test_losses_that_always_fail_stop_the_search_before_its_choice(file: Path, tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
+    runs, file = tmp_path / "runs", write_search(tmp_path / "small.yaml", small_search(image_folder, **CHANGES))
     said = plain(holdout_here("run", file, "--runs", runs, code=1).stderr)
-    assert (
-        "Every trial of small/raises failed (CODE_ERROR in 2 of 2). The first error: IndexError: no such anchor."
-        in said
-    )
+    error = "failed (CODE_ERROR in 2 of 2). The first error: IndexError: no such anchor."
+    assert f"Every trial of small/raises {error}" in said
     assert "`holdout trials small raises 0`" in said
     assert "Every trial of small/becomes_nan failed (DIVERGED in 2 of 2)." in said
     assert "to continue with pnp." in said
@@ -65,18 +60,12 @@ def test_losses_that_always_fail_stop_the_search_before_its_choice(file: Path, t
     assert "Every trial of small/raises failed" in plain(again)
     assert "Starting" not in again, "nothing is started"
     assert "Every trial of small/raises failed" in plain(holdout_here("select", "small", "--runs", runs, code=1).stderr)
-
-    holdout_here("run", file, "--runs", runs, "--allow-failed")
-    chosen = json.loads((runs / "small" / "selection.json").read_text())["chosen"]
-    assert list(chosen) == ["pnp"]
-    assert summary(runs, "small")["losses"]["pnp"]["test"]["recall_at_1"]["values"]
-    holdout_here("run", file, "--runs", runs)  # the choice is made
-
-
-def test_in_python_as_well(file: Path, tmp_path: Path) -> None:
-    changed = {"losses": ["pnp", f"{__name__}:Raises"], "search.trials": 1}
     with pytest.raises(holdout.Failure, match=r"allow_failed=True\) to continue with pnp"):
-        holdout.run(file, changed, runs=tmp_path / "runs", quiet=True)
-    search = holdout.run(file, changed, runs=tmp_path / "runs", quiet=True, allow_failed=True)
+        holdout.run(file, runs=runs, quiet=True)
+
+    search = holdout.run(file, runs=runs, quiet=True, allow_failed=True)
+    assert list(json.loads((runs / "small" / "selection.json").read_text())["chosen"]) == ["pnp"]
     assert search.summary.losses["pnp"].test
     assert search.summary.losses["raises"].test is None
+    holdout_here("run", file, "--allow-failed", "--runs", runs)
+    holdout_here("run", file, "--runs", runs)  # the choice is made

@@ -38,7 +38,7 @@ def engine(order: list[str]) -> Engine:
 
         @contextmanager
         def session(self) -> Iterator[None]:
-            time.sleep(0.2)
+            time.sleep(0.1)
             order.append("Ray is there")
             try:
                 yield
@@ -46,7 +46,7 @@ def engine(order: list[str]) -> Engine:
                 order.append("Ray is gone")
 
         def load(self) -> None:
-            time.sleep(0.5 if self.images_first else 0)
+            time.sleep(0.3 if self.images_first else 0)
             order.append("loaded")
 
         def slots(self) -> int:
@@ -93,24 +93,21 @@ def test_images_are_decoded_while_ray_starts(
     assert ready.startswith("Images and Ray are ready after ")
 
 
-def test_images_first_and_everything_imported_where_an_engine_asks_for_it(
-    engine: Engine, order: list[str], planned: Callable[[Path], Plan], tmp_path: Path
-) -> None:
-    plan = planned(draw_folder(tmp_path / "images"))
-    engine.images_first = True
-    console = spoken()
-    with ExitStack() as stack:
-        get_ready([plan], engine, console, Phases(console, time.time()), stack)
-    assert order == ["loaded", "Ray is there", "Ray is gone"]
-
-
-def test_images_that_cannot_be_read_end_ray(
+def test_images_that_cannot_be_read_end_ray_or_come_first(
     engine: Engine, order: list[str], planned: Callable[[Path], Plan], tmp_path: Path
 ) -> None:
     root = draw_folder(tmp_path / "images")
     plan = planned(root)
-    (root / plan.split.train[0] / "00.png").write_bytes(b"no image")
+    image = root / plan.split.train[0] / "00.png"
+    whole = image.read_bytes()
+    image.write_bytes(b"no image")
     console = spoken()
     with pytest.raises(InvalidInput, match="1 of 80 images cannot be read"), ExitStack() as stack:
         get_ready([plan], engine, console, Phases(console, time.time()), stack)
     assert order == ["Ray is there", "Ray is gone"]
+    image.write_bytes(whole)
+    order.clear()
+    engine.images_first = True  # then everything is imported before the session
+    with ExitStack() as stack:
+        get_ready([plan], engine, console, Phases(console, time.time()), stack)
+    assert order == ["loaded", "Ray is there", "Ray is gone"]

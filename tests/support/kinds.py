@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import yaml
-from support.bare_networks import BACKBONE, save_convnet
+from support.bare_networks import BACKBONE, TRAINING, save_convnet
 from support.commands import ROOT, summary
 from support.finished_search import campaign_here, finish
-from support.small_search import GLYPHS, draw_folder, small_search
+from support.small_search import GLYPHS, draw_folder, draw_glyphs, small_search
 from support.trees import make_sop, make_vehicleid
 
 from search.campaigns.tables import CampaignResult
@@ -56,11 +56,11 @@ def on_features(folder: Path, **changes: Any) -> dict[str, Any]:
 
 
 def on_frozen(folder: Path) -> dict[str, Any]:
-    """Return a search on the features of a frozen backbone."""
+    """Return a search on the features of a frozen backbone, whose head hardly learns, so that no training is better."""
     return small_search(
-        draw_folder(folder / "images"),
+        draw_glyphs(folder / "images"),
         model={"backbone": BACKBONE, "freeze": "backbone", "embedding_dim": 8, "weights": str(save_convnet(folder))},
-        training={"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+        training={**TRAINING, "epochs": 2, "lr": 1e-8},
         losses=["proxy_anchor"],
         space={"model": {"head": ["linear", "mlp"], "embedding_dim": [8, 16]}},
         metrics=FEW,
