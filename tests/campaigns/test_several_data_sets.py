@@ -31,6 +31,7 @@ WRITTEN: dict[str, Any] = {
         "search": {"trials": 1},
         "selection": {"finalists": 1, "seeds": 1},
         "final": {"seeds": 2},
+        "metrics": {"test": ["recall_at_1"]},
     },
     "vary": {"data": DATA},
     "table": {"rows": ["loss"], "metrics": ["recall_at_1"], "roles": ["default"]},

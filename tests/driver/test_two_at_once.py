@@ -26,7 +26,7 @@ folder, name = sys.argv[1:]
 ledger = Ledger(Path(folder, "test_openings.jsonl"))
 print("ready", flush=True)
 sys.stdin.readline()
-for number in range(20):
+for number in range(8):
     search = f"{name}-{number}"
     opening = ledger.open(
         test_digest="t", search=search, selections={search: search}, configurations={search: 1}, studies={},
@@ -66,19 +66,18 @@ def test_writing_commands_are_refused_while_a_search_runs(arguments: tuple[str, 
     assert tree(runs) == before
 
 
-def test_reading_commands_work_while_a_search_runs(runs: Path, tmp_path: Path) -> None:
+def test_reading_commands_work_while_a_search_runs(runs: Path) -> None:
     before = tree(runs / "small")
     with RunFolder(runs, "small").only_driver():
         for arguments in (("status",), ("trials", "small"), ("trials", "small", "pnp", "0"), ("compare", "small")):
             holdout_here(*arguments, "--runs", runs)
-        holdout_here("report", "small", "--runs", runs, "--output", tmp_path / "report.html")
         refused = plain(holdout_here("verify", "small", "--runs", runs, code=2).stderr)
     assert "verify it when that has ended" in refused
     assert tree(runs / "small") == before
 
 
 def test_only_one_of_many_writers_creates_a_file(tmp_path: Path) -> None:
-    for attempt in range(20):
+    for attempt in range(10):
         path = tmp_path / f"{attempt}.yaml"
         with ThreadPoolExecutor(4) as pool:
             writing = [pool.submit(write_initial_file, path, str(number) * 5000) for number in range(4)]
@@ -104,8 +103,8 @@ def test_no_line_of_the_ledger_is_torn_and_none_is_lost(tmp_path: Path, state: P
         assert not [*ledger.broken_links()]
     for file in (state / "holdout", tmp_path / "one", tmp_path / "two"):
         lines = [json.loads(line) for line in (file / "test_openings.jsonl").read_text().splitlines()]
-        assert len(lines) == 2 * 60
-        assert len({line["search"] for line in lines if "search" in line}) == 60
+        assert len(lines) == 2 * 24
+        assert len({line["search"] for line in lines if "search" in line}) == 24
 
 
 @pytest.mark.slow

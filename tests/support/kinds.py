@@ -172,6 +172,10 @@ KINDS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "images": lambda folder: {**GLYPHS, "name": "small", "final": {"seeds": 2}},
     "features": on_features,
     "frozen backbone": on_frozen,
+    "LoRA": lambda folder: {
+        **GLYPHS, **SHORT, "name": "small", "losses": ["proxy_anchor"], "metrics": FEW,
+        "model": {"backbone": "examples.tiny_network:TinyNetwork", "embedding_dim": 8, "lora": {"rank": 2}},
+        "space": {"model": {"lora.rank": [2, 4], "lora.alpha": {"low": 4, "high": 32, "log": True}}}},
     "own class": lambda folder: example("texts", training={"epochs": 2}, split={"ratio": 0.6}),
     "own function": lambda folder: own("function_training", folder),
     "own class without epochs": lambda folder: own("discriminant", folder),
