@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,12 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from mlflow import MlflowClient
 from onnxruntime import InferenceSession
 from support.commands import holdout_here, plain
 from support.kinds import FEATURES, Finished, on_features
 from support.refusals import sentences_of
 from support.small_search import small_search
-from torch.nn.functional import normalize
 
 import holdout
 from search.config.recipes import read_search
@@ -26,9 +23,6 @@ from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan, read_plan
 from search.selection.retrieval_file import FOLDER, RetrievalFile
 from trainables.inference.model_files import CARD, FROZEN
-from trainables.losses import LOSSES
-from trainables.spec import TrialSpec
-from trainables.training.train import Training
 
 TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5}
 
@@ -198,43 +192,3 @@ def test_images_are_refused_by_a_network_of_features(image_folder: Path, tmp_pat
     content = small_search(image_folder, model={"backbone": "features:12", "embedding_dim": 8})
     (found,) = sentences_of(lambda: read_plan(content, tmp_path / "runs"))
     assert "model.backbone is features:12, and the data set folder has images" in found
-
-
-def test_a_linear_head_learns_as_a_plain_loop_of_torch(file: Path, tmp_path: Path) -> None:
-    content = on_features(tmp_path, space={}, training={**TRAINING, "clip_grad": None})
-    plan = make_plan(parse_config(content), tmp_path / "runs")
-    config = plan.config
-    spec = TrialSpec(
-        loss="contrastive",
-        hyperparameters=dict(LOSSES.rows["contrastive"].defaults),
-        model=config.model,
-        training=replace(config.training, precision="float32"),
-        images=plan.images,
-        train_classes=plan.split.train,
-        validation_classes=plan.split.validation,
-        metrics=("map_at_r",),
-        objective="map_at_r",
-        seed=3,
-        directory=str(tmp_path / "trial"),
-    )
-    training = Training(spec, torch.device("cpu"))
-    weight, bias = (parameter.detach().clone().requires_grad_() for parameter in training.model.head.parameters())
-    optimizer = torch.optim.AdamW([weight, bias], lr=spec.training.lr, weight_decay=spec.training.weight_decay)
-    with np.load(file) as arrays:
-        row_of = {key: row for row, key in enumerate(arrays["ids"].tolist())}
-        rows = [row_of[key] for key in training.train_view.image_keys]
-        features_NF = torch.from_numpy(arrays["embeddings"][rows]).float()
-    labels_N = training.train_view.labels_N
-    margin = spec.hyperparameters["margin"]
-    for indices_B in training.sampler.batches(1):
-        unit_BD = normalize(features_NF[indices_B] @ weight.T + bias)
-        similarities_BB, labels_B = unit_BD @ unit_BD.T, labels_N[indices_B]
-        same_BB = labels_B[:, None] == labels_B
-        each_BB = torch.where(same_BB, -similarities_BB, (similarities_BB - margin).clamp(min=0))
-        loss = each_BB.triu(1).sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    training.run_epoch()
-    for found, expected in zip(training.model.head.parameters(), (weight, bias), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
