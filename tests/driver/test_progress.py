@@ -150,24 +150,6 @@ def test_after_a_resume_it_counts_what_status_counts(opened: Opened) -> None:
     }
 
 
-def test_without_a_terminal_it_prints_lines(opened: Opened) -> None:
-    search = opened(losses=["pnp"], search={"trials": 2, "pruner": "none"})
-    out = io.StringIO()
-    progress = progress_of(search, [Stage.SEARCH], Console(file=out, width=200))
-    queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
-    with progress:
-        while job := queue.next_trial():
-            train(queue, job, by_number)
-    first, *others = out.getvalue().splitlines()
-    assert first == "Searching …"
-    assert len(others) == 2
-    value = f"{search.trials('pnp', Stage.SEARCH)[0].value:.4f}"
-    assert others[0].startswith(
-        f"small/pnp trial 0: {value}, all 3 epochs trained [1/2; best {value}; about 00:00:03 left in all]"
-    )
-    assert others[1].endswith("nothing left]")
-
-
 def test_while_the_test_is_to_come_something_is_left() -> None:
     assert time_left(None, tests=True) == KNOWN_LATER
     assert time_left(61, tests=True) == time_left(61) == "about 00:01:01 left in all"
@@ -258,19 +240,25 @@ def test_a_final_training_on_all_classes_shows_its_training_loss(opened: Opened)
     assert f": training loss {min(losses):.4f} [" in line
 
 
-def test_pruned_trials_are_a_number_in_the_next_line(opened: Opened) -> None:
+def test_without_a_terminal_it_prints_lines_and_pruned_trials_as_a_number(opened: Opened) -> None:
     training = {"epochs": 8, "batch_size": 20, "images_per_class": 5, "image_size": 16}
     search = opened(losses=["pnp"], search={"trials": 8}, training=training)
     out = io.StringIO()
-    queue = TrialQueue(
-        iter([search_stage(search)]), listeners=[progress_of(search, [Stage.SEARCH], Console(file=out, width=200))]
+    progress = progress_of(search, [Stage.SEARCH], Console(file=out, width=200))
+    queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
+    with progress:
+        while job := queue.next_trial():
+            train(queue, job, lambda job, epoch: 0.5 - job.number / 100)
+    first, *lines = out.getvalue().splitlines()
+    assert first == "Searching …"
+    assert re.match(
+        r"small/pnp trial 0: 0\.5000, all 8 epochs trained \[1/8; best 0\.5000; about 00:00:\d\d left in all\]$",
+        lines[0],
     )
-    while job := queue.next_trial():
-        train(queue, job, lambda job, epoch: 0.5 - job.number / 100)
     states = [trial.state.name for trial in search.trials("pnp", Stage.SEARCH)]
     assert states.count("PRUNED") > 0
-    lines = out.getvalue().splitlines()[1:]
     assert states[-1] == "PRUNED"
     assert len(lines) == states.count("COMPLETE") + 1, "the last trial ends the count, pruned or not"
     assert not any("pruned after" in line for line in lines[:-1])
     assert f"[8/8, {states.count('PRUNED')} pruned; best " in lines[-1]
+    assert lines[-1].endswith("nothing left]")

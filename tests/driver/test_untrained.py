@@ -241,7 +241,9 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
     assert (first.search_value, first.test) == (summary.untrained.validation["map_at_r"], None)
     assert Selection.load(folder.selection).baselines is not None
     whole = folder.baselines.read_text()
-    write_json(folder.baselines, {**json.loads(whole), "validation": {"untrained": {"map_at_r": 0.99}}})
+    changed = json.loads(whole)
+    changed["validation"]["untrained"]["map_at_r"] = 0.99
+    write_json(folder.baselines, changed)
     said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
     assert "baselines.json was changed (its digest does not match) since the choice was frozen" in said
     assert not folder.openings.exists()
@@ -293,6 +295,7 @@ def test_every_place_names_the_network_that_no_training_beats(runs: Path, recomm
 
 
 def test_mlflow_has_the_baselines_and_the_recommended_one_as_champion(runs: Path, recommended: dict[str, Any]) -> None:
+    holdout_here("sync", "small", "--runs", runs)
     with closing(open_search(reopened(runs, "small"))) as search:
         registered = register(recorded_outcome(search), make_projection(search.plan), "small")
     client = MlflowClient(tracking_uri=f"sqlite:///{runs / 'mlflow.db'}")

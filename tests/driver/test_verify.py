@@ -16,7 +16,7 @@ from optuna.trial import TrialState
 from PIL import Image
 from support.commands import holdout_here, plain, stored
 from support.finished_search import finish, run_here
-from support.journals import SET_STATE, SET_VALUE, Operation, of_trial, rewrite
+from support.journals import SET_STATE, SET_VALUE, of_trial, rewrite
 from support.kinds import Finished, FinishedCampaign
 from support.small_search import GLYPHS, draw_glyphs, small_search
 from support.tampered import Change, Copied, array, entry
@@ -159,11 +159,6 @@ def _finalist(copied: Copied) -> int:
     return number
 
 
-def _a_replicate(found: list[Operation]) -> None:
-    outcome = next(line for line in of_trial(found, "small/pnp", 1) if "outcome" in line.get("user_attr", {}))
-    found.insert(found.index(outcome), {**outcome, "user_attr": {"replicate_of": 0}})
-
-
 def _of_trial_1(copied: Copied) -> None:
     other = next(copied.path.glob("trials/pnp/0001/**/best.safetensors"))
     copied.write(next(copied.path.glob("trials/pnp/0000/**/best.safetensors")), other.read_bytes())
@@ -185,7 +180,7 @@ SEARCH: dict[str, tuple[Change, str]] = {
     "a dropped trial, the last": (lambda c: c.drop("pnp", 5), "5 trials are stored and 6 were planned"),
     "a pruned trial that is complete": (trial("pnp", "PRUNED", SET_STATE, state=TrialState.COMPLETE), "epochs"),
     "why a trial was pruned": (lambda c: c.attribute("pnp", c.state("pnp", "PRUNED"), "outcome", lambda text: text.replace("half", "third")), "outcome"),
-    "a replicate": (lambda c: rewrite(c.journal, _a_replicate), "pnp trial 1: replicate_of"),
+    "a replicate": (lambda c: rewrite(c.journal, lambda found: of_trial(found, "small/pnp", 1)[0]["user_attrs"].update(replicate_of=0)), "pnp trial 1: replicate_of"),
     "the split of the study": (lambda c: c.study_attribute("pnp", "split_digest", "0" * 64), "pnp.split_digest"),
     "the sessions": (lambda c: c.study_attribute("proxy_anchor", "sessions", [0.0]), "summary.json time"),
     "a confirmation's configuration": (attribute("pnp@confirm", 0, "source_trial", lambda number: number + 1), "pnp@confirm"),

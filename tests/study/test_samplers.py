@@ -281,7 +281,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"search": {"sampler": "coordinate", "pruner": "median"}}, "(it is median) or sampler to tpe."),
     ({"search": {"sampler": "cmaes", "pruner": "none"}}, "space.pnp.variant is a choice of Ib, Ds, Dq; pin it"),
     ({"search": {"sampler": "gp", "pruner": "none"}}, "space.pnp.alpha exists only for some values of variant; pin"),
-    ({"search": {"sampler": "grid"}}, "space.pnp.temperature is a range without steps (0.001 to 0.1); give it a step"),
     (
         {"search": {"sampler": "grid"}, "space": {"training": {"lr": {"low": 1e-4, "high": 1e-2}}}},
         "space.training.lr is a range without steps",
