@@ -251,10 +251,8 @@ def test_without_a_terminal_it_prints_lines_and_pruned_trials_as_a_number(opened
             train(queue, job, lambda job, epoch: 0.5 - job.number / 100)
     first, *lines = out.getvalue().splitlines()
     assert first == "Searching …"
-    assert re.match(
-        r"small/pnp trial 0: 0\.5000, all 8 epochs trained \[1/8; best 0\.5000; about 00:00:\d\d left in all\]$",
-        lines[0],
-    )
+    told = r"small/pnp trial 0: 0\.5000, all 8 epochs trained \[1/8; best 0\.5000; about 00:00:\d\d left in all\]"
+    assert re.fullmatch(told, lines[0])
     states = [trial.state.name for trial in search.trials("pnp", Stage.SEARCH)]
     assert states.count("PRUNED") > 0
     assert states[-1] == "PRUNED"
