@@ -148,21 +148,14 @@ def test_only_what_is_worth_keeping_stays_on_disk(finished: FinishedSearch) -> N
 
 def test_the_comparison_goes_from_the_search_to_the_test(finished: FinishedSearch) -> None:
     found = json.loads(holdout_here("compare", "small", "--runs", finished.runs, "--json").stdout)
-    tests = {}
+    assert {row["role"] for row in found["rows"]} == {"default", "tuned"}
     for row in found["rows"]:
         trained = [
             max(entry["metrics"]["map_at_r"] for entry in epochs_of(trial))
-            for trial in stored(finished.runs, "small", f"{row['loss']}@final")
+            for trial in stored(finished.runs, "small", f"{LOSS}@final")
             if trial.user_attrs["source_trial"] == row["number"]
         ]
         assert row["final"]["values"] == trained, "the best epoch's validation of each final training"
-        tests[row["loss"], row["role"]] = row["test"]["map_at_r"]["mean"]
-    assert len(found["pairs"]) == 1
-    for pair in found["pairs"]:
-        (first, second) = (tests[tuple(pair[end][1:])] for end in ("first", "second"))
-        assert pair["difference"] == pytest.approx(first - second)
-        assert pair["seeds"] == 2
-        assert pair["p"] <= pair["p_corrected"] <= 1
 
 
 def test_mlflow_equals_the_studies(finished: FinishedSearch) -> None:

@@ -64,7 +64,7 @@ def test_losses_that_always_fail_stop_the_search_before_its_choice(
         holdout.run(file, runs=runs, quiet=True)
 
     chosen = {"stages": ["search", "select"]}
-    assert holdout.run(file, chosen, runs=runs, quiet=True, allow_failed=True).summary.losses["pnp"].confirmed
+    assert holdout.run(file, chosen, runs=runs, quiet=True, allow_failed=True).summary.losses["pnp"].tuned.confirmed
     (runs / "small" / "selection.json").unlink()
     holdout_here("run", file, "--runs", runs, "--allow-failed")
     assert list(json.loads((runs / "small" / "selection.json").read_text())["chosen"]) == ["pnp"]

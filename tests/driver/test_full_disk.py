@@ -99,6 +99,7 @@ def test_a_search_resumes_once_there_is_space(
     FillsDisk.fill = staticmethod(lambda: None)
     file = write_search(tmp_path / "undisturbed.yaml", search(image_folder, tmp_path / "cache"))
     holdout_here("run", file, "--runs", tmp_path / "runs")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # that opening is not counted
     file = write_search(tmp_path / "search.yaml", search(image_folder, disk.path / "cache"))
     runs, said = disk.path / "runs", []
     for left in LEFT:

@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.commands import command, holdout_here, plain
+from support.commands import holdout_here, plain
 from support.kinds import Finished
 
-import holdout
 from search.config.initial_file import write_initial_file
 from search.plan.runs import RunFolder
 from search.selection.ledger import Ledger
@@ -105,15 +104,3 @@ def test_no_line_of_the_ledger_is_torn_and_none_is_lost(tmp_path: Path, state: P
         lines = [json.loads(line) for line in (file / "test_openings.jsonl").read_text().splitlines()]
         assert len(lines) == 2 * 24
         assert len({line["search"] for line in lines if "search" in line}) == 24
-
-
-@pytest.mark.slow
-def test_only_one_of_two_exports_writes_the_folder(runs: Path, tmp_path: Path) -> None:
-    target = tmp_path / "model"
-    export = command("export", "small", "--runs", runs, "--to", target)
-    both = [subprocess.Popen(export, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate()[1] for process in both]
-    assert sorted(process.returncode for process in both) == [0, 2], said
-    assert any("--to is" in plain(text) for text in said)
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-    holdout.load(target, device="cpu")
