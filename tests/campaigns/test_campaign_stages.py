@@ -105,7 +105,7 @@ def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[Op
             else:
                 train(queue, job)
 
-    with pytest.raises(NothingToSelect):
+    with pytest.raises(NothingToSelect, match="No trial of pnp could be confirmed"):
         run(searches[:1])
     with pytest.raises(FailedLosses, match="Every trial of lot-a/pnp failed"):
         run(searches, allow_failed=False)

@@ -300,10 +300,3 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_cannot_work_is_refused(search_file: Callable[..., Any], changes: dict[str, Any], expected: str) -> None:
     content = search_file(**changes)
     assert expected in "\n".join(sentences_of(lambda: make_plan(parse_config(content), Path("/nonexistent-runs"))))
-
-
-def test_a_pinned_variant_makes_its_hyperparameters_unconditional(make: Make) -> None:
-    search = make("gp", trials=2, losses=["pnp"], space={"pnp": {"variant": "Dq"}})
-    space = search.plan.spaces["pnp"]
-    assert list(space.searched) == ["temperature", "alpha"]
-    assert space.conditional == ()
