@@ -18,7 +18,7 @@ from optuna.distributions import FloatDistribution
 from optuna.storages import InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
-from support.journals import trials_in
+from support.journals import trials_in, with_checksums
 from support.services import free_port
 from support.small_disk import SmallDisk
 
@@ -213,6 +213,21 @@ def test_a_changed_or_missing_line_is_named_with_its_trial(written: Path) -> Non
             for read in (read_studies, copy_studies, open_studies, counted):
                 with pytest.raises(InvalidInput, match=rf"study\.journal is damaged: line ({place + 1}|{place + 2})\b"):
                     read(written)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"op_code": 99}, {"study_id": 7}, {"trial_id": 70}, {"state": "x"}, {"param_value_internal": "x"}],
+    ids=str,
+)
+def test_lines_that_mean_nothing_are_a_sentence_or_ignored(written: Path, change: dict[str, Any]) -> None:
+    logs = [json.loads(line) for line in written.read_text().splitlines()]
+    place = next(i for i, log in enumerate(logs) if change.keys() <= log.keys() and i > 2)
+    logs[place] |= change
+    written.write_bytes(with_checksums(logs))
+    for read in (read_studies, copy_studies, open_studies):
+        with suppress(InvalidInput):  # nothing else
+            read(written).trials_of("birds/pnp")
 
 
 def test_notes_of_another_program_are_left_alone(written: Path) -> None:
