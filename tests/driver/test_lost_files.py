@@ -16,13 +16,13 @@ from search.plan.runs import RunFolder
 @pytest.fixture
 def copied(kinds: Callable[[str], Finished], tmp_path: Path) -> Copied:
     """A finished search whose files may be removed."""
-    return Copied(kinds("features").runs, tmp_path / "runs")
+    return Copied(kinds("merged and wrong labels").runs, tmp_path / "runs")
 
 
 def test_a_search_whose_studies_are_lost_is_not_run_again(copied: Copied) -> None:
     copied.journal.unlink()
     said = plain(holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs, code=2).stderr)
-    assert "small has selection.json and test.json, but the trials of small/contrastive, " in said
+    assert "small has selection.json and test.json, but the trials of small/pnp, " in said
     assert f"restore {copied.journal} from a copy, or search under a new name" in said
     assert not copied.journal.exists()
     copied.journal.touch()
@@ -39,7 +39,6 @@ def test_scores_without_their_choice_are_not_chosen_again(copied: Copied) -> Non
 
 def test_what_a_killed_driver_left_out_is_written(copied: Copied) -> None:
     folder = RunFolder(copied.runs, "small")
-    (copied.runs / "mlflow.db").unlink(missing_ok=True)
     shutil.rmtree(folder.path / "models")
     folder.summary.unlink()
     (copied.path / ".driver").write_text("process 1 on another-host\n")
@@ -49,10 +48,10 @@ def test_what_a_killed_driver_left_out_is_written(copied: Copied) -> None:
     holdout_here("run", folder.config, "--runs", copied.runs)
     assert folder.report.exists()
     assert folder.summary.exists()
-    assert (folder.model("contrastive") / "model.json").exists()
+    assert (folder.model("pnp") / "model.json").exists()
     assert not (copied.path / ".driver").exists()
     assert not dead.exists()
     assert living.exists()
     living.unlink()
-    assert_mlflow_equals_the_studies(copied.runs, "small", ("contrastive",))
+    assert_mlflow_equals_the_studies(copied.runs, "small", ("pnp",))
     holdout_here("verify", "small", "--runs", copied.runs)

@@ -124,7 +124,7 @@ def test_training_on_an_opened_test_set_is_told_and_the_warning_kept(images: Pat
     record = RunFolder(elsewhere, "swapped").trained_on_opened
     for stages, changes in ((["search"], [_less]), (["search", "select"], [_less, _none, Path.unlink])):
         said = run(swapped, elsewhere, "swapped", stages=stages)
-        assert said.count(f"swapped: {told}") == len(stages), "at the start, and below the table of a choice"
+        assert said.count(f"swapped: {told}") == 3 - len(stages), "at the start, and below each table"
         run(images, runs, f"again-{len(stages)}")  # a later opening
         before, begun = verified(elsewhere, "swapped"), record.read_bytes()
         assert "ok  trained_on_opened.json: the openings in the ledger" in before

@@ -38,7 +38,7 @@ def engine(order: list[str]) -> Engine:
 
         @contextmanager
         def session(self) -> Iterator[None]:
-            time.sleep(0.1)
+            time.sleep(0.2)
             order.append("Ray is there")
             try:
                 yield
@@ -46,7 +46,7 @@ def engine(order: list[str]) -> Engine:
                 order.append("Ray is gone")
 
         def load(self) -> None:
-            time.sleep(0.3 if self.images_first else 0)
+            time.sleep(0.5 if self.images_first else 0)
             order.append("loaded")
 
         def slots(self) -> int:
