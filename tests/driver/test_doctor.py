@@ -115,9 +115,8 @@ def test_the_trials_of_the_cluster_are_counted(
     search_file: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def counted(cpus: int, code: int, **resources: Any) -> dict[str, dict[str, str]]:
-        file = write_search(
-            tmp_path / "x.yaml", search_file(losses=["proxy_anchor"], resources={"engine": "ray", **resources})
-        )
+        content = search_file(losses=["proxy_anchor"], resources={"engine": "ray", **resources})
+        file = write_search(tmp_path / "x.yaml", content)
         with ray_nodes(tmp_path / "auth_token", cpus=cpus) as nodes:
             monkeypatch.setenv("RAY_ADDRESS", nodes.gcs_address)
             done = holdout("doctor", file, "--runs", tmp_path / "runs", "--json", code=code)

@@ -37,8 +37,8 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of a finished search; tests must not change it."""
-    few = {"selection": {"finalists": 1, "seeds": 1}, "metrics": {"test": ["recall_at_1", "map_at_r", "nmi"]}}
-    content = small_search(images, training=TRAINING, search={"trials": 6}, **few)
+    few = {"selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 1}, "search": {"trials": 6}}
+    content = small_search(images, training=TRAINING, metrics={"test": ["recall_at_1", "map_at_r", "nmi"]}, **few)
     return finish(tmp_path_factory.mktemp("finished") / "runs", content)
 
 
