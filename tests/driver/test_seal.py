@@ -32,7 +32,8 @@ SMALL: dict[str, Any] = {
     "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
     "losses": ["pnp"],
     "search": {"trials": 2},
-    "final": {"seeds": 2},
+    "selection": {"finalists": 1, "seeds": 1},
+    "final": {"seeds": 1},
     "metrics": {"test": ["recall_at_1"]},
     "resources": MADE_UP,
 }

@@ -16,7 +16,7 @@ from search.study.trial_queue import TrialQueue
 from trainables.spec import derived_seed
 
 Opened = Callable[..., OpenedSearch]
-TRIALS = {"tpe": 9, "random": 4, "gp": 6, "cmaes": 9}
+TRIALS = {"tpe": 9, "random": 4, "gp": 5, "cmaes": 9}
 OBJECTIVES: dict[str, Any] = {"objectives": ["map_at_r", "-size_mb"]}
 CONSTRAINTS: dict[str, Any] = {"constraints": {"size_mb": "< 0.5"}}
 
