@@ -1,7 +1,7 @@
 """Several searches side by side, with real trainings in this process: nothing of the test before all is frozen, one
 opening for the lot, and what survives a death at any moment."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -45,38 +45,30 @@ def train(queue: TrialQueue, job: RunningTrial) -> None:
     queue.on_trial_result(job, {"records": training.records, "finished": True})
 
 
-def carry_out(
-    searches: Sequence[OpenedSearch], stop_at: Callable[[RunningTrial], bool] = lambda job: False
-) -> list[RunningTrial]:
-    """Train everything, or as far as the first job at which the driver dies."""
+def trained(searches: Sequence[OpenedSearch]) -> Iterator[RunningTrial]:
+    """Train everything; yield each trial before its training."""
     queue = TrialQueue(stage_by_stage(searches, ALL, QUIET, None))
-    jobs = []
-    while (job := queue.next_trial()) and not stop_at(job):
-        jobs.append(job)
+    while job := queue.next_trial():
+        yield job
         train(queue, job)
-    return jobs
 
 
 def here(tasks: Sequence[Scoring]) -> list[Any]:
     return [score(task) for task in tasks]
 
 
-def test_all_is_frozen_before_anything_is_trained_for_the_test(searches: list[OpenedSearch]) -> None:
-    def frozen_when_needed(job: RunningTrial) -> bool:
-        return job.stage is Stage.TEST and not all(search.is_done(Stage.SELECT) for search in searches)
-
-    jobs = carry_out(searches, stop_at=frozen_when_needed)
-    assert [job.stage for job in jobs] == [Stage.SEARCH] * 2 + [Stage.SELECT] * 4 + [Stage.TEST] * 2
-    assert [job.study.name.split("/")[0] for job in jobs] == ["lot-a", "lot-b"] * 4
-
-
-def test_one_opening_covers_the_test_classes_of_the_lot_and_outlives_a_death(
+def test_all_is_frozen_before_one_opening_of_the_lot_which_outlives_a_death(
     searches: list[OpenedSearch], opened: Opened
 ) -> None:
     """Other test classes are another opening."""
     other = opened(**TINY, name="lot-c", dataset={"name": "glyphs", "num_classes": 12, "images_per_class": 6})
     searches.append(other)
-    carry_out(searches)
+    jobs = []
+    for job in trained(searches):
+        assert job.stage is not Stage.TEST or all(search.is_done(Stage.SELECT) for search in searches)
+        jobs.append(job)
+    assert [job.stage for job in jobs] == [Stage.SEARCH] * 3 + [Stage.SELECT] * 6 + [Stage.TEST] * 3
+    assert [job.study.name.split("/")[0] for job in jobs] == ["lot-a", "lot-b", "lot-c"] * 4
     asked: list[str] = []
 
     def dies_at_the_second(tasks: Sequence[Scoring]) -> list[Any]:
@@ -113,7 +105,7 @@ def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[Op
             else:
                 train(queue, job)
 
-    with pytest.raises(NothingToSelect):
+    with pytest.raises(NothingToSelect, match="No trial of pnp could be confirmed"):
         run(searches[:1])
     with pytest.raises(FailedLosses, match="Every trial of lot-a/pnp failed"):
         run(searches, allow_failed=False)

@@ -33,6 +33,7 @@ CONTENT: dict[str, Any] = {
         "search": {"trials": 1},
         "selection": {"finalists": 1, "seeds": 1},
         "final": {"seeds": 2},
+        "metrics": {"test": ["recall_at_1"]},
     },
     "vary": {"size": {"4": {"model.embedding_dim": 4}, "8": {"model.embedding_dim": 8}}},
     "table": {"rows": ["loss"], "metrics": ["validation", "recall_at_1"]},

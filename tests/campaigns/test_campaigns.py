@@ -103,14 +103,6 @@ def test_a_recipe_is_built_upon(trees: Trees) -> None:
     assert config.training.epochs == recipe["training"]["epochs"]
 
 
-def test_a_command_for_one_search_refuses_a_campaign(tmp_path: Path) -> None:
-    file = tmp_path / "tiny.yaml"
-    file.write_text(yaml.safe_dump(tiny()))
-    for given in ("loss-benchmark", file):
-        said = plain(holdout_here("doctor", given, code=2).stderr)
-        assert f"{given} is a campaign of several searches; `holdout run {given}` runs it." in said
-
-
 def test_the_mistakes_of_the_searches_are_said_with_the_campaign_s_own(tmp_path: Path) -> None:
     """Also those that a file's form does not show, such as a range that nothing lies in."""
     content = tiny(table={"rows": ["K"], "metrics": ["recall"]}, name="a/b", study=3)

@@ -1,5 +1,6 @@
-"""Campaigns over several data sets, with a table for each."""
+"""Campaigns over several data sets, with a table for each, and with metrics beyond 1, printed as measured."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from support.trees import Trees
 
 from examples.papers.tournament import main, tournaments
 from search.campaigns.report import study
-from search.campaigns.tables import CampaignResult, campaign_tables
+from search.campaigns.tables import CampaignResult, campaign_tables, in_unit
 from search.config.campaign import Campaign, parse_campaign
 from search.config.recipes import read_file, read_search
 from search.config.search_config import parse_config
 from search.plan.runs import CampaignFolder
+from search.text_table import TextTable
 
 LOSSES = ["pnp", "contrastive"]
 GLYPHS = {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20}
@@ -31,6 +33,7 @@ WRITTEN: dict[str, Any] = {
         "search": {"trials": 1},
         "selection": {"finalists": 1, "seeds": 1},
         "final": {"seeds": 2},
+        "metrics": {"test": ["recall_at_1"]},
     },
     "vary": {"data": DATA},
     "table": {"rows": ["loss"], "metrics": ["recall_at_1"], "roles": ["default"]},
@@ -80,6 +83,46 @@ def test_pairs_share_their_data_set(ran: tuple[Campaign, CampaignResult]) -> Non
     assert sorted(result.openings.values()) == [
         f"this test set: 1 opening by 1 search, 2 configurations scored ({name})" for name in DATA
     ]
+
+
+# Metrics beyond 1.
+
+UNBOUNDED: dict[str, Any] = {
+    **WRITTEN,
+    "base": {
+        "trainable": "support.own_trainings:Scales",
+        "dataset": {"name": "support.own_trainings:ManyRecords"},
+        "training": {"epochs": 1},
+        "search": {"trials": 2, "objective": "dists_intra"},
+        "split": {"ratio": 0.6},
+        "selection": {"finalists": 1, "seeds": 1},
+        "final": {"seeds": 2},
+    },
+    "vary": {"seed": {"1": {"search.seed": 1}, "2": {"search.seed": 2}}},
+    "table": {"rows": ["loss"], "metrics": ["validation", "dists_intra", "dists_inter"]},
+}
+
+
+def printed(table: TextTable) -> set[str]:
+    return {number for row in table.rows for entry in row for number in re.findall(r"-?\d+\.\d{2,}", entry)}
+
+
+def test_the_numbers_are_as_measured_and_not_in_percent(tmp_path: Path) -> None:
+    with campaign_here(tmp_path / "runs", UNBOUNDED) as (campaign, result):
+        pass
+    tables = campaign_tables(campaign.config, result)
+    means = [cell.mean for cell in result.cells if cell.mean is not None]
+    assert len(means) == len(result.cells) == 2 * 2 * 3
+    first = printed(tables[0])
+    assert all(f"{mean:.3f}" in first for mean in means), tables[0]
+    assert not any("per cent" in note for note in tables[0].notes)
+    largest = max(abs(mean) for mean in means)
+    for table in tables:
+        assert all(abs(float(number)) < 10 * largest + 10 for number in printed(table)), table.title
+    section = study(campaign.config, result)
+    best = max(cell.mean for cell in result.cells if cell.measured == "dists_intra" and cell.mean is not None)
+    assert any(in_unit("dists_intra", best) in cell for row in section.results[0].rows for cell in row)
+    assert not any("in percent" in str(figure.picture) for figure in section.figures)
 
 
 # Recipes of labels.

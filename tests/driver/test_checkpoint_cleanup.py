@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 from optuna.trial import TrialState, create_trial
-from support.stores import ftp_store, place
+from support.stores import ftp_store
 
 from search.driver.listeners import CheckpointCleanup
 from search.plan.plan import trial_directory
@@ -20,14 +20,8 @@ SIZE = 1000
 LOSS = "pnp"
 
 
-@pytest.fixture(params=("folder", "ftp"))
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    with place(request.param, tmp_path) as url:
-        yield f"{url}/models"
-
-
 @pytest.fixture
-def session(opened: Callable[..., OpenedSearch], storage: str) -> Iterator[Callable[[float | None], OpenedSearch]]:
+def session(opened: Callable[..., OpenedSearch], tmp_path: Path) -> Iterator[Callable[[float | None], OpenedSearch]]:
     """Return a function that starts or resumes a search with room for ``models`` models."""
     searches: list[OpenedSearch] = []
 
@@ -35,7 +29,7 @@ def session(opened: Callable[..., OpenedSearch], storage: str) -> Iterator[Calla
         for search in searches:
             search.close()
         max_gb = None if models is None else models * SIZE / 1e9
-        search = opened(losses=[LOSS], checkpoints={"storage_path": storage, "max_gb": max_gb})
+        search = opened(losses=[LOSS], checkpoints={"storage_path": str(tmp_path / "models"), "max_gb": max_gb})
         search.begin_session(0.0, slots=2)
         searches.append(search)
         return search

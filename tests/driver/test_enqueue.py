@@ -74,6 +74,9 @@ def test_all_mistakes_at_once_and_nothing_enqueued(runs: Path) -> None:
     said = enqueue(runs, {"variant": "Ds", "alpha": 3}, loss="pnp", code=2)
     assert "alpha: it exists only where variant is Dq" in said
     assert "did you mean pnp?" in enqueue(runs, {"alpha": 3}, loss="pmp", code=2)
+    for text in ("3", "{}", "{a: "):
+        done = holdout_here("enqueue", "small", "--loss", "pnp", "--params", text, "--runs", runs, code=2)
+        assert "--params" in plain(done.stderr)
     assert (runs / "small" / "search.yaml").read_text() == before
     with closing(open_search(reopened(runs, "small"))) as search:
         assert len(search.trials("proxy_anchor", Stage.SEARCH)) == 2
@@ -89,12 +92,6 @@ def test_a_value_between_two_steps_is_refused(opened: Callable[..., OpenedSearch
     for margin in (0.3, 3 * 0.1):  # the latter is what Optuna proposes, and `holdout trials` shows
         (trial,) = enqueue(tmp_path / "runs", {"margin": margin, "scale": 16})["trials"]
         assert trial["params"] == {"margin": 0.3, "scale": 16}
-
-
-@pytest.mark.parametrize("text", ["3", "{}", "{a: "])
-def test_params_that_are_no_values_are_refused(text: str, runs: Path) -> None:
-    done = holdout_here("enqueue", "small", "--loss", "pnp", "--params", text, "--runs", runs, code=2)
-    assert "--params" in plain(done.stderr)
 
 
 def test_refused_while_a_driver_runs_after_the_choice_and_for_a_fixed_list(

@@ -42,19 +42,14 @@ class BecomesNan(Pull):
         return super().compute(embeddings_BD, labels_B) * float("nan")
 
 
-@pytest.fixture
-def file(image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_losses_that_always_fail_stop_the_search_before_its_choice(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     only_records(monkeypatch)
-    return write_search(tmp_path / "small.yaml", small_search(image_folder, **CHANGES))
-
-
-def test_losses_that_always_fail_stop_the_search_before_its_choice(file: Path, tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
+    runs, file = tmp_path / "runs", write_search(tmp_path / "small.yaml", small_search(image_folder, **CHANGES))
     said = plain(holdout_here("run", file, "--runs", runs, code=1).stderr)
-    assert (
-        "Every trial of small/raises failed (CODE_ERROR in 2 of 2). The first error: IndexError: no such anchor."
-        in said
-    )
+    error = "failed (CODE_ERROR in 2 of 2). The first error: IndexError: no such anchor."
+    assert f"Every trial of small/raises {error}" in said
     assert "`holdout trials small raises 0`" in said
     assert "Every trial of small/becomes_nan failed (DIVERGED in 2 of 2)." in said
     assert "to continue with pnp." in said
@@ -65,18 +60,15 @@ def test_losses_that_always_fail_stop_the_search_before_its_choice(file: Path, t
     assert "Every trial of small/raises failed" in plain(again)
     assert "Starting" not in again, "nothing is started"
     assert "Every trial of small/raises failed" in plain(holdout_here("select", "small", "--runs", runs, code=1).stderr)
-
-    holdout_here("run", file, "--runs", runs, "--allow-failed")
-    chosen = json.loads((runs / "small" / "selection.json").read_text())["chosen"]
-    assert list(chosen) == ["pnp"]
-    assert summary(runs, "small")["losses"]["pnp"]["test"]["recall_at_1"]["values"]
-    holdout_here("run", file, "--runs", runs)  # the choice is made
-
-
-def test_in_python_as_well(file: Path, tmp_path: Path) -> None:
-    changed = {"losses": ["pnp", f"{__name__}:Raises"], "search.trials": 1}
     with pytest.raises(holdout.Failure, match=r"allow_failed=True\) to continue with pnp"):
-        holdout.run(file, changed, runs=tmp_path / "runs", quiet=True)
-    search = holdout.run(file, changed, runs=tmp_path / "runs", quiet=True, allow_failed=True)
-    assert search.summary.losses["pnp"].test
-    assert search.summary.losses["raises"].test is None
+        holdout.run(file, runs=runs, quiet=True)
+
+    chosen = {"stages": ["search", "select"]}
+    assert holdout.run(file, chosen, runs=runs, quiet=True, allow_failed=True).summary.losses["pnp"].tuned.confirmed
+    (runs / "small" / "selection.json").unlink()
+    holdout_here("run", file, "--runs", runs, "--allow-failed")
+    assert list(json.loads((runs / "small" / "selection.json").read_text())["chosen"]) == ["pnp"]
+    tests = {loss: entry["test"] for loss, entry in summary(runs, "small")["losses"].items()}
+    assert tests["pnp"]["recall_at_1"]["values"]
+    assert tests["raises"] is None
+    holdout_here("run", file, "--runs", runs)  # the choice is made

@@ -1,27 +1,19 @@
-"""Trainings with PyTorch Lightning and sentence-transformers, from the example's file to verified scores."""
+"""Trainings with PyTorch Lightning and sentence-transformers: the contract, and a search to its verified scores."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from support.commands import holdout_here
+from support.commands import holdout_here, summary
 from support.finished_search import finish
+from support.kinds import example
 
 import holdout
 from examples.texts import Languages
 from examples.trainers import tiny
 from spaces.contract.check_part import check_part
-
-SMALL: dict[str, Any] = {
-    "training": {"epochs": 1},
-    "search": {"trials": 1},
-    "selection": {"finalists": 1, "seeds": 1},
-    "final": {"seeds": 1},
-    "metrics": {"test": ["recall_at_1", "map_at_r"]},
-}
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning"),
@@ -30,30 +22,14 @@ pytestmark = [
 ]
 
 
-def embeddings(folder: Path) -> Path:
-    rng = np.random.default_rng(0)
-    vectors = np.repeat(rng.normal(size=(12, 16)), 6, axis=0) + rng.normal(size=(72, 16)) * 0.5
-    labels = np.repeat([f"class-{number:02d}" for number in range(12)], 6)
-    np.savez(folder / "mine.npz", embeddings=vectors, labels=labels)
-    return folder / "mine.npz"
-
-
-def finished(name: str, dataset: dict[str, str], tmp_path: Path) -> Path:
-    """Run a search of an example, verify it, and return its folder."""
-    content = {"name": name, "trainable": f"examples.trainers.{name}:{name}", "dataset": dataset, **SMALL}
-    folder = finish(tmp_path / "runs", content) / name
-    (row,) = json.loads((folder / "summary.json").read_text())["losses"].values()
-    assert 0 < row["default"]["test"]["map_at_r"]["mean"] <= 1
-    holdout_here("verify", name, "--runs", tmp_path / "runs")
-    return folder
-
-
-def test_a_module_of_lightning_is_tested_and_verified(tmp_path: Path) -> None:
-    finished("lightning_module", {"name": "features", "file": str(embeddings(tmp_path))}, tmp_path)
-
-
 def test_sentence_transformers_are_tested_verified_and_embed_as_the_test_did(tmp_path: Path) -> None:
-    folder, languages = finished("lora", {"name": "examples.texts:Languages"}, tmp_path), Languages()
+    runs, languages = tmp_path / "runs", Languages()
+    dataset, changes = {"name": "examples.texts:Languages"}, {"search": {"trials": 1}, "final": {"seeds": 1}}
+    trainable = "examples.trainers.lora:lora"
+    content = example("function_training", dataset=dataset, trainable=trainable, training={"epochs": 1}, **changes)
+    folder = finish(runs, {**content, "name": "lora"}) / "lora"
+    assert 0 < summary(runs, "lora")["losses"]["lora"]["default"]["test"]["map_at_r"]["mean"] <= 1
+    holdout_here("verify", "lora", "--runs", runs)
     saved = next((folder / "models").glob("*/saved"))
     model = holdout.load(saved.parent, trust_code=True)
     keys, test = languages.classes(), json.loads((folder / "split.json").read_text())["test"]

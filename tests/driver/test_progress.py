@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 
 import pytest
+from optuna.trial import create_trial
 from rich.console import Console
 from support.driving import begun, record, train
 
@@ -92,7 +93,7 @@ def test_exactly_the_trials_that_reach_the_bar_continue(comparison: Pruner) -> N
     """Compare with the decision of a copy of the pruner, for values around the bar."""
     generator, asked, steps = random.Random(0), 0, comparison.steps
     for number in range(1, 60):
-        ended = FakeTrial()
+        values: dict[int, float] = {}
         for step in range(1, steps + 1):
             found = comparison.next_rung(number, step - 1)
             if found and found[0] == step and found[1] is not None:
@@ -101,22 +102,12 @@ def test_exactly_the_trials_that_reach_the_bar_continue(comparison: Pruner) -> N
                     reason = copy.deepcopy(comparison).reason(number, step, value)
                     assert (reason is None) == (value >= found[1])
             value = generator.random()
-            ended.intermediate_values[step] = value
+            values[step] = value
             if comparison.reason(number, step, value):
                 break
         else:
-            comparison.end(ended)  # type: ignore[arg-type]  # its values are all that is read
+            comparison.end(create_trial(value=value, intermediate_values=values))
     assert asked > 50
-
-
-class FakeTrial:
-    """The attributes of a complete trial that the median rule reads."""
-
-    def __init__(self) -> None:
-        from optuna.trial import TrialState
-
-        self.state = TrialState.COMPLETE
-        self.intermediate_values: dict[int, float] = {}
 
 
 def test_the_time_left_is_that_of_all_stages(opened: Opened) -> None:
@@ -159,24 +150,6 @@ def test_after_a_resume_it_counts_what_status_counts(opened: Opened) -> None:
     }
 
 
-def test_without_a_terminal_it_prints_lines(opened: Opened) -> None:
-    search = opened(losses=["pnp"], search={"trials": 2, "pruner": "none"})
-    out = io.StringIO()
-    progress = progress_of(search, [Stage.SEARCH], Console(file=out, width=200))
-    queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
-    with progress:
-        while job := queue.next_trial():
-            train(queue, job, by_number)
-    first, *others = out.getvalue().splitlines()
-    assert first == "Searching …"
-    assert len(others) == 2
-    value = f"{search.trials('pnp', Stage.SEARCH)[0].value:.4f}"
-    assert others[0].startswith(
-        f"small/pnp trial 0: {value}, all 3 epochs trained [1/2; best {value}; about 00:00:03 left in all]"
-    )
-    assert others[1].endswith("nothing left]")
-
-
 def test_while_the_test_is_to_come_something_is_left() -> None:
     assert time_left(None, tests=True) == KNOWN_LATER
     assert time_left(61, tests=True) == time_left(61) == "about 00:01:01 left in all"
@@ -184,18 +157,14 @@ def test_while_the_test_is_to_come_something_is_left() -> None:
     assert time_left(0) == "nothing left"
 
 
-def made(studies: int, slots: int, width: int, height: int) -> list[str]:
-    rows = [(f"mylab.losses:Loss{n}", "3/1000", "9", "1", "0", "0.1234") for n in range(studies)]
-    lines = [(f"mylab.losses:Loss{n % 9} {n}", "3/80", "0.2345", "0.3456 at 4", "▁█▄") for n in range(slots)]
-    rendered = view("Searching", 59, time_left(93784), rows, lines[:height], slots=slots, width=width, height=height)
-    return lines_of(rendered, width, height)
-
-
-@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("width", [40, 200])
 @pytest.mark.parametrize("height", [10, 24, 50])
 @pytest.mark.parametrize(("studies", "slots"), [(1, 1), (3, 64), (30, 256)])
 def test_it_fits_the_terminal_and_counts_what_is_not_shown(studies: int, slots: int, width: int, height: int) -> None:
-    lines = made(studies, slots, width, height)
+    rows = [(f"mylab.losses:Loss{n}", "3/1000", "9", "1", "0", "0.1234") for n in range(studies)]
+    shown = [(f"mylab.losses:Loss{n % 9} {n}", "3/80", "0.2345", "0.3456 at 4", "▁█▄") for n in range(slots)]
+    rendered = view("Searching", 59, time_left(93784), rows, shown[:height], slots=slots, width=width, height=height)
+    lines = lines_of(rendered, width, height)
     assert len(lines) < height
     assert max(map(len, lines)) <= width
     assert not [line for line in lines if "…" in line and not line.startswith("… and ")]
@@ -271,19 +240,23 @@ def test_a_final_training_on_all_classes_shows_its_training_loss(opened: Opened)
     assert f": training loss {min(losses):.4f} [" in line
 
 
-def test_pruned_trials_are_a_number_in_the_next_line(opened: Opened) -> None:
+def test_without_a_terminal_it_prints_lines_and_pruned_trials_as_a_number(opened: Opened) -> None:
     training = {"epochs": 8, "batch_size": 20, "images_per_class": 5, "image_size": 16}
     search = opened(losses=["pnp"], search={"trials": 8}, training=training)
     out = io.StringIO()
-    queue = TrialQueue(
-        iter([search_stage(search)]), listeners=[progress_of(search, [Stage.SEARCH], Console(file=out, width=200))]
-    )
-    while job := queue.next_trial():
-        train(queue, job, lambda job, epoch: 0.5 - job.number / 100)
+    progress = progress_of(search, [Stage.SEARCH], Console(file=out, width=200))
+    queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
+    with progress:
+        while job := queue.next_trial():
+            train(queue, job, lambda job, epoch: 0.5 - job.number / 100)
+    first, *lines = out.getvalue().splitlines()
+    assert first == "Searching …"
+    told = r"small/pnp trial 0: 0\.5000, all 8 epochs trained \[1/8; best 0\.5000; about 00:00:\d\d left in all\]"
+    assert re.fullmatch(told, lines[0])
     states = [trial.state.name for trial in search.trials("pnp", Stage.SEARCH)]
     assert states.count("PRUNED") > 0
-    lines = out.getvalue().splitlines()[1:]
     assert states[-1] == "PRUNED"
     assert len(lines) == states.count("COMPLETE") + 1, "the last trial ends the count, pruned or not"
     assert not any("pruned after" in line for line in lines[:-1])
     assert f"[8/8, {states.count('PRUNED')} pruned; best " in lines[-1]
+    assert lines[-1].endswith("nothing left]")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import yaml
@@ -27,13 +27,13 @@ from search.selection.selection import Selection
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 from trainables.data.store.contents import read_contents
-from trainables.errors import InvalidInput
 
 SMALL: dict[str, Any] = {
     "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
     "losses": ["pnp"],
     "search": {"trials": 2},
-    "final": {"seeds": 2},
+    "selection": {"finalists": 1, "seeds": 1},
+    "final": {"seeds": 1},
     "metrics": {"test": ["recall_at_1"]},
     "resources": MADE_UP,
 }
@@ -77,6 +77,7 @@ def test_opened_classes_are_recognised_elsewhere(images: Path, runs: Path, tmp_p
     """In another runs folder, under another name, in another order, in another format, and with one class fewer."""
     first = run(images, runs)
     assert "opened before" not in first
+    assert "damaged" not in first
     assert f"this test set: {ONCE}, 2 configurations scored" in first
     elsewhere = tmp_path / "elsewhere"
     second = run(images, elsewhere, "other")
@@ -97,18 +98,6 @@ def test_opened_classes_are_recognised_elsewhere(images: Path, runs: Path, tmp_p
     assert "this test set: 3 openings by 3 searches" in said
 
 
-def test_training_on_an_opened_test_set(images: Path, runs: Path, tmp_path: Path) -> None:
-    run(images, runs)
-    swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
-    told = f"training on images of an opened test set: 8 of 8 classes ({ONCE}, 2 configurations scored)"
-    elsewhere = tmp_path / "elsewhere"
-    said = run(swapped, elsewhere, "swapped", stages=["search", "select"])
-    assert said.count(f"swapped: {told}") == 2, "at the start, and below its table"
-    again = plain(holdout_here("test", "swapped", "--runs", elsewhere).stdout)
-    assert f"swapped: {told}" in again
-    assert "opened before" not in again, "its test classes were only trained on"
-
-
 def _less(record: Path) -> None:
     record.write_text(record.read_text().replace("8 of 8", "1 of 8"))
 
@@ -121,47 +110,50 @@ def _none(record: Path) -> None:
     record.write_text(json.dumps({**json.loads(record.read_text()), "told": None}))
 
 
-def test_a_changed_warning_about_opened_training_images_is_found(images: Path, runs: Path, tmp_path: Path) -> None:
+def verified(runs: Path, name: str) -> str:
+    """Verify a search; the later checks miss the files of the simulated trainings."""
+    done = holdout_here("verify", name, "--runs", runs, code=1)
+    return done.stdout + plain(done.stderr)
+
+
+def test_training_on_an_opened_test_set_is_told_and_the_warning_kept(images: Path, runs: Path, tmp_path: Path) -> None:
     run(images, runs)
     swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
+    told = f"training on images of an opened test set: 8 of 8 classes ({ONCE}, 2 configurations scored)"
     elsewhere = tmp_path / "elsewhere"
-    for stages in (["search"], ["search", "select"]):
-        run(swapped, elsewhere, "swapped", stages=stages)
+    record = RunFolder(elsewhere, "swapped").trained_on_opened
+    for stages, changes in ((["search"], [_less]), (["search", "select"], [_less, _none, Path.unlink])):
+        said = run(swapped, elsewhere, "swapped", stages=stages)
+        assert said.count(f"swapped: {told}") == 3 - len(stages), "at the start, and below each table"
         run(images, runs, f"again-{len(stages)}")  # a later opening
-        record = RunFolder(elsewhere, "swapped").trained_on_opened
-
-        def verified() -> str:
-            done = holdout_here("verify", "swapped", "--runs", elsewhere, code=(0, 1))
-            return done.stdout + plain(done.stderr)
-
-        before, begun = verified(), record.read_bytes()
+        before, begun = verified(elsewhere, "swapped"), record.read_bytes()
         assert "ok  trained_on_opened.json: the openings in the ledger" in before
         assert ("ok  trained_on_opened.json: its copy in selection.json" in before) == ("select" in stages)
-        for change in (_less, _none, Path.unlink):
+        for change in changes:
             change(record)
-            found = verified()
+            found = verified(elsewhere, "swapped")
             assert re.search(r"trained_on_opened\.json( told)?: .* is stored, ", found)
             if change is _none:
                 assert '"training on images of an opened test set: 8 of 8' in found
             record.write_bytes(begun)
+    again = plain(holdout_here("test", "swapped", "--runs", elsewhere).stdout)
+    assert f"swapped: {told}" in again
+    assert "opened before" not in again, "its test classes were only trained on"
 
 
 def test_that_no_opened_images_trained_is_frozen_and_checked(images: Path, runs: Path) -> None:
-    run(images, runs, stages=["search"])
     record = RunFolder(runs, "small").trained_on_opened
-    assert json.loads(record.read_text()) == {"told": None, "openings": []}
-    begun = record.read_bytes()
-    verified = holdout_here("verify", "small", "--runs", runs, code=1)  # later checks miss the trainings' files
-    assert "ok  trained_on_opened.json: the openings in the ledger" in verified.stdout
-    for stages in (["search"], ["search", "select"]):
+    for stages, change in ((["search"], Path.unlink), (["search", "select"], _claimed)):
         run(images, runs, stages=stages)
-        frozen = RunFolder(runs, "small").selection
-        assert stages == ["search"] or "trained_on_opened" in json.loads(frozen.read_text())
-        for change in (Path.unlink, _claimed):
-            change(record)
-            said = plain(holdout_here("verify", "small", "--runs", runs, code=1).stderr)
-            assert "trained_on_opened.json" in said
-            record.write_bytes(begun)
+        begun = record.read_bytes()
+        assert json.loads(begun) == {"told": None, "openings": []}
+        assert "ok  trained_on_opened.json: the openings in the ledger" in verified(runs, "small")
+        change(record)
+        said = verified(runs, "small")
+        assert "trained_on_opened.json" in said
+        assert "ok  trained_on_opened.json: the openings" not in said
+        record.write_bytes(begun)
+    assert "trained_on_opened" in json.loads(RunFolder(runs, "small").selection.read_text())
 
 
 def test_a_later_opening_does_not_affect_the_training(images: Path, runs: Path) -> None:
@@ -192,19 +184,19 @@ def repaint(path: Path) -> None:
 
 
 def test_classes_and_training_images_are_not_exchanged_under_a_search(images: Path, runs: Path) -> None:
+    differ = "The training images differ from those that small started with: some were added, removed or changed"
     run(images, runs, stages=["search"])
     (images / "class-08").rename(runs / "class-08")
     assert "The classes in the data set are not those that small began with" in run(images, runs, code=2)
     (runs / "class-08").rename(images / "class-08")
-    repaint(images / "class-00" / "00.png")
-    said = run(images, runs, code=2)
-    assert "The training images differ from those that small started with: some were added, removed or changed" in said
-
-
-def test_training_images_are_not_exchanged_under_a_successor(images: Path, runs: Path) -> None:
+    image = images / "class-00" / "00.png"
+    whole = image.read_bytes()
+    repaint(image)
+    assert differ in run(images, runs, code=2)
+    image.write_bytes(whole)
     run(images, runs)
-    repaint(images / "class-00" / "00.png")
-    assert "differ from those that small started with" in run(images, runs, code=2, search={"trials": 3})
+    repaint(image)
+    assert differ in run(images, runs, code=2, search={"trials": 3}), "nor under a successor"
     assert not (runs / "small-2").exists()
 
 
@@ -219,49 +211,18 @@ def set_param(runs: Path, study: str, name: str, value: float) -> None:
     rewrite(runs / "small" / "study.journal", changed)
 
 
-def test_a_study_that_was_changed_after_the_choice(images: Path, runs: Path, scored: list[Scoring]) -> None:
-    run(images, runs, stages=["search", "select"])
-    set_param(runs, "small/pnp", "temperature", 0.0123)
-    said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
-    assert "The study small/pnp was changed after the choice of small was frozen" in said
-    assert not scored
-    assert not (runs / "test_openings.jsonl").exists()
-
-
-def test_final_trainings_take_what_was_frozen(images: Path, runs: Path) -> None:
+def test_final_trainings_of_something_else_are_not_scored(images: Path, runs: Path, scored: list[Scoring]) -> None:
     run(images, runs, stages=["search", "select"])
     with closing(open_search(reopened(runs, "small"))) as search:
         selection = frozen_selection(search)
         chosen = selection.chosen["pnp"]
         params = {**chosen.params, "temperature": 0.0123}
         stage = final_stage(search, replace(selection, chosen={"pnp": replace(chosen, params=params)}))
-        queue = TrialQueue(iter([stage]))
-        jobs = list(iter(queue.next_trial, None))
-        trained = [trial.params for trial in search.trials("pnp", Stage.TEST)]
-    assert len(jobs) == len(trained)
-    assert params in trained
-
-
-class EndsAfterFinalTrainings(MadeUp):
-    """An engine whose second run ends in an error, with every trial trained."""
-
-    runs: ClassVar[int] = 0
-
-    def run(self, queue: TrialQueue, concurrent: int) -> None:
-        super().run(queue, concurrent)
-        EndsAfterFinalTrainings.runs += 1
-        if self.runs == 2:
-            raise InvalidInput("killed")
-
-
-def test_final_trainings_of_something_else_are_not_scored(images: Path, runs: Path, scored: list[Scoring]) -> None:
-    EndsAfterFinalTrainings.runs = 0
-    resources = {"engine": f"{__name__}:EndsAfterFinalTrainings"}
-    run(images, runs, stages=["search", "select"], resources=resources)
-    assert "killed" in plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
-    set_param(runs, "small/pnp@final", "temperature", 0.5)
+        MadeUp(search.config.resources).run(TrialQueue(iter([stage])), 1)
+        assert params in [trial.params for trial in search.trials("pnp", Stage.TEST)], "they take what was frozen"
     said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
-    assert "Trial 0 of small/pnp@final was trained with other parameters than those frozen with the choice" in said
+    told = r"Trial \d of small/pnp@final was trained with other parameters than those frozen with the choice"
+    assert re.search(told, said)
     assert not scored
     assert not (runs / "test_openings.jsonl").exists()
 
@@ -357,16 +318,14 @@ def test_test_images_among_the_training_images(images: Path, runs: Path, scored:
     assert len(Ledger(runs / "test_openings.jsonl").openings()) == 1
 
 
-def test_a_search_warns_of_broken_test_images_and_runs(images: Path, runs: Path, tmp_path: Path) -> None:
-    chosen = ["search", "select"]
-    assert "damaged" not in run(images, tmp_path / "whole", stages=chosen)
+def test_a_search_warns_of_broken_test_images_and_runs(images: Path, runs: Path) -> None:
     cut_off = images / "class-09" / "03.png"
     cut_off.write_bytes(cut_off.read_bytes()[: cut_off.stat().st_size // 2])
     (images / "class-15" / "00.png").write_bytes(b"garbage")
     assert (
         "small: 2 of 40 images of test classes look damaged: class-09/03.png (the file is cut off); class-15/00.png "
         "(not an image of a known format). Repair them before the test"
-    ) in run(images, runs, stages=chosen)
+    ) in run(images, runs, stages=["search", "select"])
     assert (runs / "small" / "selection.json").exists(), "the test images are not needed before the test"
     assert not Ledger(runs / "test_openings.jsonl").openings(), "checking a file does not open the test set"
 
@@ -391,9 +350,16 @@ def test_the_same_command_resumes_after_repair(images: Path, runs: Path, scored:
     assert "class-09/03.png" in read_contents(scored[0].images.make()).image_keys
 
 
-def test_metrics_and_objective_are_those_that_were_frozen(images: Path, runs: Path, scored: list[Scoring]) -> None:
+def test_studies_metrics_and_objective_are_those_that_were_frozen(
+    images: Path, runs: Path, scored: list[Scoring]
+) -> None:
     run(images, runs, stages=["search", "select"])
-    file = runs / "small" / "search.yaml"
+    journal, file = RunFolder(runs, "small").journal, runs / "small" / "search.yaml"
+    whole = journal.read_bytes()
+    set_param(runs, "small/pnp", "temperature", 0.0123)
+    said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
+    assert "The study small/pnp was changed after the choice of small was frozen" in said
+    journal.write_bytes(whole)
     content = yaml.safe_load(file.read_text())
     content["metrics"]["test"] = ["precision_at_1"]
     other = {**content, "search": {**content["search"], "objective": "recall_at_1"}}
@@ -401,6 +367,7 @@ def test_metrics_and_objective_are_those_that_were_frozen(images: Path, runs: Pa
     said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
     assert "search.objective is recall_at_1, but the choice of small was frozen with map_at_r" in said
     assert not scored
+    assert not (runs / "test_openings.jsonl").exists()
     file.write_text(yaml.safe_dump(content))
     holdout_here("test", "small", "--runs", runs)
     assert {task.metrics for task in scored} == {("recall_at_1", "map_at_r")}

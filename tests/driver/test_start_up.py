@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any, cast
 
 import pytest
@@ -30,7 +31,13 @@ def order() -> list[str]:
 
 
 @pytest.fixture
-def engine(order: list[str]) -> Engine:
+def loaded() -> Event:
+    """Set once everything is imported, which a session that opens meanwhile waits for."""
+    return Event()
+
+
+@pytest.fixture
+def engine(order: list[str], loaded: Event) -> Engine:
     """An engine with two slots that notes when its session opens and ends."""
 
     class Noting(Engine):
@@ -38,7 +45,8 @@ def engine(order: list[str]) -> Engine:
 
         @contextmanager
         def session(self) -> Iterator[None]:
-            time.sleep(0.2)
+            if not self.images_first:
+                loaded.wait(60)
             order.append("Ray is there")
             try:
                 yield
@@ -48,6 +56,7 @@ def engine(order: list[str]) -> Engine:
         def load(self) -> None:
             time.sleep(0.5 if self.images_first else 0)
             order.append("loaded")
+            loaded.set()
 
         def slots(self) -> int:
             return 2
@@ -93,24 +102,22 @@ def test_images_are_decoded_while_ray_starts(
     assert ready.startswith("Images and Ray are ready after ")
 
 
-def test_images_first_and_everything_imported_where_an_engine_asks_for_it(
-    engine: Engine, order: list[str], planned: Callable[[Path], Plan], tmp_path: Path
+def test_images_that_cannot_be_read_end_ray_or_come_first(
+    engine: Engine, order: list[str], loaded: Event, planned: Callable[[Path], Plan], tmp_path: Path
 ) -> None:
-    plan = planned(draw_folder(tmp_path / "images"))
-    engine.images_first = True
-    console = spoken()
-    with ExitStack() as stack:
-        get_ready([plan], engine, console, Phases(console, time.time()), stack)
-    assert order == ["loaded", "Ray is there", "Ray is gone"]
-
-
-def test_images_that_cannot_be_read_end_ray(
-    engine: Engine, order: list[str], planned: Callable[[Path], Plan], tmp_path: Path
-) -> None:
+    loaded.set()  # it never is
     root = draw_folder(tmp_path / "images")
     plan = planned(root)
-    (root / plan.split.train[0] / "00.png").write_bytes(b"no image")
+    image = root / plan.split.train[0] / "00.png"
+    whole = image.read_bytes()
+    image.write_bytes(b"no image")
     console = spoken()
     with pytest.raises(InvalidInput, match="1 of 80 images cannot be read"), ExitStack() as stack:
         get_ready([plan], engine, console, Phases(console, time.time()), stack)
     assert order == ["Ray is there", "Ray is gone"]
+    image.write_bytes(whole)
+    order.clear()
+    engine.images_first = True  # then everything is imported before the session
+    with ExitStack() as stack:
+        get_ready([plan], engine, console, Phases(console, time.time()), stack)
+    assert order == ["loaded", "Ray is there", "Ray is gone"]

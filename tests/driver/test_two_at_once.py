@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.commands import command, holdout_here, plain
+from support.commands import holdout_here, plain
 from support.kinds import Finished
 
-import holdout
 from search.config.initial_file import write_initial_file
 from search.plan.runs import RunFolder
 from search.selection.ledger import Ledger
@@ -26,7 +25,7 @@ folder, name = sys.argv[1:]
 ledger = Ledger(Path(folder, "test_openings.jsonl"))
 print("ready", flush=True)
 sys.stdin.readline()
-for number in range(20):
+for number in range(8):
     search = f"{name}-{number}"
     opening = ledger.open(
         test_digest="t", search=search, selections={search: search}, configurations={search: 1}, studies={},
@@ -66,19 +65,18 @@ def test_writing_commands_are_refused_while_a_search_runs(arguments: tuple[str, 
     assert tree(runs) == before
 
 
-def test_reading_commands_work_while_a_search_runs(runs: Path, tmp_path: Path) -> None:
+def test_reading_commands_work_while_a_search_runs(runs: Path) -> None:
     before = tree(runs / "small")
     with RunFolder(runs, "small").only_driver():
         for arguments in (("status",), ("trials", "small"), ("trials", "small", "pnp", "0"), ("compare", "small")):
             holdout_here(*arguments, "--runs", runs)
-        holdout_here("report", "small", "--runs", runs, "--output", tmp_path / "report.html")
         refused = plain(holdout_here("verify", "small", "--runs", runs, code=2).stderr)
     assert "verify it when that has ended" in refused
     assert tree(runs / "small") == before
 
 
 def test_only_one_of_many_writers_creates_a_file(tmp_path: Path) -> None:
-    for attempt in range(20):
+    for attempt in range(10):
         path = tmp_path / f"{attempt}.yaml"
         with ThreadPoolExecutor(4) as pool:
             writing = [pool.submit(write_initial_file, path, str(number) * 5000) for number in range(4)]
@@ -104,17 +102,5 @@ def test_no_line_of_the_ledger_is_torn_and_none_is_lost(tmp_path: Path, state: P
         assert not [*ledger.broken_links()]
     for file in (state / "holdout", tmp_path / "one", tmp_path / "two"):
         lines = [json.loads(line) for line in (file / "test_openings.jsonl").read_text().splitlines()]
-        assert len(lines) == 2 * 60
-        assert len({line["search"] for line in lines if "search" in line}) == 60
-
-
-@pytest.mark.slow
-def test_only_one_of_two_exports_writes_the_folder(runs: Path, tmp_path: Path) -> None:
-    target = tmp_path / "model"
-    export = command("export", "small", "--runs", runs, "--to", target)
-    both = [subprocess.Popen(export, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate()[1] for process in both]
-    assert sorted(process.returncode for process in both) == [0, 2], said
-    assert any("--to is" in plain(text) for text in said)
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-    holdout.load(target, device="cpu")
+        assert len(lines) == 2 * 24
+        assert len({line["search"] for line in lines if "search" in line}) == 24

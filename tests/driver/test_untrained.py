@@ -1,9 +1,15 @@
-"""The networks without training, against the bare network, float64 loops and scikit-learn."""
+"""The networks without training, against the bare network, float64 loops and scikit-learn; also as the recommended one.
+
+The recommendation is named by every command, loaded, exported and registered.
+"""
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +21,24 @@ from sklearn.decomposition import PCA
 from support.bare_networks import BACKBONE, FEATURES, TRAINING, bare_features, save_convnet
 from support.commands import holdout_here, plain, write_search
 from support.expected_metrics import of_queries
-from support.finished_search import finish, run_here
+from support.finished_search import run_here
 from support.kinds import Finished
 from support.small_search import small_search
-from support.tampered import Copied, array, entry
+from support.tampered import Copied
 from support.without_ray import only_records
 
+import holdout
+from search.driver.stages import recorded_outcome
+from search.driver.synchronise import make_projection, register
+from search.plan.make_plan import reopened
 from search.plan.runs import RunFolder, stored_split
+from search.plan.search import open_search
 from search.report.comparison import compare
 from search.report.comparison_tables import text_tables
 from search.report.results import Summary, stored_summary
 from search.selection import Selection
 from search.stages import Role
+from trainables.files import write_json
 
 Floats = NDArray[np.float64]
 
@@ -37,10 +49,11 @@ def search_file(images: Path, weights: Path, **changes: Any) -> dict[str, Any]:
         **{
             "model": {"backbone": BACKBONE, "weights": str(weights), "freeze": "backbone", "embedding_dim": 8},
             "training": TRAINING,
-            "losses": ["pnp", "proxy_anchor"],
-            "search": {"trials": 2},
+            "losses": ["pnp"],
+            "search": {"trials": 1},
             "selection": {"finalists": 1, "seeds": 1},
-            "metrics": {"test": ["map_at_r", "recall_at_1", "nmi"]},
+            "final": {"seeds": 1},
+            "metrics": {"test": ["map_at_r", "recall_at_1"]},
             **changes,
         },
     )
@@ -52,10 +65,16 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(image_folder: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs folder of a finished search with a frozen backbone; tests must not change it."""
-    runs = tmp_path_factory.mktemp("untrained") / "runs"
-    return finish(runs, search_file(image_folder, weights))
+def runs(kinds: Callable[[str], Finished], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder of a finished search with a frozen backbone and a head that hardly learns."""
+    return Copied(kinds("frozen backbone").runs, tmp_path_factory.mktemp("untrained") / "runs").runs
+
+
+@pytest.fixture(scope="module")
+def data(kinds: Callable[[str], Finished]) -> tuple[Path, Path]:
+    """The images and the weights of that search."""
+    content = kinds("frozen backbone").content
+    return Path(content["dataset"]["root"]), Path(content["model"]["weights"])
 
 
 # The independent path: pixels cut with Pillow, the bare network, cosine neighbours by float64 loops.
@@ -89,23 +108,23 @@ def means(test: Any) -> dict[str, float]:
     return {name: entry.mean for name, entry in test.items()}
 
 
-def test_untrained_is_the_bare_network_and_whitened_is_scikit_learns(
-    runs: Path, image_folder: Path, weights: Path
-) -> None:
-    folder = RunFolder(runs, "small")
+def test_untrained_is_the_bare_network_and_whitened_is_scikit_learns(runs: Path, data: tuple[Path, Path]) -> None:
+    folder, (images, weights) = RunFolder(runs, "small"), data
     split, summary = stored_split(folder), stored_summary(folder)
-    fitted = whitened(image_folder, split.train, weights, 8)
+    fitted = whitened(images, split.train, weights, 8)
     untrained, white = summary.untrained, summary.whitened
     assert untrained is not None
     assert white is not None
     assert untrained.test is not None
     assert white.test is not None
-    assert set(untrained.test) == {"map_at_r", "recall_at_1", "nmi"}
+    assert set(untrained.test) == {"map_at_r", "recall_at_1"}
+    said = "of convnet.pth; left out fc.weight, fc.bias"
+    assert json.loads(folder.baselines.read_text())["loaded"].endswith(said)
     for plain_values, white_values, names in (
         (untrained.validation, white.validation, split.validation),
         (means(untrained.test), means(white.test), split.test),
     ):
-        raw, labels = features(image_folder, names, weights)
+        raw, labels = features(images, names, weights)
         agree(plain_values, retrieval(raw, labels))
         agree(white_values, retrieval(fitted.transform(raw), labels))
 
@@ -124,9 +143,7 @@ def test_a_fine_tuned_search_has_baselines_on_every_split(
     changes: dict[str, Any], image_folder: Path, weights: Path, tmp_path: Path
 ) -> None:
     model = {"backbone": BACKBONE, "weights": str(weights), "embedding_dim": None}
-    few = {"losses": ["pnp"], "search": {"trials": 1}, "final": {"seeds": 1}}
-    file = search_file(image_folder, weights, model=model, **few | changes)
-    (search,) = run_here(tmp_path / "runs", [file])
+    (search,) = run_here(tmp_path / "runs", [search_file(image_folder, weights, model=model, **changes)])
     split, summary = search.plan.split, Summary.load(search.plan.folder.summary)
     search.close()
     plain_values, white_values = [], []
@@ -173,10 +190,7 @@ def test_each_tuned_loss_is_tested_against_the_untrained_network(runs: Path) -> 
     folder = RunFolder(runs, "small")
     comparison = compare([folder], [stored_summary(folder)])
     against = [pair for pair in comparison.pairs if pair.second.role is Role.BASELINE]
-    assert [(pair.first.loss, pair.second.loss) for pair in against] == [
-        ("pnp", "untrained"),
-        ("proxy_anchor", "untrained"),
-    ]
+    assert [(pair.first.loss, pair.second.loss) for pair in against] == [("proxy_anchor", "untrained")]
     values = {row.key: row.test["map_at_r"].mean for row in comparison.rows if row.test}
     for pair in against:
         assert pair.difference == pytest.approx(values[pair.first] - values[pair.second])
@@ -201,68 +215,7 @@ def test_without_weights_nothing_is_untrained(kinds: Callable[[str], Finished]) 
     assert all(row.role is not Role.BASELINE for row in Summary.load(folder.summary).rows)
 
 
-# Records.
-
-
-def verified(copied: Copied, code: int) -> str:
-    done = holdout_here("verify", "small", "--runs", copied.runs, code=code)
-    return done.stdout + plain(done.stderr)
-
-
-def test_verify_passes_and_names_the_baselines(runs: Path, tmp_path: Path) -> None:
-    text = verified(Copied(runs, tmp_path / "runs"), 0)
-    assert "ok  baselines.json" in text
-    said = "of convnet.pth; left out fc.weight, fc.bias"
-    assert json.loads((runs / "small" / "baselines.json").read_text())["loaded"].endswith(said)
-    assert "the networks without training" in text
-
-
-def _scores(copied: Copied) -> Path:
-    return next(copied.path.glob("test/*/untrained@*.npz"))
-
-
-OF_BASELINE = "openings/0/baselines/0/metrics/map_at_r"
-
-
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        (entry("baselines.json", "validation/untrained/map_at_r", 0.9), "baselines.json was changed"),
-        (lambda copied: (copied.path / "baselines.json").unlink(), "baselines.json is missing"),
-        (lambda copied: (copied.path / "whitened.safetensors").write_bytes(b""), "whitened.safetensors is missing"),
-        (entry("test.json", OF_BASELINE, 0.99), "untrained@baseline.npz map_at_r: 0.99 is stored"),
-        (entry("test.json", "openings/0/baselines", []), "baselines: "),
-        (array("map_at_r", ..., lambda values: values * 0.5, _scores), "untrained@baseline.npz map_at_r: "),
-        (entry("summary.json", "untrained/validation/map_at_r", 0.99), "summary.json untrained.validation.map_at_r: 0"),
-    ],
-)
-def test_verify_finds_a_changed_baseline(change: Any, found: str, runs: Path, tmp_path: Path) -> None:
-    copied = Copied(runs, tmp_path / "runs")
-    change(copied)
-    assert found in verified(copied, 1)
-
-
 # The order of things: validated once, before the search, and tested in the opening of the models.
-
-
-def test_mlflow_has_the_baselines(runs: Path) -> None:
-    holdout_here("sync", "small", "--runs", runs)
-    summary = stored_summary(RunFolder(runs, "small"))
-    client = MlflowClient(tracking_uri=f"sqlite:///{runs / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("small")
-    assert experiment is not None
-    found = client.search_runs([experiment.experiment_id], "tags.`holdout.kind` = 'loss'")
-    by_loss = {run.data.tags["holdout.loss"]: run for run in found}
-    assert by_loss.keys() == {"untrained", "whitened", "pnp", "proxy_anchor"}
-    for name, baseline in summary.baselines.items():
-        assert baseline.test is not None
-        run = by_loss[name]
-        assert run.info.status == "FINISHED"
-        assert run.data.metrics["search/map_at_r"] == baseline.validation["map_at_r"]
-        assert run.data.metrics["test/map_at_r"] == baseline.test["map_at_r"].mean
-        assert run.data.params["model.backbone"] == BACKBONE
-    tags = by_loss["pnp"].data.tags
-    assert "holdout.pair.pnp.tuned.untrained.baseline" in tags
 
 
 def test_nothing_of_the_test_classes_is_read_before_the_choice(
@@ -272,8 +225,7 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
     only_records(monkeypatch)
     images, hidden, runs = tmp_path / "images", tmp_path / "hidden", tmp_path / "runs"
     shutil.copytree(image_folder, images)
-    few = {"losses": ["pnp"], "final": {"seeds": 1}, "resources": {"engine": "in_process"}}
-    content = search_file(images, weights, **few, stages=["search", "select"])
+    content = search_file(images, weights, stages=["search", "select"], resources={"engine": "in_process"})
     file = write_search(tmp_path / "search.yaml", content)
     folder = RunFolder(runs, "small")
     shutil.copytree(images, hidden)
@@ -288,6 +240,14 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
     (first, *_) = compare([folder], [summary]).rows
     assert (first.search_value, first.test) == (summary.untrained.validation["map_at_r"], None)
     assert Selection.load(folder.selection).baselines is not None
+    whole = folder.baselines.read_text()
+    changed = json.loads(whole)
+    changed["validation"]["untrained"]["map_at_r"] = 0.99
+    write_json(folder.baselines, changed)
+    said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
+    assert "baselines.json was changed (its digest does not match) since the choice was frozen" in said
+    assert not folder.openings.exists()
+    folder.baselines.write_text(whole)
     shutil.rmtree(images)
     hidden.rename(images)
     holdout_here("test", "small", "--runs", runs)
@@ -297,16 +257,90 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
     agree(means(tested.test), retrieval(*features(images, stored_split(folder).test, weights)))
 
 
-def test_changed_baselines_are_refused_before_the_opening(image_folder: Path, weights: Path, tmp_path: Path) -> None:
-    runs, folder = tmp_path / "runs", RunFolder(tmp_path / "runs", "small")
-    file = search_file(
-        image_folder, weights, losses=["pnp"], stages=["search", "select"], resources={"engine": "in_process"}
-    )
-    finish(runs, file)
-    path = write_search(tmp_path / "search.yaml", {**file, "stages": ["search", "select", "test"]})
-    content = json.loads(folder.baselines.read_text())
-    content["validation"]["untrained"]["map_at_r"] = 0.99
-    folder.baselines.write_text(json.dumps(content))
-    done = holdout_here("run", path, "--runs", runs, code=2)
-    assert "baselines.json was changed (its digest does not match) since the choice was frozen" in plain(done.stderr)
-    assert not folder.openings.exists()
+# The recommended model.
+
+
+def words(content: dict[str, Any]) -> str:
+    """Return the recommendation's sentence."""
+    return f"Recommended: the {content['loss']} network ({content['basis']})"
+
+
+@pytest.fixture(scope="module")
+def recommended(runs: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((runs / "small/selection.json").read_text())["recommended"]
+    return content
+
+
+def test_every_place_names_the_network_that_no_training_beats(runs: Path, recommended: dict[str, Any]) -> None:
+    assert recommended["loss"] in ("untrained", "whitened")
+    assert recommended["number"] is None
+    assert "no training is better: proxy_anchor, the best one, is " in recommended["basis"]
+    folder = RunFolder(runs, "small")
+    assert json.loads(folder.summary.read_text())["recommended"] == recommended
+    for arguments in (("compare", "small"), ("run", folder.config)):
+        shown = plain(holdout_here(*arguments, "--runs", runs).stdout)
+        first = shown.partition("Better than its default")[0].strip()
+        assert first.startswith("Recommended: ")
+        assert first.endswith(f"{words(recommended)}."), arguments
+    (summary,) = json.loads(holdout_here("compare", "small", "--runs", runs, "--json").stdout)["searches"]
+    assert summary["recommended"] == recommended
+    page = re.sub(r"</?(code|wbr)>", lambda tag: "`" if "code" in tag[0] else "", folder.report.read_text())
+    assert page.index("Recommended: ") < page.index("<table")
+    for model in (folder.path / "models").iterdir():
+        card = (model / "README.md").read_text()
+        assert card.partition(f"# small: {model.name}\n\n")[2].splitlines()[0].endswith(f"{words(recommended)}.")
+    answer = holdout.open("small", runs=runs).answer
+    assert all(line in unescape(page) for line in answer.lines)
+    assert first == answer.recommended
+
+
+def test_mlflow_has_the_baselines_and_the_recommended_one_as_champion(runs: Path, recommended: dict[str, Any]) -> None:
+    holdout_here("sync", "small", "--runs", runs)
+    with closing(open_search(reopened(runs, "small"))) as search:
+        registered = register(recorded_outcome(search), make_projection(search.plan), "small")
+    client = MlflowClient(tracking_uri=f"sqlite:///{runs / 'mlflow.db'}")
+    model, loss = client.get_registered_model("small"), recommended["loss"]
+    assert registered.best == loss
+    assert {alias: str(version) for alias, version in model.aliases.items()} == {"champion": registered.versions[loss]}
+    assert words(recommended) in model.description
+    assert client.get_model_version_by_alias("small", "champion").tags["holdout.loss"] == loss
+    experiment = client.get_experiment_by_name("small")
+    assert experiment is not None
+    found = client.search_runs([experiment.experiment_id], "tags.`holdout.kind` = 'loss'")
+    by_loss = {run.data.tags["holdout.loss"]: run for run in found}
+    assert by_loss.keys() == {"untrained", "whitened", "proxy_anchor"}
+    for name, baseline in stored_summary(RunFolder(runs, "small")).baselines.items():
+        assert baseline.test is not None
+        run = by_loss[name]
+        assert run.info.status == "FINISHED"
+        assert run.data.metrics["search/map_at_r"] == baseline.validation["map_at_r"]
+        assert run.data.metrics["test/map_at_r"] == baseline.test["map_at_r"].mean
+        assert run.data.params["model.backbone"] == BACKBONE
+    assert "holdout.pair.proxy_anchor.tuned.untrained.baseline" in by_loss["proxy_anchor"].data.tags
+
+
+def similarities(embeddings: Floats) -> Floats:
+    unit: Floats = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return unit @ unit.T
+
+
+def test_networks_without_training_embed_and_the_recommended_one_is_exported(
+    runs: Path, data: tuple[Path, Path], recommended: dict[str, Any], tmp_path: Path
+) -> None:
+    split, (images, weights) = stored_split(RunFolder(runs, "small")), data
+    paths = [path for of_class in split.test[:3] for path in sorted((images / of_class).iterdir())]
+    untrained = bare_features(paths, weights)
+    of_scikit = whitened(images, split.train, weights, 8).transform(untrained)
+    holdout_here("export", "small", "--to", tmp_path / "model", "--runs", runs)
+    search = holdout.open("small", runs=runs)
+    chosen = [holdout.load(tmp_path / "model", device="cpu"), search.best_model(device="cpu")]
+    for name, expected in (("untrained", untrained), ("whitened", of_scikit)):
+        opened = search.best_model(name, device="cpu")
+        for model in (opened, *chosen) if name == recommended["loss"] else (opened,):
+            embedded = model.embed(paths)
+            assert embedded.shape == expected.shape
+            np.testing.assert_allclose(similarities(embedded), similarities(expected), rtol=1e-4, atol=1e-4)
+    card = (tmp_path / "model/README.md").read_text()
+    assert card.startswith("---\n")
+    assert f"# small: {recommended['loss']}" in card
+    assert words(recommended) in card

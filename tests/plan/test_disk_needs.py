@@ -40,13 +40,11 @@ def bytes_in(folder: Path, pattern: str = "*") -> int:
     return sum(path.stat().st_size for path in folder.rglob(pattern) if path.is_file())
 
 
-OF_FOLDS = {"losses": ["mpa"], "split": {"folds": 2}, "search": {"trials": 2}, "final": {"seeds": 1}}
-
-
-@pytest.mark.parametrize("changes", [{}, pytest.param(OF_FOLDS, marks=pytest.mark.slow)], ids=["epochs", "folds"])
+@pytest.mark.parametrize("changes", [{}, {"losses": ["mpa"], "split": {"folds": 2}}], ids=["epochs", "folds"])
 def test_what_a_search_writes_is_known_before(changes: dict[str, Any], tmp_path: Path) -> None:
+    few: dict[str, Any] = {"search": {"trials": 2}, "selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 1}}
     runs, cache = tmp_path / "runs", tmp_path / "cache"
-    content = search(draw_folder(tmp_path / "images", images=8, size=40), cache, name="birds", **changes)
+    content = search(draw_folder(tmp_path / "images", images=8, size=40), cache, name="birds", **few, **changes)
     needs = by_kind(plan_of(content, runs))
     run_here(runs, [content])[0].close()
     trials = runs / "birds" / "trials"

@@ -1,4 +1,4 @@
-"""Searches that grow: they go on before their test, and have a successor after it."""
+"""Searches that grow: they go on before their test, and have a successor after it; other changes of their files."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 from support.driving import train
+from support.refusals import sentences_of
 
 from search.config.search_config import parse_config
 from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
@@ -155,3 +156,49 @@ def test_other_changes_are_still_refused(file: SearchFile, tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small"], "nothing is created"
     clipped, wider = (file(space={"pnp": {"temperature": {"low": low, "high": 0.3}}}) for low in (0.2, 0.001))
     assert not growth(parse_config(clipped), parse_config(wider)), "the range moves the default"
+
+
+# Changes of the file of a search that is resumed.
+
+
+@pytest.fixture
+def extended(search_file: SearchFile, tmp_path: Path) -> Path:
+    """A runs folder with the search ``small``, which was extended to 8 trials."""
+    folder = tmp_path / "runs"
+    open_search(read_plan(search_file(search={"trials": 6}), folder))
+    open_search(read_plan(search_file(search={"trials": 8}), folder))
+    return folder
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_the_file_it_began_with_goes_on_with_an_extended_search(
+    search_file: SearchFile, extended: Path, chosen: bool
+) -> None:
+    """Also with other resources and stages, which change no results."""
+    if chosen:
+        (extended / "small" / "selection.json").write_text("{}")
+    changes = {"resources": {"cpus_per_trial": 0.5}, "stages": ["search"]}
+    plan = read_plan(search_file(search={"trials": 6}, **changes), extended)
+    assert plan.config.stages == ("search",)
+    assert plan.config.search.trials == 8
+    assert plan.notices == ("search.trials: the file says 6, but small was extended to 8; it continues to 8.",)
+
+
+def test_a_search_whose_journal_is_gone_does_not_start_again(search_file: SearchFile, extended: Path) -> None:
+    (extended / "small" / "study.journal").unlink()
+    plan = read_plan(search_file(search={"trials": 8}), extended)
+    with pytest.raises(
+        InvalidInput, match=r"The trials of small are gone: .*/small/study\.journal is missing\. Restore it"
+    ):
+        open_search(plan)
+    assert not (extended / "small" / "study.journal").exists()
+
+
+def test_what_differs_is_said_with_all_other_mistakes(search_file: SearchFile, extended: Path) -> None:
+    content = search_file(
+        search={"trials": 8, "seed": 1}, final={"seeds": "5"}, losses=["pnp"], training={"batch_size": 100000}
+    )
+    caught = sentences_of(lambda: read_plan(content, extended))
+    starts = {sentence.split(":")[0] for sentence in caught}
+    assert {"search.seed", "final.seeds", "losses", "training", "training.batch_size"} <= starts
+    assert not any("final.seeds: the search" in sentence for sentence in caught)

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from search.difference import Family, Recommendation
 from search.selection.choice import Confirmation, confirmations, finalists
-from search.selection.selection import Selection, study_digest
+from search.selection.selection import Selection
 from trainables.errors import InvalidInput
 
 
@@ -153,10 +153,3 @@ def test_a_selection_is_read_back_and_an_edited_one_refused(tmp_path: Path) -> N
     path.write_text(json.dumps(content))
     with pytest.raises(InvalidInput, match="was changed after it was frozen"):
         Selection.load(path)
-
-
-def test_a_study_digest_sees_every_value() -> None:
-    trials = [trial(0, 0.1, 1), trial(1, 0.9, 2)]
-    assert study_digest(trials) == study_digest([trial(0, 0.1, 1), trial(1, 0.9, 2)])
-    assert study_digest(trials) != study_digest([trial(0, 0.1, 1), trial(1, 0.8, 2)])
-    assert study_digest(trials) != study_digest(trials[:1])

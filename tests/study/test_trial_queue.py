@@ -2,33 +2,21 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from optuna.trial import TrialState
 from support.driving import begun, drive, only, record, train
 
-from search.driver.stages import NothingToSelect, confirm_stage, final_stage, freeze, search_stage
+from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
 from search.plan.search import OpenedSearch, open_search
-from search.report.summary import write_summary
-from search.stages import Stage, loss_of, search_of, study_name, trainings_of
+from search.stages import Stage
 from search.study.trial_queue import MAX_CRASHES, QueuedStage, RunningTrial, TrialListener, TrialQueue
 from search.trials import epochs_of
 from trainables.spec import EpochRecord
 
 Opened = Callable[..., OpenedSearch]
-
-
-def test_every_loss_gets_its_trials_in_turn_and_the_default_first(opened: Opened) -> None:
-    search = opened(search={"trials": 4, "pruner": "none"})
-    jobs = drive(search)
-    assert [job.loss for job in jobs] == ["proxy_anchor", "pnp"] * 4
-    for loss in search.config.loss_names:
-        trials = search.study(loss, Stage.SEARCH).trials()
-        assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 4
-        assert trials[0].params == search.plan.spaces[loss].default
-        assert len({trial.user_attrs["seed"] for trial in trials}) == 4
 
 
 def test_bad_trials_are_pruned_with_a_reason_and_never_the_default(opened: Opened) -> None:
@@ -53,21 +41,6 @@ def test_the_default_goes_on_where_better_rivals_were_there_before(opened: Opene
         train(queue, job, lambda job, epoch: job.number / 10)
     states = [trial.state for trial in search.study("mpa", Stage.SEARCH).trials()]
     assert states == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.PRUNED, TrialState.COMPLETE]
-
-
-def test_failures_are_named_and_where_nothing_finished_nothing_is_selected(opened: Opened) -> None:
-    search = opened(search={"trials": 2}, losses=["mpa"])
-    queue = TrialQueue(only(search_stage(search)))
-    while job := queue.next_trial():
-        failure = {"cause": "DIVERGED", "reason": "The training loss became nan in epoch 1."}
-        assert not queue.on_trial_result(job, {"failure": failure})
-    trials = search.study("mpa", Stage.SEARCH).trials()
-    assert [trial.state for trial in trials] == [TrialState.FAIL] * 2
-    assert trials[1].user_attrs["failure"]["cause"] == "DIVERGED"
-    assert trials[1].user_attrs["outcome"].startswith("DIVERGED: ")
-    with pytest.raises(NothingToSelect, match="No trial of mpa could be confirmed"):
-        freeze(search)
-    assert write_summary(search).losses["mpa"].best is None
 
 
 def test_a_trial_that_kills_its_actors_fails(opened: Opened) -> None:
@@ -106,24 +79,6 @@ def test_a_trial_that_moves_thirty_times_is_not_lost(opened: Opened, own: bool, 
     assert search.study("mpa", Stage.SEARCH).trial(0).state == TrialState.COMPLETE
 
 
-def test_a_new_driver_takes_up_what_the_last_one_left(opened: Opened) -> None:
-    """Two trials run when the driver dies: they are resumed with their parameters and seeds."""
-    search = opened(search={"trials": 5, "pruner": "none"}, losses=["pnp"])
-    queue = TrialQueue(only(search_stage(search)))
-    jobs = [queue.next_trial() for _ in range(3)]
-    assert jobs[0] is not None
-    train(queue, jobs[0], lambda job, epoch: epoch / 10)
-    before = [(trial.params, trial.user_attrs["seed"]) for trial in search.study("pnp", Stage.SEARCH).trials()]
-
-    again = open_search(search.plan)
-    done = drive(again)
-    assert [job.number for job in done] == [1, 2, 3, 4]
-    after = [(trial.params, trial.user_attrs["seed"]) for trial in again.study("pnp", Stage.SEARCH).trials()]
-    assert after[:3] == before
-    assert len(after) == 5
-    assert drive(again) == []
-
-
 def test_a_driver_that_dies_while_it_stores_a_proposal_leaves_nothing_of_it(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,27 +98,6 @@ def test_a_driver_that_dies_while_it_stores_a_proposal_leaves_nothing_of_it(
     assert [trial.state for trial in again.trials("pnp", Stage.SEARCH)] == [TrialState.WAITING]
     assert [job.number for job in drive(again)] == [0, 1]
     assert again.study("pnp", Stage.SEARCH).trial(0).params == search.plan.spaces["pnp"].default
-
-
-def test_stages_follow_each_other_and_wait(opened: Opened) -> None:
-    search = opened(search={"trials": 1}, losses=["pnp"])
-    order: list[str] = []
-
-    def stages() -> Iterator[QueuedStage]:
-        yield search_stage(search)
-        order.append("between")
-        yield confirm_stage(search)
-        order.append("after")
-
-    queue = TrialQueue(stages())
-    first = begun(queue)
-    assert queue.next_trial() is None
-    assert queue.has_to_wait
-    assert not order
-    train(queue, first, lambda job, epoch: 0.1)
-    assert not queue.has_to_wait
-    second = begun(queue)
-    assert (second.stage, order) == (Stage.SELECT, ["between"])
 
 
 @pytest.mark.parametrize("train_on", ["train", "all"])
@@ -278,13 +212,3 @@ def test_what_a_listener_raises_ends_the_queue_and_loses_nothing(opened: Opened)
     (trial,) = search.trials("mpa", Stage.SEARCH)
     assert [entry["epoch"] for entry in epochs_of(trial)] == [1]
     assert [running.number for running in drive(open_search(search.plan))] == [0]
-
-
-# The names of studies.
-
-
-def test_a_name_gives_back_what_it_is_made_of() -> None:
-    names = {study_name("birds-2", "proxy_anchor", stage): stage for stage in Stage}
-    assert len(names) == len(Stage)
-    for name, stage in names.items():
-        assert (search_of(name), loss_of(name), trainings_of(name)) == ("birds-2", "proxy_anchor", stage.trainings)

@@ -1,15 +1,18 @@
-"""Messages about trials proposed without a model, compared with what Optuna's samplers do."""
+"""Notices before a search: trials without a model, compared with what Optuna's samplers do; a nearly perfect score."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 
 import pytest
 from support.driving import drive, only, train_side_by_side
 
-from search.driver.notices import first_proposals, without_model
+from search.driver.notices import at_ceiling, first_proposals, without_model
 from search.driver.stages import search_stage
 from search.plan.search import OpenedSearch
+from search.selection import Baselines
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
+from trainables.files import write_json
 
 
 @pytest.mark.parametrize(
@@ -76,3 +79,21 @@ def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Ca
     assert "set search.max_concurrent to 2 at most" in notice
     drive(search)
     assert not list(first_proposals([search], slots=4))
+
+
+@pytest.mark.parametrize(("untrained", "whitened", "best"), [(0.97, 0.93, "untrained"), (0.5, 0.9, "whitened")])
+def test_a_nearly_perfect_validation_is_told(
+    opened: Callable[..., OpenedSearch], untrained: float, whitened: float, best: str
+) -> None:
+    search = opened(losses=["pnp"])
+    assert not list(at_ceiling([search])), "without pretrained weights there is nothing to score"
+    values = {"untrained": {"map_at_r": untrained}, "whitened": {"map_at_r": whitened}}
+    found = Baselines(network="", loaded=None, dimensions=8, validation=values, classes=values, whitening_sha256="")
+    write_json(search.plan.folder.baselines, asdict(found))
+    (sentence,) = at_ceiling([search])
+    assert sentence.startswith(
+        f"The {best} network already has map_at_r {max(untrained, whitened):.4f} on the 2 validation classes, so "
+    )
+    found = Baselines(**{**asdict(found), "validation": {"untrained": {"map_at_r": 0.89}, "whitened": {}}})
+    write_json(search.plan.folder.baselines, asdict(found))
+    assert not list(at_ceiling([search]))

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import yaml
-from support.bare_networks import BACKBONE, save_convnet
+from support.bare_networks import BACKBONE, TRAINING, save_convnet
 from support.commands import ROOT, summary
 from support.finished_search import campaign_here, finish
-from support.small_search import GLYPHS, draw_folder, small_search
+from support.small_search import GLYPHS, draw_folder, draw_glyphs, small_search
 from support.trees import make_sop, make_vehicleid
 
 from search.campaigns.tables import CampaignResult
@@ -56,11 +56,11 @@ def on_features(folder: Path, **changes: Any) -> dict[str, Any]:
 
 
 def on_frozen(folder: Path) -> dict[str, Any]:
-    """Return a search on the features of a frozen backbone."""
+    """Return a search on the features of a frozen backbone, whose head hardly learns, so that no training is better."""
     return small_search(
-        draw_folder(folder / "images"),
+        draw_glyphs(folder / "images"),
         model={"backbone": BACKBONE, "freeze": "backbone", "embedding_dim": 8, "weights": str(save_convnet(folder))},
-        training={"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+        training={**TRAINING, "epochs": 2, "lr": 1e-8},
         losses=["proxy_anchor"],
         space={"model": {"head": ["linear", "mlp"], "embedding_dim": [8, 16]}},
         metrics=FEW,
@@ -172,6 +172,10 @@ KINDS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "images": lambda folder: {**GLYPHS, "name": "small", "final": {"seeds": 2}},
     "features": on_features,
     "frozen backbone": on_frozen,
+    "LoRA": lambda folder: {
+        **GLYPHS, **SHORT, "name": "small", "losses": ["proxy_anchor"], "metrics": FEW,
+        "model": {"backbone": "examples.tiny_network:TinyNetwork", "embedding_dim": 8, "lora": {"rank": 2}},
+        "space": {"model": {"lora.rank": [2, 4], "lora.alpha": {"low": 4, "high": 32, "log": True}}}},
     "own class": lambda folder: example("texts", training={"epochs": 2}, split={"ratio": 0.6}),
     "own function": lambda folder: own("function_training", folder),
     "own class without epochs": lambda folder: own("discriminant", folder),
@@ -183,7 +187,7 @@ KINDS: dict[str, Callable[[Path], dict[str, Any]]] = {
         "metrics": {"gallery": "training_half", "validation": ["recall_at_1", "dists_ratio"]}},
     "merged and wrong labels": lambda folder: {
         **GLYPHS, **SHORT, "name": "small", "losses": ["pnp"], "split": {"merge": 2, "label_noise": 0.2},
-        "metrics": FEW},
+        "metrics": FEW, "final": {"seeds": 2, "within": 1.0}},
     "folds": lambda folder: on_features(
         folder, split={"folds": 2}, selection={"finalists": 1, "seeds": 1, "on": "split"}),
     "several objectives": lambda folder: trade("several", {"objectives": [QUALITY, f"-{WEIGHT}"]}),

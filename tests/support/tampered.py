@@ -156,13 +156,6 @@ class Copied:
         np.savez_compressed(content, **arrays)
         self.write(path, content.getvalue())
 
-    def swap(self, first: Path, second: Path) -> None:
-        """Swap the contents of two files."""
-        contents = first.read_bytes(), second.read_bytes()
-        assert contents[0] != contents[1]
-        self.write(first, contents[1])
-        self.write(second, contents[0])
-
 
 Change = Callable[[Copied], object]
 
