@@ -213,6 +213,11 @@ def test_a_changed_or_missing_line_is_named_with_its_trial(written: Path) -> Non
             for read in (read_studies, copy_studies, open_studies, counted):
                 with pytest.raises(InvalidInput, match=rf"study\.journal is damaged: line ({place + 1}|{place + 2})\b"):
                     read(written)
+    state = next(line for line in lines[::-1] if b'"values"' in line)
+    broken = [line.replace(b"0.5", b"0.9") if line == state else line for line in lines]
+    written.write_bytes(b"".join(broken))
+    with pytest.raises(InvalidInput, match=r"line \d+, at birds/mpa trial 1, or a line before it, was changed"):
+        read_studies(written)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,17 @@ from trainables.spec import EpochRecord
 Opened = Callable[..., OpenedSearch]
 
 
+def test_every_loss_gets_its_trials_in_turn_and_the_default_first(opened: Opened) -> None:
+    search = opened(search={"trials": 4, "pruner": "none"})
+    jobs = drive(search)
+    assert [job.loss for job in jobs] == ["proxy_anchor", "pnp"] * 4
+    for loss in search.config.loss_names:
+        trials = search.study(loss, Stage.SEARCH).trials()
+        assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 4
+        assert trials[0].params == search.plan.spaces[loss].default
+        assert len({trial.user_attrs["seed"] for trial in trials}) == 4
+
+
 def test_bad_trials_are_pruned_with_a_reason_and_never_the_default(opened: Opened) -> None:
     search = opened(search={"trials": 9}, losses=["mpa"], training={"epochs": 4, "batch_size": 20})
     # Every trial is better than the default and worse than the previous one.
@@ -77,6 +88,24 @@ def test_a_trial_that_moves_thirty_times_is_not_lost(opened: Opened, own: bool, 
     rest = [record(epoch, 0.1) for epoch in range(1, 33)]
     assert not queue.on_trial_result(job, {"records": rest, "finished": True})
     assert search.study("mpa", Stage.SEARCH).trial(0).state == TrialState.COMPLETE
+
+
+def test_a_new_driver_takes_up_what_the_last_one_left(opened: Opened) -> None:
+    """Two trials run when the driver dies: they are resumed with their parameters and seeds."""
+    search = opened(search={"trials": 5, "pruner": "none"}, losses=["pnp"])
+    queue = TrialQueue(only(search_stage(search)))
+    jobs = [queue.next_trial() for _ in range(3)]
+    assert jobs[0] is not None
+    train(queue, jobs[0], lambda job, epoch: epoch / 10)
+    before = [(trial.params, trial.user_attrs["seed"]) for trial in search.study("pnp", Stage.SEARCH).trials()]
+
+    again = open_search(search.plan)
+    done = drive(again)
+    assert [job.number for job in done] == [1, 2, 3, 4]
+    after = [(trial.params, trial.user_attrs["seed"]) for trial in again.study("pnp", Stage.SEARCH).trials()]
+    assert after[:3] == before
+    assert len(after) == 5
+    assert drive(again) == []
 
 
 def test_a_driver_that_dies_while_it_stores_a_proposal_leaves_nothing_of_it(
