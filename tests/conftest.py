@@ -38,6 +38,7 @@ SHARED = {
     "cluster": ("nodes: Nodes", "on_nodes"),
     "searches": ("kinds: Callable", "lot: FinishedCampaign"),
     "libraries": ("lightning_module", "lightning.pytorch"),
+    "world": ("world: World", "hostile.world import LOSSES"),
 }
 """What takes long and is made or imported once in a process -> words in the modules that use it."""
 

@@ -15,7 +15,7 @@ from search.engines.base import make_engine
 from search.engines.in_process import InProcess
 from search.plan.make_plan import make_plan
 from search.tables import engine_name
-from trainables.errors import InvalidInput
+from trainables.errors import InvalidInput, suggestion
 from trainables.losses import loss_row
 
 SearchFile = Callable[..., dict[str, Any]]
@@ -56,6 +56,14 @@ def test_a_missing_key_beside_a_wrong_one_is_said_once() -> None:
 def test_more_gpus_than_this_machine_has_are_refused(search_file: SearchFile) -> None:
     found = sentences(search_file(resources={"gpus_per_trial": 1}))
     assert any("resources.gpus_per_trial is 1 and this machine has" in sentence for sentence in found)
+
+
+def test_a_hint_names_all_that_fit_equally() -> None:
+    assert suggestion("k", ["a.k", "b.k", "c"]) == " (did you mean a.k or b.k?)"
+    assert suggestion("x", ["a", "b"]) == ""
+    for name in ("pmp", "pn", "pnpp", "npp"):  # one letter or the order differs
+        assert suggestion(name, ["pnp", "uni"]) == " (did you mean pnp?)"
+    assert suggestion("nix", ["pnp", "uni"]) == ""
 
 
 # The engine, by ``resources.engine``.

@@ -16,7 +16,6 @@ import pytest
 import torch
 from PIL import Image
 from support.image_stores import build_store
-from support.refusals import sentences_of
 from support.slow_build import GLYPHS, slow_build
 from support.small_training import drawn_images
 
@@ -130,17 +129,6 @@ def test_only_the_asked_classes_are_read(folder: Dataset, tmp_path: Path) -> Non
     for path in (tmp_path / "images" / "c").iterdir():
         path.write_bytes(b"garbage")
     assert build(folder, tmp_path / "cache", ("a", "b")).class_names == ("a", "b")
-
-
-def test_all_unreadable_images_are_named_and_nothing_is_left(folder: Dataset, tmp_path: Path) -> None:
-    (tmp_path / "images" / "a" / "0.png").write_bytes(b"")
-    (tmp_path / "images" / "c" / "3.png").write_bytes((tmp_path / "images" / "c" / "3.png").read_bytes()[:200])
-    (tmp_path / "images" / "c" / "gone.png").symlink_to(tmp_path / "nowhere.png")
-    (sentence,) = sentences_of(lambda: build(folder, tmp_path / "cache"))
-    assert sentence.startswith("3 of 10 images cannot be read: a/0.png (the file is empty); ")
-    assert "c/3.png (image file is truncated" in sentence
-    assert "c/gone.png (No such file or directory)" in sentence
-    assert {path.suffix for path in (tmp_path / "cache").iterdir()} <= {".lock", ".used"}
 
 
 def test_a_cache_that_cannot_be_written_is_named(folder: Dataset, tmp_path: Path) -> None:
