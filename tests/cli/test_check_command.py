@@ -10,31 +10,7 @@ import pytest
 from support.commands import holdout_here, plain
 
 OWN = '''\
-"""User-defined parts."""
-
-from trainables.losses.base import Loss
-
-
-class Good(Loss):
-    """A loss that keeps the contract."""
-
-    paper = "mine"
-    equation = "mean of squares"
-    space = {}
-
-    def __init__(self, *, num_classes, embedding_dim):
-        super().__init__()
-
-    def compute(self, embeddings_BD, labels_B):
-        return embeddings_BD.square().sum(dim=1).mean() * 0.5
-
-
-class Ordered(Good):
-    """A loss that depends on the order of the batch."""
-
-    def compute(self, embeddings_BD, labels_B):
-        return embeddings_BD[0].sum() - embeddings_BD[-1].sum()
-
+from support.own_parts import Ordered, Pull
 
 def forgetful():
     """A network without its number of features."""
@@ -65,7 +41,7 @@ def test_built_in_parts_hold(part: str, kind: str) -> None:
 
 
 def test_a_part_beside_the_user_is_found_and_what_fails_is_said(here: Path) -> None:
-    assert "all" in plain(holdout_here("check", "mylab.losses:Good").stdout)
+    assert "all" in plain(holdout_here("check", "mylab.losses:Pull").stdout)
     done = holdout_here("check", "mylab.losses:Ordered", "--json", code=1)
     failed = [check for check in json.loads(done.stdout)["checks"] if not check["ok"]]
     assert any("order" in check["sentence"] for check in failed)
@@ -76,7 +52,7 @@ def test_a_part_beside_the_user_is_found_and_what_fails_is_said(here: Path) -> N
     assert "features" in shown, "where a part does not say its kind"
 
 
-@pytest.mark.parametrize("part", ["contrastiv", "mylab.losses:Nothing", "nolab.losses:Good"])
+@pytest.mark.parametrize("part", ["contrastiv", "mylab.losses:Nothing", "nolab.losses:Pull"])
 def test_no_such_part_is_a_mistake(part: str, here: Path) -> None:
     for kind in ((), ("--kind", "loss")):
         done = holdout_here("check", part, *kind, code=2)

@@ -70,7 +70,6 @@ FOLDERS: dict[str, tuple[Change, str]] = {
     "one folder in the training and the test half": (lambda root: linked(root, "zebra", "class-00"), TWICE),
     "a path that is too long": (too_deep, "cannot be read: File name too long. Fix or remove it."),
     "a class of a line break and markup": (named("a\n[red]b["), ""),
-    "a class that is not UTF-8": (named(b"\xff\xfe"), "5 file names that cannot be read as UTF-8: '\\udcff\\udcfe/00.png'"),
 }
 # fmt: on
 
@@ -206,6 +205,7 @@ SPLIT = "train_test_split"
 LISTED: dict[str, dict[str, tuple[Change, str]]] = {
     "cub200": {
         "a line twice": (doubled("images.txt"), "images.txt in {root!r} repeats 1 image_id: 40."),
+        "an image without a class": (lines("image_class_labels.txt", lambda found: found[:-1]), "1 image in only one of images.txt and"),
         "a class twice": (doubled("classes.txt"), "classes.txt in {root!r} repeats 1 class_id: 8."),
         "an image under two numbers": (swapped("images.txt", "Bird_1_0002_17.jpg", "Bird_1_0001_0.jpg"), "1 image of CUB-200-2011 in {root!r} listed more than once: images/001.Bird_1/Bird_1_0001_0.jpg."),
         "a class that is not named": (swapped("image_class_labels.txt", "1 1\n", "1 999\n"), "(KeyError: '999')"),

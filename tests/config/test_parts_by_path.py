@@ -19,11 +19,12 @@ from trainables.errors import InvalidInput
 
 SearchFile = Callable[..., dict[str, Any]]
 
-PARTS = '''
+PARTS = """
 import numpy as np
 from dataclasses import dataclass
 from optuna.distributions import FloatDistribution
 from spaces.space import Float
+from support.own_parts import Greys
 from trainables.data.samplers import RandomSampler
 from trainables.data.dataset import Dataset
 from trainables.losses.pairs import Contrastive
@@ -52,28 +53,17 @@ class Odd(RandomSampler):
         return ["An odd batch is needed: give 21."] if batch_size % 2 == 0 else []
 
 @dataclass(frozen=True, kw_only=True)
-class Dots(Dataset):
-    """Sixteen classes of ten dots."""
-    summary = publisher = layout = "dots"
-    count: int = 16
+class Dots(Greys):
+    shades: int = 16
     def __post_init__(self):
-        if self.count == 13:
+        if self.shades == 13:
             raise RuntimeError("thirteen")
-    def classes(self):
-        return {f"c{c:02d}": tuple(f"{c}/{i}" for i in range(10)) for c in range(self.count)}
-    def identity(self):
-        return "dots"
-    def stamp(self, key):
-        return ""
     def read(self, key):
         return np.zeros((20, 20, 3), dtype=np.uint8)
 
-class Undecorated(Dots.__mro__[1]):
-    def classes(self): return {}
-    def identity(self): return ""
-    def stamp(self, key): return ""
-    def read(self, key): return None
-'''
+class Undecorated(Dataset):
+    classes = identity = stamp = read = lambda self, *key: ""
+"""
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +145,7 @@ OTHERS: list[tuple[str, dict[str, Any], str]] = [
     ("metrics", {"validation": ["map", "LAB.parts:map"]}, "has the name of 'map'"),
     ("training", {"sampler": "LAB.parts:Odd", "batch_size": 20}, "training: An odd batch is needed: give 21."),
     ("dataset", {"name": "LAB.parts:Undecorated"}, "must be a dataclass"),
-    ("dataset", {"name": "LAB.parts:Dots", "count": 13}, "raises RuntimeError: thirteen"),
+    ("dataset", {"name": "LAB.parts:Dots", "shades": 13}, "raises RuntimeError: thirteen"),
     ("ship", ["trainables"], "ship: trainables is one of Holdout's packages"),
     ("ship", ["LAB.parts"], "ship: LAB.parts is a part of the package LAB; ship that"),
 ]

@@ -174,10 +174,8 @@ def make_tree(name: str, root: Path, classes_per_half: int = 4, images_per_class
     return root
 
 
-make_omniglot = partial(make_tree, "omniglot")
 make_cub200 = partial(make_tree, "cub200")
 make_sop = partial(make_tree, "sop")
-make_inshop = partial(make_tree, "inshop")
 make_vehicleid = partial(make_tree, "vehicleid")
 
 
@@ -232,7 +230,5 @@ def recipe_on(trees: Trees, name: str) -> SearchConfig:
 
 
 def varied_on(trees: Trees, name: str) -> list[SearchConfig]:
-    """Return the searches of a campaign on a small tree of its recipe's data set."""
-    content = read_file(Path(name))
-    content["base"]["dataset"] = on_tree(trees, read_yaml(recipes()[content["recipe"]])["dataset"]["name"])
-    return [member.config for member in parse_campaign(content).members]
+    """Return the searches of a shipped campaign on small trees."""
+    return [member.config for member in shipped_campaign(name, trees).members]
