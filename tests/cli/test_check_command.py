@@ -10,7 +10,13 @@ import pytest
 from support.commands import holdout_here, plain
 
 OWN = '''\
-from support.own_parts import Ordered, Pull
+from support import own_parts
+
+class Good(own_parts.Pull):
+    space = {}
+
+class Ordered(own_parts.Ordered):
+    space = {}
 
 def forgetful():
     """A network without its number of features."""
@@ -41,7 +47,7 @@ def test_built_in_parts_hold(part: str, kind: str) -> None:
 
 
 def test_a_part_beside_the_user_is_found_and_what_fails_is_said(here: Path) -> None:
-    assert "all" in plain(holdout_here("check", "mylab.losses:Pull").stdout)
+    assert "all" in plain(holdout_here("check", "mylab.losses:Good").stdout)
     done = holdout_here("check", "mylab.losses:Ordered", "--json", code=1)
     failed = [check for check in json.loads(done.stdout)["checks"] if not check["ok"]]
     assert any("order" in check["sentence"] for check in failed)
@@ -52,7 +58,7 @@ def test_a_part_beside_the_user_is_found_and_what_fails_is_said(here: Path) -> N
     assert "features" in shown, "where a part does not say its kind"
 
 
-@pytest.mark.parametrize("part", ["contrastiv", "mylab.losses:Nothing", "nolab.losses:Pull"])
+@pytest.mark.parametrize("part", ["contrastiv", "mylab.losses:Nothing", "nolab.losses:Good"])
 def test_no_such_part_is_a_mistake(part: str, here: Path) -> None:
     for kind in ((), ("--kind", "loss")):
         done = holdout_here("check", part, *kind, code=2)

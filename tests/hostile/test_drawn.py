@@ -21,7 +21,7 @@ from hostile.meanings import CHECKS
 from hostile.world import LOSSES, World
 from search.report.live import live_app
 
-SEED, ATTACKS = os.environ.get("SEED", "0"), int(os.environ.get("ATTACKS", "12"))
+SEED, ATTACKS = os.environ.get("SEED", "0"), int(os.environ.get("ATTACKS", "8"))
 
 
 def said_by(words: str) -> str:

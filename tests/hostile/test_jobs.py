@@ -71,11 +71,18 @@ def test_a_forged_description_hides_no_other_job(changes: dict[str, Any], addres
     assert "\x1b" not in done.stderr
 
 
-@pytest.mark.parametrize("answer", [None, [3]], ids=repr)
-def test_a_list_that_is_none_is_a_sentence(answer: Any, address: str) -> None:
+@pytest.mark.parametrize(
+    ("answer", "command", "damaged"),
+    [
+        (None, ("status", "--jobs"), "The list of jobs"), ([3], ("status", "--jobs"), "The list of jobs"),
+        ([GOOD], ("logs", "birds"), "The log of the job 'holdout-birds-1'"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_none_is_a_sentence(
+    answer: Any, command: tuple[str, ...], damaged: str, address: str
+) -> None:
     Dashboard.jobs = answer
-    said = plain(holdout_here("status", "--jobs", "--address", address, code=2).stderr)
-    assert f"The list of jobs at {address} is damaged" in said
+    assert f"{damaged} at {address} is damaged" in plain(holdout_here(*command, "--address", address, code=2).stderr)
 
 
 @pytest.mark.parametrize("job", ["../../nodes", "a/../b?x=1#y", "a b\n\x1b\ud7ff"], ids=ascii)
@@ -92,12 +99,6 @@ def test_the_id_of_a_job_is_one_part_of_a_path(command: str, job: str, address: 
         assert parts[:3] == ["", "api", "jobs"]
         assert unquote(parts[3]) == job
         assert parts[4:] in ([], ["logs"], ["stop"])
-
-
-def test_a_log_that_is_none_is_a_sentence(address: str) -> None:
-    Dashboard.jobs = [GOOD]
-    said = plain(holdout_here("logs", "birds", "--address", address, code=2).stderr)
-    assert f"The log of the job 'holdout-birds-1' at {address} is damaged" in said
 
 
 # What is sent to a cluster.

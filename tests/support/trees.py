@@ -179,8 +179,8 @@ make_sop = partial(make_tree, "sop")
 make_vehicleid = partial(make_tree, "vehicleid")
 
 
-def make_published(name: str, root: Path, train: tuple[int, int], *test: tuple[int, int], files: bool) -> Path:
-    """Write lists with the given (classes, images) in each half, and with ``files`` empty image files.
+def make_published(name: str, root: Path, train: tuple[int, int], *test: tuple[int, int]) -> Path:
+    """Write lists with the given (classes, images) in each half, and no images.
 
     Several groups of test classes, as for VehicleID's lists, have separate numbers of images.
     """
@@ -188,12 +188,7 @@ def make_published(name: str, root: Path, train: tuple[int, int], *test: tuple[i
     def spread(classes: int, images: int) -> list[int]:
         return [images // classes + (label < images % classes) for label in range(classes)]
 
-    paths = WRITERS[name](root, spread(*train), [size for group in test for size in spread(*group)])
-    if files:
-        for folder in {Path(path).parent for path in paths}:
-            (root / folder).mkdir(parents=True)
-        for path in paths:
-            (root / path).touch()
+    WRITERS[name](root, spread(*train), [size for group in test for size in spread(*group)])
     return root
 
 
