@@ -137,5 +137,7 @@ def pixels_of_read(draw: random.Random, patch: pytest.MonkeyPatch) -> None:
 
 
 CHECKS: tuple[Callable[[random.Random, pytest.MonkeyPatch], None], ...] = (
-    run_anywhere, number_of_a_library, pixels_of_read,
-)  # fmt: skip
+    pixels_of_read,
+    run_anywhere,
+    number_of_a_library,
+)
