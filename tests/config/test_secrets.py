@@ -251,10 +251,11 @@ class Tells(Scales):
         return super().train_epoch()
 """
 FROM_PYTHON = """
-import holdout
+import holdout, sys
 
 content = {content!r}
 holdout.run(content, runs={runs!r}, quiet=True).report()
+print("it said nothing", file=sys.stderr)
 """
 STRICT = {
     **GLYPHS, "name": "strict", "losses": ["pnp"], "stages": ["search"], "search": {"trials": 1, "pruner": "none"},
@@ -290,6 +291,7 @@ def test_no_secret_is_told(tmp_path: Path, port: int, monkeypatch: pytest.Monkey
     run = in_one_process(["run", write_search(tmp_path / "search.yaml", content), "--runs", runs])
     run[-1] = FROM_PYTHON.format(content=STRICT, runs=str(runs)) + run[-1]  # first, as commands change the filters
     done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.stderr.startswith("it said nothing\n"), done.stderr
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stdout + done.stderr
     told += [done.stdout + done.stderr, (tmp_path / "processes").read_text()]
     assert "holdout" in told[-1]
