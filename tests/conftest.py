@@ -39,6 +39,7 @@ SHARED = {
     "searches": ("kinds: Callable", "lot: FinishedCampaign"),
     "reports": ("tested: Path",),
     "libraries": ("lightning_module", "lightning.pytorch"),
+    "world": ("world: World", "hostile.world import LOSSES"),
 }
 """What takes long and is made or imported once in a process -> words in the modules that use it."""
 

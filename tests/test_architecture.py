@@ -61,23 +61,30 @@ SERVICES = {
     "typer": {"search/cli"},
 }
 FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
 
 
 @cache
-def imported(path: Path, *, running: bool = False) -> set[str]:
-    """Return the full names of all modules that a file imports; ``running`` leaves out imports for types."""
-    nodes: list[ast.AST] = [ast.parse(path.read_text())]
-    names: set[str] = set()
+def imports(path: Path) -> list[tuple[str, bool, bool]]:
+    """Return the modules that a file imports: the full name, and True if for types only, and if in a function."""
+    nodes: list[tuple[ast.AST, bool, bool]] = [(ast.parse(path.read_text()), False, False)]
+    found = []
     while nodes:
-        node = nodes.pop()
+        node, typed, late = nodes.pop()
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            found += [(alias.name, typed, late) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{path} imports relatively"
-            names |= {node.module}
-        if not (running and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
-            nodes += ast.iter_child_nodes(node)
-    return names
+            found.append((node.module, typed, late))
+        typed |= isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        late |= isinstance(node, ast.FunctionDef | ast.Lambda)
+        if not isinstance(node, ast.expr):
+            nodes += [(child, typed, late) for child in ast.iter_child_nodes(node)]
+    return found
+
+
+def imported(path: Path) -> set[str]:
+    return {name for name, _, _ in imports(path)}
 
 
 def test_imports_point_one_way() -> None:
@@ -147,8 +154,10 @@ def test_every_module_of_a_face_is_imported_from_another_room() -> None:
 
 
 def test_modules_do_not_import_each_other_in_circles() -> None:
-    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
-    graph = {name: imported(path, running=True) & modules.keys() - {name} for name, path in modules.items()}
+    graph = {
+        name: {other for other, typed, _ in imports(path) if not typed} & MODULES.keys() - {name}
+        for name, path in MODULES.items()
+    }
     while graph:
         leaves = {name for name, needs in graph.items() if not needs}
         assert leaves, f"a circle among {sorted(graph)}"
@@ -170,9 +179,8 @@ def test_mlflow_is_the_library_beside_our_folder() -> None:
 
 def test_training_runs_without_the_services() -> None:
     """trainables/ is usable where Ray, Optuna, MLflow, pydantic and faiss are missing."""
-    program = (
-        "import sys\n"
-        "for name in ('ray', 'optuna', 'mlflow', 'pydantic', 'faiss'): sys.modules[name] = None\n"
-        "import trainables.training.train, trainables.losses, trainables.metrics, trainables.data, trainables.models\n"
-    )
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+    for name, path in MODULES.items():
+        if name.startswith("trainables.") and name != "trainables.trial":
+            at_once = {imported for imported, typed, late in imports(path) if not typed and not late}
+            assert not {found.partition(".")[0] for found in at_once} & {*SERVICES, "faiss"}, name
+            assert "trainables.trial" not in at_once

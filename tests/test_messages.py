@@ -30,10 +30,10 @@ def messages() -> list[tuple[str, str]]:
     found = []
     for room in ("holdout", "search", "spaces", "trainables"):
         for path in sorted((ROOT / room).rglob("*.py")):
-            tree = ast.parse(path.read_text())
-            statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-            inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-            for node in ast.walk(tree):
+            nodes = [*ast.walk(ast.parse(path.read_text()))]
+            statements = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+            inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+            for node in nodes:
                 text = _text(node)
                 if text is not None and id(node) not in statements | inside:
                     found.append((f"{path.relative_to(ROOT)}:{node.lineno}", text))  # type: ignore[attr-defined]

@@ -47,7 +47,7 @@ def test_backbones_say_what_they_want_and_where_their_weights_go() -> None:
         assert words in shown
 
 
-@pytest.mark.parametrize("command", [(), ("trials",), ("remove",)])
+@pytest.mark.parametrize("command", [(), ("trials",)])
 def test_flags_take_no_value_in_the_help(command: tuple[str, ...]) -> None:
     shown = holdout_here(*command, "--help").stdout
     assert "--help" in shown
@@ -145,9 +145,9 @@ def test_the_token_is_its_owner_s_alone(tmp_path: Path, monkeypatch: pytest.Monk
     assert token.read_text() == first
 
 
-@pytest.mark.parametrize("closed", range(3))
-def test_a_closed_stream_stops_no_command(closed: int) -> None:
-    words = ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *command("--version")]
+@pytest.mark.parametrize("closed", ["0>&- 1>&-", "2>&-"])
+def test_a_closed_stream_stops_no_command(closed: str) -> None:
+    words = ["sh", "-c", f'exec "$@" {closed}', "sh", *command("--version")]
     program = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (program.returncode, program.stderr) == (0, "")
 

@@ -60,24 +60,18 @@ def test_embeddings_and_paths_in_a_file(made: SmallModel, model: Embedder, tmp_p
         assert np.array_equal(file["embeddings"], expected)
         assert file["paths"].tolist() == paths
 
-    holdout_here("embed", made.folder, made.images, "--to", tmp_path / "new" / "all.parquet", *CPU)
-    table = pyarrow.parquet.read_table(tmp_path / "new" / "all.parquet")
-    assert table.column_names == ["embeddings", "paths"]
-    assert table["paths"].to_pylist() == paths
-    assert np.array_equal(np.array(table["embeddings"].to_pylist(), dtype=np.float32), expected)
-
-
-def test_images_and_folders_in_the_order_given(made: SmallModel, model: Embedder, tmp_path: Path) -> None:
     given = [made.images / "class-03" / "07.png", made.images / "class-01", made.images / "class-03" / "07.png"]
-    done = holdout_here("embed", made.checkpoint, *given, "--to", tmp_path / "a.npz", "--batch-size", 5, "--json", *CPU)
-    record = json.loads(done.stdout)
+    to = ("--to", tmp_path / "new" / "all.parquet", "--batch-size", 5, "--json")
+    record = json.loads(holdout_here("embed", made.checkpoint, *given, *to, *CPU).stdout)
     assert (record["images"], record["dimensions"], record["unreadable"]) == (12, 8, [])
     assert record["images_per_second"] == pytest.approx(12 / record["seconds"])
     assert record["model"] == str(made.checkpoint)
-    with np.load(tmp_path / "a.npz") as file:
-        expected = [given[0], *sorted(given[1].iterdir()), given[0]]
-        assert file["paths"].tolist() == [str(path) for path in expected]
-        assert np.array_equal(file["embeddings"], model.embed(expected, batch_size=5))
+    table = pyarrow.parquet.read_table(tmp_path / "new" / "all.parquet")
+    assert table.column_names == ["embeddings", "paths"]
+    inside = [given[0], *sorted(given[1].iterdir()), given[0]]
+    assert table["paths"].to_pylist() == [*map(str, inside)], "in the order given"
+    found = np.array(table["embeddings"].to_pylist(), dtype=np.float32)
+    assert np.array_equal(found, model.embed(inside, batch_size=5))
 
 
 def test_what_is_left_out_below_a_folder_is_counted(made: SmallModel, tmp_path: Path) -> None:

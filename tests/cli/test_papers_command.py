@@ -56,7 +56,6 @@ OF_DATA = {
 
 ITEMS = [(name, entry) for name, paper in papers().items() for entry in paper.items]
 SMALL = sorted({entry.small for _, entry in ITEMS if entry.small})
-FULL = sorted({entry.full for _, entry in ITEMS if entry.full})
 
 
 def parsed(line: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -164,12 +163,6 @@ def test_a_small_command_begins_without_a_data_set_and_is_affordable(line: str, 
             read_campaign_plans(campaign_file(params, trees), tmp_path)
         elif command == "run":
             read_plan(search_of(params, trees), tmp_path)
-
-
-@pytest.mark.parametrize("line", FULL)
-def test_a_full_command_is_of_the_paper_s_setting(line: str, trees: Trees) -> None:
-    made = configs_of(line, trees)
-    assert all(config.dataset.name != "glyphs" for config in made.values())
 
 
 def columns_shown(line: str, trees: Trees) -> set[str]:

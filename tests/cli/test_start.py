@@ -12,6 +12,7 @@ import pytest
 from support.commands import holdout_here, plain
 from support.driving import drive
 
+from search.packages import EXTRA
 from search.plan.search import OpenedSearch
 from search.report.summary import write_summary
 
@@ -99,7 +100,7 @@ ROWS: list[tuple[str, int, set[str]]] = [
     # A finished search is printed without what trains, and a proposal does not try the network.
     ("run FINISHED/search.yaml --runs FINISHED/runs", 0, {*HEAVY} - {"scipy"}),
     ('enqueue small --loss pnp --params {"alpha":2.0} --runs FINISHED/runs', 0, {"torch"}),
-    ("report small --runs RUNS", 0, {"torch", "ray", "mlflow"}),
+    ("report small --runs RUNS", 0, {"torch", *EXTRA}),
 ]
 """A command, its exit code, and what it may not load; those that may load more come later."""
 

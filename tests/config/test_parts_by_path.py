@@ -19,11 +19,12 @@ from trainables.errors import InvalidInput
 
 SearchFile = Callable[..., dict[str, Any]]
 
-PARTS = '''
+PARTS = """
 import numpy as np
 from dataclasses import dataclass
 from optuna.distributions import FloatDistribution
 from spaces.space import Float
+from support.own_parts import Greys
 from trainables.data.samplers import RandomSampler
 from trainables.data.dataset import Dataset
 from trainables.losses.pairs import Contrastive
@@ -35,9 +36,6 @@ class MPA(CircleLoss):
     pass
 
 class Spaceless(Contrastive):
-    pass
-
-class NoLoss:
     pass
 
 def hubness(embeddings, labels):
@@ -55,30 +53,17 @@ class Odd(RandomSampler):
         return ["An odd batch is needed: give 21."] if batch_size % 2 == 0 else []
 
 @dataclass(frozen=True, kw_only=True)
-class Dots(Dataset):
-    """Sixteen classes of ten dots."""
-    summary = publisher = layout = "dots"
-    count: int = 16
+class Dots(Greys):
+    shades: int = 16
     def __post_init__(self):
-        if self.count == 13:
+        if self.shades == 13:
             raise RuntimeError("thirteen")
-    def classes(self):
-        if self.count == 14:
-            raise RuntimeError("fourteen")
-        return {f"c{c:02d}": tuple(f"{c}/{i}" for i in range(10)) for c in range(self.count)}
-    def identity(self):
-        return "dots"
-    def stamp(self, key):
-        return ""
     def read(self, key):
         return np.zeros((20, 20, 3), dtype=np.uint8)
 
-class Undecorated(Dots.__mro__[1]):
-    def classes(self): return {}
-    def identity(self): return ""
-    def stamp(self, key): return ""
-    def read(self, key): return None
-'''
+class Undecorated(Dataset):
+    classes = identity = stamp = read = lambda self, *key: ""
+"""
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +127,6 @@ LOSSES: list[tuple[list[Any], str]] = [
     (["LAB.parts:Spaceless"], "must declare its search space in a class attribute space"),
     (["LAB.parts:MPA"], "losses: LAB.parts:MPA would be called mpa, which is the name of a built-in loss"),
     ([{"name": "training", "part": "LAB.parts:CircleLoss"}], "which is the name of a section of space"),
-    ([{"name": "circle", "part": "LAB.parts:Circle"}], "LAB.parts has no Circle"),
 ]
 
 
@@ -159,12 +143,9 @@ def test_a_wrong_loss_is_one_sentence_beside_the_other_mistakes(
 OTHERS: list[tuple[str, dict[str, Any], str]] = [
     ("metrics", {"validation": ["LAB.parts:hubnes"]}, "LAB.parts has no hubnes (did you mean hubness?)"),
     ("metrics", {"validation": ["map", "LAB.parts:map"]}, "has the name of 'map'"),
-    ("training", {"sampler": "LAB.parts:hubness", "batch_size": 20}, "must be a class that derives from"),
     ("training", {"sampler": "LAB.parts:Odd", "batch_size": 20}, "training: An odd batch is needed: give 21."),
-    ("model", {"backbone": "LAB.parts:NoLoss"}, "with an attribute features"),
     ("dataset", {"name": "LAB.parts:Undecorated"}, "must be a dataclass"),
-    ("dataset", {"name": "LAB.parts:Dots", "count": 13}, "raises RuntimeError: thirteen"),
-    ("dataset", {"name": "LAB.parts:Dots", "count": 14}, "raises RuntimeError: fourteen"),
+    ("dataset", {"name": "LAB.parts:Dots", "shades": 13}, "raises RuntimeError: thirteen"),
     ("ship", ["trainables"], "ship: trainables is one of Holdout's packages"),
     ("ship", ["LAB.parts"], "ship: LAB.parts is a part of the package LAB; ship that"),
 ]
@@ -196,13 +177,6 @@ def test_what_is_shipped_travels_with_a_submitted_search(search_file: SearchFile
         assert not list(directory.rglob("__pycache__"))
 
 
-def test_a_module_that_is_not_shipped_is_named(search_file: SearchFile, lab: str) -> None:
-    content = search_file(dataset={"name": "glyphs"}, losses=[f"{lab}.parts:CircleLoss"])
-    (sentence,) = sentences_of(lambda: submission(content))
-    assert f"names code of {lab}," in sentence
-    assert f"add `ship: [{lab}]` to the file" in sentence
-
-
 def test_all_mistakes_of_a_submitted_search_come_at_once(search_file: SearchFile, lab: str) -> None:
     content = search_file(
         dataset={"name": "cub200", "root": "relative"},
@@ -219,6 +193,7 @@ def test_all_mistakes_of_a_submitted_search_come_at_once(search_file: SearchFile
         "training.epochs:",
         "ship: the package",
         f"ship: the search names code of {lab},",
+        f"add `ship: [{lab}]` to the file",
     ):
         assert sum(part in sentence for sentence in found) == 1, (part, found)
     assert len(found) == 6, found

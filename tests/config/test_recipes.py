@@ -1,20 +1,21 @@
 """Every recipe is a search file that runs; ``test_papers_settings`` compares it with its paper."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from tempfile import TemporaryDirectory
+from pathlib import Path
 
 import pytest
 from support.driving import made_trial
+from support.spaces import spaces_of
 from support.trees import Trees, make_tree
 
 from search.config.recipes import recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import apply_settings, read_yaml
 from search.plan.make_plan import make_plan
-from search.plan.plan import Plan, training_of
+from search.plan.plan import training_of
 from search.stages import Stage
 from trainables.losses import LOSSES
 from trainables.training.train import train
@@ -71,10 +72,12 @@ def test_one_recipe_a_paper_and_data_set_and_of_the_thesis_a_network() -> None:
 
 
 @pytest.mark.parametrize("recipe", PAPERS)
-def test_a_recipe_names_itself_its_command_and_what_can_be_set(recipe: str, trees: Trees) -> None:
+def test_a_recipe_names_itself_and_settings_and_its_losses_build(recipe: str, trees: Trees) -> None:
     config = configured(recipe, *at_tree(trees, recipe))
     assert config.name == recipe
     assert config.dataset.name == recipe.split("-")[1]
+    for loss, space in spaces_of(config).items():
+        LOSSES[loss](num_classes=3, embedding_dim=4, **space.default.loss)
     what, command = recipes()[recipe].read_text().splitlines()[:2]
     assert what.startswith("# ")
     assert command == f"# holdout run {recipe} --set dataset.root=DIR"
@@ -86,25 +89,11 @@ def test_a_recipe_names_itself_its_command_and_what_can_be_set(recipe: str, tree
             configured(recipe, *at_tree(trees, recipe), *own)
 
 
-@pytest.fixture(scope="module")
-def plan(trees: Trees, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Plan]:
-    runs = tmp_path_factory.mktemp("runs")
-    return cache(lambda recipe: make_plan(configured(recipe, *at_tree(trees, recipe), *SMALL), runs))
-
-
-@pytest.mark.parametrize("recipe", PAPERS)
-def test_trial_0_of_every_loss_builds(recipe: str, plan: Callable[..., Plan]) -> None:
-    for loss, space in plan(recipe).spaces.items():
-        hyperparameters = space.default.loss
-        LOSSES[loss](num_classes=3, embedding_dim=4, **hyperparameters)
-
-
 @pytest.mark.parametrize("recipe", ["mpa-cub200", "pnp-sop", "topk-sop", "thesis-sop-resnet50"])
-def test_a_recipe_of_each_paper_trains(recipe: str, plan: Callable[..., Plan]) -> None:
+def test_a_recipe_of_each_paper_trains(recipe: str, trees: Trees, tmp_path: Path) -> None:
     """With the recipe's metrics."""
-    made = plan(recipe)
+    made = make_plan(configured(recipe, *at_tree(trees, recipe), *SMALL), tmp_path)
     loss = made.config.loss_names[0]
     trial = made_trial(made.spaces[loss], made.spaces[loss].default)
-    with TemporaryDirectory() as folder:
-        (record,) = train(replace(training_of(made, loss, Stage.SEARCH, trial), directory=folder))
+    (record,) = train(replace(training_of(made, loss, Stage.SEARCH, trial), directory=str(tmp_path / "trial")))
     assert tuple(record["metrics"]) == made.metrics

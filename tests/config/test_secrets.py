@@ -5,6 +5,7 @@ import html
 import json
 import os
 import re
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -15,10 +16,10 @@ import pytest
 import sqlalchemy
 import yaml
 from hypothesis import example, given, settings, strategies as st
-from support.commands import holdout, holdout_here, write_search
+from support.commands import holdout_here, in_one_process, write_search
 from support.mlflow_database import write_migrated
 from support.serving import asked
-from support.small_search import small_search
+from support.small_search import GLYPHS, small_search
 
 from search.config.search_config import parse_config
 from search.plan.checks.services import check_tracking
@@ -249,6 +250,17 @@ class Tells(Scales):
                 raise ValueError(f"no answer from https://hooks/{secret}", [f"postgresql://u:{secret}@h"]) from error
         return super().train_epoch()
 """
+FROM_PYTHON = """
+import holdout, sys
+
+content = {content!r}
+holdout.run(content, runs={runs!r}, quiet=True).report()
+print("it said nothing", file=sys.stderr)
+"""
+STRICT = {
+    **GLYPHS, "name": "strict", "losses": ["pnp"], "stages": ["search"], "search": {"trials": 1, "pruner": "none"},
+    "resources": {"engine": "in_process"},
+}  # fmt: skip
 KNOWN = {"LAB_TOKEN": "it's=a/b%20\\c", "WORD": "secret", "AWS_SECRET_ACCESS_KEY": "not-for-every-eye"}
 TOLD = re.compile(rb"it(\\*'|%27|&#x27;)s(=|%3D)a|u:secret@|not-for-every-eye")
 
@@ -256,7 +268,7 @@ TOLD = re.compile(rb"it(\\*'|%27|&#x27;)s(=|%3D)a|u:secret@|not-for-every-eye")
 def test_no_secret_is_told(tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in any file, output, page, MLflow run or process list; nor if a training fails, or a service is down.
 
-    Warnings are errors, which concerns a user's code alone, and not ours or a library's.
+    Warnings are errors, which concerns a user's code alone, and not ours or a library's, in commands and from Python.
     """
     runs, told = tmp_path / "runs", list[str]()
 
@@ -276,7 +288,11 @@ def test_no_secret_is_told(tmp_path: Path, port: int, monkeypatch: pytest.Monkey
     }  # fmt: skip
     write_migrated(runs / "mlflow.db")
     monkeypatch.setenv("PYTHONWARNINGS", "error")
-    done = holdout("run", write_search(tmp_path / "search.yaml", content), "--runs", runs)
+    run = in_one_process(["run", write_search(tmp_path / "search.yaml", content), "--runs", runs])
+    run[-1] = FROM_PYTHON.format(content=STRICT, runs=str(runs)) + run[-1]  # first, as commands change the filters
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.stderr.startswith("it said nothing\n"), done.stderr
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stdout + done.stderr
     told += [done.stdout + done.stderr, (tmp_path / "processes").read_text()]
     assert "holdout" in told[-1]
     for words in ("report small", "status small --json", "trials small", "disk --json", "verify small --json"):

@@ -1,8 +1,5 @@
 """Searches run, opened and compared from Python by ``import holdout``."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,6 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from support.driving import only, record
-from support.mlflow_database import write_migrated
 from support.without_ray import only_records
 
 import holdout
@@ -92,27 +88,6 @@ def test_mistakes_come_all_at_once_and_nothing_is_created(search_file: Files, tm
     assert not list(tmp_path.iterdir())
     with pytest.raises(holdout.InvalidInput, match="No search is named; name one at least"):
         holdout.compare(runs=tmp_path)
-
-
-STRICT = """
-import holdout, sys
-
-content = {
-    "name": "strict", "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4}, "losses": ["pnp"],
-    "training": {"epochs": 1, "batch_size": 8, "images_per_class": 2, "image_size": 16}, "stages": ["search"],
-    "search": {"trials": 1, "pruner": "none"}, "resources": {"engine": "in_process"},
-}
-holdout.run(content, runs=sys.argv[1], quiet=True).report()
-"""
-
-
-def test_warnings_made_errors_concern_a_users_code_alone(tmp_path: Path) -> None:
-    """Those of commands and workers are in ``test_secrets.py``."""
-    write_migrated(tmp_path / "mlflow.db")
-    environment = {**os.environ, "PYTHONWARNINGS": "error"}
-    command = [sys.executable, "-c", STRICT, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_history_says_what_a_loss_used(opened: Callable[..., OpenedSearch]) -> None:

@@ -139,9 +139,8 @@ PLACES = (
     *(
         Place(f"{name}/{file}", f"datasets {name} --root {name} --set subset=true", says=(" ",))
         for name, file in (
-            ("cub200", "images.txt"), ("cub200", "classes.txt"), ("cub200", "image_class_labels.txt"),
-            ("cars196", "cars_annos.mat"), ("sop", "Ebay_train.txt"), ("inshop", "Eval/list_eval_partition.txt"),
-            ("vehicleid", "train_test_split/train_list.txt"), ("inaturalist", "train2018.json"),
+            ("cub200", "images.txt"), ("cars196", "cars_annos.mat"), ("sop", "Ebay_train.txt"),
+            ("inaturalist", "train2018.json"),
         )
     ),
 )  # fmt: skip
@@ -306,7 +305,3 @@ RECORDS = (
 def with_runs(words: str) -> list[str]:
     """Return the arguments of a command; those that read the runs folder name it."""
     return [*words.split(), *(["--runs", "runs"] if words.startswith((*READ_SEARCH, "run ")) else [])]
-
-
-def arguments(place: Place) -> list[str]:
-    return with_runs(place.command.replace("FILE", place.file))

@@ -17,8 +17,8 @@ import torch
 from support.commands import holdout_here, plain
 from support.image_stores import build_store
 from support.kinds import feature_file
-from support.odd_input import IMAGES, IMPORTS, LAUNCHERS, NAMES, NO_NUMBERS, REAL, RETURNED, WHOLE, WIDTHS, odd_list
-from support.refusals import GOOD, contents, refused, sentences_of
+from support.odd_input import IMAGES, IMPORTS, LAUNCHERS, NAMES, NO_NUMBERS, REAL, RETURNED, WHOLE, WIDTHS
+from support.refusals import contents, sentences_of
 from support.small_search import GLYPHS
 
 import holdout
@@ -28,9 +28,7 @@ from search.driver.enqueue import enqueue
 from search.plan.checks.data import unreadable_images
 from search.plan.make_plan import make_plan
 from search.plan.search import open_search
-from trainables.data.sets.folders import Folder
 from trainables.data.sets.glyphs import Glyphs
-from trainables.data.sets.manifest import Manifest
 from trainables.data.store.view import Store
 
 LAB = """\
@@ -114,25 +112,6 @@ def number_of_a_library(draw: random.Random, patch: pytest.MonkeyPatch) -> None:
         assert propose()["trials"] == [{"number": 1, "params": {parameter: number}}]
 
 
-def number_of_a_command(draw: random.Random, patch: pytest.MonkeyPatch) -> None:
-    """Write the number of a library after `--set`, as Python prints it."""
-    value = evaluated(draw.choice((*WHOLE, *NO_NUMBERS)).replace("{}", "3"))
-    text = draw.choice((str, repr))(value)
-    Path("row.yaml").write_text(GOOD)
-    sentences = () if text == "3" else ("split.seed",)
-    refused(Path(), ["run", "row.yaml", "--set", f"split.seed={text}"], *sentences)
-
-
-def list_of_images(draw: random.Random, patch: pytest.MonkeyPatch) -> None:
-    """List images by odd names, in odd ways, in folders that are classes too."""
-    root = Path(f"{draw.choice(NAMES)} images").absolute()
-    file, classes = odd_list(root, draw)
-    assert Manifest(file=file).classes() == classes
-    assert Manifest(file=file.with_name("List.CSV")).classes() == classes
-    (root / "list.csv").unlink()
-    assert Folder(root=root).classes() == {key.split("/")[0]: (key,) for (key,) in classes.values()}
-
-
 def pixels_of_read(draw: random.Random, patch: pytest.MonkeyPatch) -> None:
     """Return anything from the ``read`` of a data set."""
     image = np.random.default_rng(draw.getrandbits(32)).integers(0, 256, (9, 7, 3), dtype=np.uint8)
@@ -158,5 +137,7 @@ def pixels_of_read(draw: random.Random, patch: pytest.MonkeyPatch) -> None:
 
 
 CHECKS: tuple[Callable[[random.Random, pytest.MonkeyPatch], None], ...] = (
-    run_anywhere, number_of_a_library, number_of_a_command, list_of_images, pixels_of_read,
-)  # fmt: skip
+    pixels_of_read,
+    run_anywhere,
+    number_of_a_library,
+)

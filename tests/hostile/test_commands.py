@@ -18,18 +18,13 @@ from support.refusals import GOOD, refused
 
 from hostile.world import LOSSES, World
 
-LAUGHS = "{a: &a [1,1,1,1,1,1,1,1,1,1], b: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a], c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b], d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c], e: [*d,*d]}"
-
 SETTINGS = [
     (["trials"], "--set needs key.path=value, such as search.trials=20; it is 'trials'."),
     (["search..trials=3"], "--set needs key.path=value, such as search.trials=20; it is 'search..trials=3'."),
     ([f"{'.'.join(['a'] * 5_000)}=1"], "--set needs key.path=value, such as search.trials=20; it is 'a.a.a."),
     (["search.trials=3", "search.trials=0"], "search.trials: must be at least 1; it is 0."),
     (["name.x=3"], "name: must be text; it is {'x': 3}."),
-    ([f"space={LAUGHS}"], "*a is part of a value with an anchor; write it out."),
     (["search.trials=[1"], "--set search.trials=[1 is not valid YAML: line 2, column 1: while parsing a flow sequence"),
-    ([f"x={'[' * 5_000}"], "it has too many levels; flatten it."),
-    (["search.trials=!!python/name:os.system"], "python/name:os.system is not supported; remove it."),
     (["search.trials=\x1b[31m"], r"--set search.trials=\x1b[31m is not valid YAML: unacceptable character #x001b"),
     (["a\x1bb=1"], r"--set a\x1bb=1 has the key 'a\x1bb', which holds an invisible character"),
     (["__class__=3"], "__class__: no such section; remove it."),
@@ -40,7 +35,8 @@ COMMANDS = [
     (["run", "/dev/zero"], "/dev/zero has more than 1,000,000 characters, too many for a search file; shorten it."),
     (["run", "circle"], "circle cannot be read (Too many levels of symbolic links); name a search file."),
     (["run", "gone.yaml"], "There is no file 'gone.yaml' and no recipe or campaign of that name"),
-    (["run", "quickstar"], "(did you mean quickstart?)"),
+    (["run", "mpa_cub200"], "(did you mean mpa-cub200?)"),
+    (["run", "ro.yaml"], "(did you mean row.yaml?)"),
     (["run", "x" * 300], "xxx…' cannot be used (File name too long); name another path, or change its permissions."),
     (["doctor", "loss-benchmark-cub200"], "loss-benchmark-cub200 is a campaign of several searches; `holdout run loss-benchmark-cub200` runs it."),
     (["run", "row.yaml", "--output", "x.pdf"], "--output x.pdf: the suffix of the file is its format and must be one of .csv, .md, .tex; it is '.pdf'."),
@@ -134,23 +130,16 @@ def taken_port() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-@pytest.mark.parametrize(("settings", "sentence"), SETTINGS, ids=lambda value: str(value)[:60])
-def test_a_wrong_setting_is_a_sentence(settings: list[str], sentence: str, odd_files: Path) -> None:
-    refused(odd_files, ["run", "row.yaml", *(word for setting in settings for word in ("--set", setting))], sentence)
-
-
-@pytest.mark.parametrize(("arguments", "sentence"), COMMANDS, ids=lambda value: str(value)[:60])
-def test_a_wrong_argument_is_a_sentence(arguments: list[str], sentence: str, odd_files: Path) -> None:
-    refused(odd_files, arguments, sentence)
-
-
 @pytest.mark.parametrize(("arguments", "sentence"), MODELS, ids=lambda value: str(value)[:60])
 def test_a_wrong_model_index_or_image_is_a_sentence(arguments: list[str], sentence: str, models: Path) -> None:
     refused(models, arguments, sentence)
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), USAGE, ids=lambda value: str(value)[:60])
-def test_a_wrong_word_is_a_sentence(arguments: list[str], sentence: str, odd_files: Path) -> None:
+SET = [(["run", "row.yaml", *(word for setting in settings for word in ("--set", setting))], said) for settings, said in SETTINGS]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [*SET, *COMMANDS, *USAGE], ids=lambda value: str(value)[:60])
+def test_a_wrong_argument_is_a_sentence(arguments: list[str], sentence: str, odd_files: Path) -> None:
     refused(odd_files, arguments, sentence)
 
 

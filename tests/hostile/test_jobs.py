@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -31,10 +30,8 @@ FORGED: dict[str, dict[str, Any]] = {
     "an attempt that is no number": {"metadata": GOOD["metadata"] | {"holdout.attempt": "x"}},
     "a name with escape characters": {"metadata": GOOD["metadata"] | {"holdout.search": "\x1b]0;owned\x07"}},
     "a time beyond the calendar": {"start_time": 2**63},
-    "a time that is text": {"start_time": "yesterday"},
     "a state that is a number": {"status": 3},
     "no times": {"start_time": ..., "end_time": ...},
-    "an exit code that is text": {"driver_exit_code": "none"},
 }
 
 
@@ -74,14 +71,21 @@ def test_a_forged_description_hides_no_other_job(changes: dict[str, Any], addres
     assert "\x1b" not in done.stderr
 
 
-@pytest.mark.parametrize("answer", [3, None, [3], {"a": 1}], ids=repr)
-def test_a_list_that_is_none_is_a_sentence(answer: Any, address: str) -> None:
+@pytest.mark.parametrize(
+    ("answer", "command", "damaged"),
+    [
+        (None, ("status", "--jobs"), "The list of jobs"), ([3], ("status", "--jobs"), "The list of jobs"),
+        ([GOOD], ("logs", "birds"), "The log of the job 'holdout-birds-1'"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_none_is_a_sentence(
+    answer: Any, command: tuple[str, ...], damaged: str, address: str
+) -> None:
     Dashboard.jobs = answer
-    said = plain(holdout_here("status", "--jobs", "--address", address, code=2).stderr)
-    assert f"The list of jobs at {address} is damaged" in said
+    assert f"{damaged} at {address} is damaged" in plain(holdout_here(*command, "--address", address, code=2).stderr)
 
 
-@pytest.mark.parametrize("job", ["../../nodes", "a/../b?x=1#y", "a b\n\x1b", "\ud7ff", "x" * 5000], ids=ascii)
+@pytest.mark.parametrize("job", ["../../nodes", "a/../b?x=1#y", "a b\n\x1b\ud7ff"], ids=ascii)
 @pytest.mark.parametrize("command", ["logs", "stop"])
 def test_the_id_of_a_job_is_one_part_of_a_path(command: str, job: str, address: str) -> None:
     Dashboard.jobs = [GOOD | {"submission_id": job, "status": "RUNNING"}]
@@ -95,12 +99,6 @@ def test_the_id_of_a_job_is_one_part_of_a_path(command: str, job: str, address: 
         assert parts[:3] == ["", "api", "jobs"]
         assert unquote(parts[3]) == job
         assert parts[4:] in ([], ["logs"], ["stop"])
-
-
-def test_a_log_that_is_none_is_a_sentence(address: str) -> None:
-    Dashboard.jobs = [GOOD]
-    said = plain(holdout_here("logs", "birds", "--address", address, code=2).stderr)
-    assert f"The log of the job 'holdout-birds-1' at {address} is damaged" in said
 
 
 # What is sent to a cluster.
@@ -122,26 +120,13 @@ def package(tmp_path: Path) -> Path:
     return folder
 
 
-def _socket(package: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(package / "agent"))
-
-
 UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
     "a link to a private file": (lambda package: (package / "x").symlink_to("../key.txt"), "x is a link to ../key.txt"),
-    "a link to a folder": (lambda package: (package / "inner" / "up").symlink_to("../.."), "up is a link to ../.."),
     "a loop": (lambda package: (package / "loop").symlink_to("."), "loop is a link to ."),
-    "a link to itself": (lambda package: (package / "self").symlink_to("self"), "self is not a regular file"),
     "a broken link": (lambda package: (package / "gone").symlink_to("nothing"), "gone is not a regular file"),
     "a pipe": (lambda package: os.mkfifo(package / "pipe"), "pipe is not a regular file"),
-    "a socket": (_socket, "agent is not a regular file"),
-    "a file of 200 GB": (lambda package: os.truncate(_made(package / "big"), 200 * 10**9), "has 200,000 MB, and"),
+    "a file of 200 GB": (lambda package: os.truncate(package / "__init__.py", 200 * 10**9), "has 200,000 MB, and"),
 }
-
-
-def _made(path: Path) -> Path:
-    path.touch()
-    return path
 
 
 @pytest.mark.parametrize(("make", "says"), UNFIT.values(), ids=UNFIT)
@@ -172,7 +157,7 @@ class Client:
         return "job"
 
 
-RUNS = ["/with space", "$(touch x)", "`touch x`", "a;touch x", "a\ntouch x", "'\"", "--yes", "~", "\u202e"]
+RUNS = ["/with space", "$(touch x)`touch x`", "a;touch x\ntouch x", "'\"~", "--yes\u202e"]
 
 
 @pytest.mark.parametrize("runs", RUNS, ids=ascii)

@@ -34,8 +34,6 @@ def _rows(path: Path, table: str) -> int:
 
 
 WRITTEN_AGAIN: dict[str, Callable[[Path], object]] = {
-    "unchanged": lambda path: None,
-    "deleted": Path.unlink,
     "empty": lambda path: path.write_bytes(b""),
     "without runs": _sql("DELETE FROM tags", "DELETE FROM latest_metrics", "DELETE FROM metrics", "DELETE FROM runs"),
 }

@@ -44,11 +44,11 @@ def alone(root: Path) -> tuple[str, str]:
 
 
 def test_they_are_trained_scored_and_verified(tmp_path: Path) -> None:
-    """Images with long names, alone in their class, and below 500 folders."""
+    """Images with long names, alone in their class, and below 500 folders, or more than Python's recursions allow."""
     root, runs = draw_folder(tmp_path / "images", images=5), tmp_path / "runs"
     long_names(root)
     trains, tests = alone(root)
-    with levels_below(root / trains, 500) as trained, levels_below(root / tests, 500) as tested:
+    with levels_below(root / trains, 1_100) as trained, levels_below(root / tests, 500) as tested:
         for name, folder in ((trains, trained), (tests, tested)):
             next((root / name).glob("*.png")).rename(folder / "deep.png")
         finish(runs, small_search(root, **SMALL))

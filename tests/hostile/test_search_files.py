@@ -23,37 +23,30 @@ VALUES = [
     ("search: {budget: together}", "budget is together, but there is no budget to share"),
     ("search: {epochs: 7}", "search.epochs gives each loss 7 and one training takes 8; give each a budget"),
     ("training: {batch_size: 1000000000}", "needs 200000000 classes, and the training has 43"),
-    ("training: {batch_size: 7}", "A balanced batch_size must be a multiple of images_per_class (5); it is 7: give 5."),
     ("training: {images_per_class: 1000}", "batch_size must be at least 2 and images_per_class (1000), not 120"),
     ("training: {image_size: 1000000000}", "set dataset.store_size to 1142857143 or more."),
     ("training: {image_size: 64, resize_size: 32}", "training: resize_size must be at least image_size (64), or null; it is 32."),
     ("training: {warmup_epochs: 9}", "training: warmup_epochs must be at most epochs (8); it is 9."),
     ("training: {schedule: {milestones: [3, 2]}}", "training.schedule.milestones must be epochs, each later than the one before; they are [3, 2]."),
-    ("training: {schedule: {decay: exponential}}", "must be one of cosine, linear, null; it is 'exponential'"),
     ("training: {schedule: {decay: cosine, step: 2}}", "schedule.decay is cosine, and schedule.step or schedule.milestones change"),
     ("training: {schedule: 3}", "training.schedule: must be keys and values; it is 3."),
     ("training_by_loss: {pnp: {epochs: 3}}", "training_by_loss.pnp.epochs: it must be the same for all losses of a search, and here it is 3; remove it."),
     ("split: {ratio: 0.01}", "At split.ratio 0.01, 48 of the training half validate and 0 are left to train."),
-    ("split: {folds: 1000000000000}", "split.folds is 1000000000000 and the training half has 48 classes"),
-    ("split: {merge: 1000}", "split.merge is 1000 and 43 classes train at once"),
     ("split: {folds: 2, ratio: 0.5}", "split: folds is 2 and ratio 0.5; each fold validates on its own part"),
     # Values that YAML 1.1 reads differently.
     ("search: {trials: 1:30}", "search.trials: must be a whole number; it is '1:30'."),
     ("search: {trials: 017}", "search.trials: must be a whole number; it is '017'."),
     ("training: {resize_square: yes}", "training.resize_square: must be true or false; it is 'yes'."),
     ("yes: 3", "yes: no such section; remove it."),
-    ("null: 3", "null: no such section; remove it."),
 ]
 
 NAMES = [
     ("name: '[red]x[/red]'", FOLDER_NAME + "'[red]x[/red]'."),
     ("name: ../up", FOLDER_NAME + "'../up'."),
     ("name: -x", FOLDER_NAME + "'-x'."),
-    ("name: .hidden", FOLDER_NAME + "'.hidden'."),
     ('name: "a\\0b"', FOLDER_NAME + r"'a\x00b'."),
     ("name: \u0430bc", FOLDER_NAME + "'\u0430bc'."),
     (f"name: {'x' * 300}", FOLDER_NAME + "'xxxxx"),
-    ("name: ''", FOLDER_NAME + "''."),
     ("name: mlflow.db", "name: mlflow.db is a file of the runs folder; give another name; it is 'mlflow.db'."),
     ("name: 12", "name: must be text; it is 12."),
 ]
@@ -71,13 +64,9 @@ PARTS = [
     ("losses: ['nomodule:X']", "losses: The loss 'nomodule:X' does not exist: no module nomodule is found."),
     ("losses: ['a:b:c']", "losses: The loss 'a:b:c' is not an import path: give module:Attribute"),
     ("losses: [{name: ../x, part: 'os:system'}]", "losses: os:system would be called '../x', which cannot name a folder"),
-    ("losses: [{name: pnp, part: 'os:system'}]", "losses: os:system would be called pnp, which is the name of a built-in loss"),
     ("losses: [{part: 'os:system'}]", "losses: a loss of your own has the keys name and part"),
     ("dataset: {}", "dataset.name: missing; this key is required."),
     ("dataset: glyphs", "dataset: must be keys and values; it is 'glyphs'."),
-    ("dataset: {name: glyps}", "it is 'glyps' (did you mean glyphs?)."),
-    ("dataset: {name: folder}", "dataset.root is missing: give the folder that holds the images."),
-    ("dataset: {name: folder, root: /nonexistent}", "dataset.root is '/nonexistent', which does not exist."),
     ('dataset: {name: folder, root: "/tmp/a\\0b"}', r"dataset.root is '/tmp/a\x00b', which does not exist."),
     ("dataset: {name: glyphs, colour: red}", "dataset: colour: glyphs has no such option; remove it."),
     ("dataset: {name: glyphs, cache: /dev/null}", "dataset.cache: /dev/null cannot be written to; name a folder of your own."),
@@ -86,33 +75,23 @@ PARTS = [
     ("model: {weights: nope}", "not a file. Give a file, 'imagenet' or null."),
     ("model: {weights: /etc/passwd}", "The weights in /etc/passwd cannot be read: "),
     ("metrics: {validation: []}", "metrics.validation: must have at least one entry; it is []."),
-    ("metrics: {validation: [recal_at_1]}", "metrics.validation: recal_at_1 is not known (did you mean recall_at_1?)"),
     ("metrics: {validation: ['R@1']}", "metrics.validation: R@1 is not known (did you mean recall_at_1?)"),
     ("metrics: {validation: [recall_at_0]}", "metrics.validation: recall_at_0 is not known (did you mean recall_at_1?)"),
-    ("metrics: {test: [recall_at_1000000]}", "metrics: k = 1000000 needs more than 1000000 images and the 48 test classes have 1152; name a smaller k."),
-    ("metrics: {gallery: all}", "metrics.gallery: must be 'validation' or 'training_half'; it is 'all'."),
     ("search: {objective: loss}", "search.objective: loss is not known; choose one of recall_at_k, "),
-    ("search: {pruner: ashaa}", "search.pruner: must be one of asha, hyperband, median, none; it is 'ashaa' (did you mean asha?)."),
     ("search: {sampler: gp}", "search: sampler gp models complete trials alone, and a pruner leaves few of them; set pruner to none (it is asha)"),
-    ("search: {sampler: cmaes}", "search: sampler cmaes learns from complete trials alone"),
     ("training_by_loss: {mpa: {lr: 0.1}}", "training_by_loss.mpa: this is not one of the search's losses (proxy_anchor, pnp)"),
-    ("stages: []", "stages: must have at least one entry; it is []."),
     ("stages: [test]", "or its beginning; it is ['test']."),
-    ("stages: [serach]", "stages: must be 'search', 'select' or 'test'; it is 'serach' (did you mean search?)."),
     ("ship: ['../x']", "ship: '../x' is not a package's name; give it as Python imports it, such as mylab."),
     ("ship: [nopackage_x]", "ship: the package nopackage_x was not found; correct the name"),
     ("dataset: {name: features, file: texts.npy}", "(did you mean .npz?)"),
-    ("space: {model: {poolin: [avg]}}", "(did you mean pooling?)"),
     ("metrics: {gallery: training_half}\nsearch: {objective: nmi}", "metrics.gallery is training_half and search.objective nmi, which ranks no images"),
     ("metrics: {validation: [nmi_super], test: [recall_at_1, f1_super]}", "metrics: nmi_super, f1_super need a data set that groups its classes into superclasses, as sop does, and"),
     ("metrics: {test: [recall_at_1-small, map_at_r]}", "metrics.test: recall_at_1-small is computed on a part of the test classes that glyphs does not have; it has none."),
     ("training: {schedule: {step: 5, milestones: [8]}}", "give one of them and leave the other null or empty"),
     ("training: {resize_size: 400}", "dataset.store_size is 256 and the training resizes images to 400"),
     ("model: {backbone: resnet18, weights: imagenet}", "The ImageNet weights of resnet18 are not on this"),
-    ("split: {merge: 43}", "split.merge is 43 and 43 classes train at once"),
     # Settings of a loss's own.
     ("training_by_loss: {pnp: {lrr: 3}}", "training_by_loss.pnp.lrr: no such key (did you mean lr?); correct it, or remove it."),
-    ("training_by_loss: {pnp: {schedule: {stepp: 1}}}", "training_by_loss.pnp.schedule.stepp: no such key"),
     ("training_by_loss: {pnp: 3}", "training_by_loss.pnp: must be keys and values; it is 3."),
     ("training_by_loss: {pnp: {batch_size: 9995}}", "training_by_loss.pnp: A balanced batch of 9995"),
     ("training_by_loss: {proxy_anchor: {lr: -1, image_size: 8, clip_grad: 0}, pnp: {optimizer: sdg}}", "training_by_loss.proxy_anchor.clip_grad: must be more than 0; it is 0.", "training_by_loss.proxy_anchor.image_size: it must be the same for all", "training_by_loss.proxy_anchor.lr: must be more than 0; it is -1.", "training_by_loss.pnp.optimizer: must be one of"),
@@ -121,18 +100,15 @@ PARTS = [
     ("space: {pnp: {training: 3}}", "space.pnp.training must be keys and values, such as {lr: …}; it is 3."),
     # Unknown keys, which are looked for in the whole file.
     ("epochs: 1", "epochs: no such section (did you mean training.epochs or search.epochs?); correct it, or remove it."),
-    ("search: {trails: 1}", "search.trails: no such key (did you mean search.trials?); correct it, or remove it."),
     ("training: {gamma: 1}", "training.gamma: no such key (did you mean training.schedule.gamma?); correct it, or remove it."),
     ("training: {Batch-Size: 1}", "training.Batch-Size: no such key (did you mean training.batch_size?); correct it, or remove it."),
     ("model: {name: 1}", "model.name: no such key (did you mean model.backbone?); correct it, or remove it."),
-    ("zebra: 1", "zebra: no such section; remove it."),
     # Objectives and constraints.
     ("search: {objectives: [map_at_r, -embed_ms]}", "pruner asha compares trials by one metric"),
     ("search: {objectives: [-embed_ms, map_at_r]}", "so it must be a metric that is maximised; it is -embed_ms"),
     ("search: {objectives: [map_at_r]}", "objectives has only one metric, map_at_r"),
     ("search: {objectives: [map_at_r, -map_at_r], pruner: none}", "objectives: map_at_r is given more than once"),
     ("search: {objective: recall_at_1, objectives: [map_at_r, -embed_ms], pruner: none}", "objective is recall_at_1, and the first of objectives map_at_r; leave objective out"),
-    ("search: {objectives: [map_at_r, -embed_ms], pruner: none, sampler: cmaes}", "sampler cmaes compares trials by one metric, and there are objectives"),
     ("search: {constraints: {embed_ms: '< 5'}, pruner: none, sampler: coordinate}", "sampler coordinate compares trials by one metric, and there are constraints"),
     ("search: {constraints: {embed_ms: fast}}", "it must be <, <=, > or >= and a number"),
     ("search: {constraints: {speed: '< 5'}}", "speed is not known"),
@@ -145,9 +121,7 @@ SPACES = [
     ("space: {pnp: {alfa: 3}}", "space.pnp.alfa: there is no such hyperparameter to search (did you mean alpha?); there are variant, temperature, alpha, bound."),
     ("space: {pnp: 3}", "space.pnp: must be keys and values; it is 3."),
     ("space: {pnp: {temperature: {low: 0.1, high: 0.01}}}", "space.pnp.temperature: `low <= high` must hold"),
-    ("space: {pnp: {temperature: {low: 0, high: 0.1, log: true}}}", "space.pnp.temperature: `low > 0` must hold for `log=True`"),
     ("space: {pnp: {temperature: {low: 0.01, high: 0.02, step: 1}}}", "space.pnp.temperature: steps of 1 from 0.01 do not end at 0.02, but at 0.01; set high to that, or give another step."),
-    ("space: {pnp: {temperature: {low: 0.01, high: 0.02, step: 0}}}", "space.pnp.temperature: `step > 0` must hold, but got step=0"),
     ("space: {pnp: {temperature: {low: 0.01, high: .inf}}}", "space.pnp.temperature.high: must be finite; it is inf."),
     ("space: {pnp: {temperature: {low: 0.01, hihg: 0.1}}}", "space.pnp.temperature: a range has the keys low, high, step, log, not hihg."),
     ("space: {pnp: {temperature: {low: a}}}", "space.pnp.temperature: low, high and step must be numbers and log true or false; it is {'low': 'a'}."),
@@ -159,7 +133,6 @@ SPACES = [
     ("space: {proxy_anchor: {scale: {low: 1, high: 9223372036854775806, step: 1}}}", "space.proxy_anchor.scale: it has more than 1,000,000 steps, from 1"),
     ("space: {mpa: {proxies_per_class: 1.5}}\nlosses: [mpa]", "space.mpa.proxies_per_class: proxies_per_class must be a whole number, at least 1; it is 1.5"),
     ("space: {mpa: {proxies_per_class: 1000000000000000}}\nlosses: [mpa]", "space.mpa.proxies_per_class: {'proxies_per_class': 1000000000000000} cannot be built"),
-    ("space: {training: {epochs: 3}}", "space.training.epochs: there is no such hyperparameter to search"),
     ("search: {sampler: grid, pruner: none}\nlosses: [pnp]", "space.pnp.temperature is a range without steps", "space.pnp.alpha is a range", "space.pnp.bound is a range"),
 ]
 
@@ -202,11 +175,8 @@ CAMPAIGNS = [
     ("vary: {a: {x: {}}, b: {y: {}}, c: {z: {}}}", "vary: must have at most 2 entries; it is {'a': "),
     ("vary: {loss: {x: {}}}", "vary: an axis cannot be called loss: the losses are always an axis"),
     ("vary: {dim: {../x: {}}}", "vary: the label '../x' of dim is part of the names of searches, and a search's name names a folder"),
-    ("vary: {dim: {x: {}, x: {}}}", "line 5, column 21: the key 'x' is given twice; keep one of them."),
-    ("vary: {dim: {x: 3}}", "vary.dim.x: must be keys and values; it is 3."),
     ("vary: {dim: {x: {'': 0}}}", "vary: the label x of dim sets '', which is not a key such as search.trials"),
     ("vary: {dim: {x: {name: y}}}", "vary: the label x of dim sets name, but searches are named after their labels"),
-    ("vary: {dim: {x: {training.lr: .nan}}}", "vary.dim.x.training.lr: must be finite; it is nan."),
     ("vary: {dim: {x: {model.embedding_dim: 0}}}", "model.embedding_dim: must be at least 1, at most 65536; it is 0."),
     ("vary: {dim: {x: {resources.cpus_per_trial: 2}, y: {}}}", "vary: resources must be the same in all searches"),
     ("vary: {d: {a-b: {}, a: {}}, e: {c: {}, b-c: {}}}", "vary: several searches would be called camp-a-b-c; choose other labels."),
@@ -215,8 +185,6 @@ CAMPAIGNS = [
     ("recipe: loss-benchmark-cub200", "loss-benchmark-cub200 is a campaign of several searches"),
     ("base: {}", "dataset: missing; this key is required.", "losses: missing; this key is required."),
     ("base: {name: x}", "base: base cannot have a name"),
-    ("base: {dataset: {name: glyphs}, losses: [pnpp]}", "it is 'pnpp' (did you mean pnp?)."),
-    ("table: {}", "table.rows: missing; this key is required."),
     ("table: {rows: [zebra]}", "table.rows may name loss, dim; it names zebra."),
     ("table: {rows: [loss, loss]}", "table.rows: loss is given more than once; keep one of each."),
     ("table: {rows: [loss], metrics: [zebra]}", "table.metrics: zebra is not known; choose one of recall_at_k"),
@@ -230,16 +198,13 @@ NOT_YAML = "is not valid YAML: line"
 
 FILES = [
     ("empty", b"", "must hold keys and values, such as `name: quickstart`; it is empty."),
-    ("a comment alone", b"# x\n", "it is empty."),
     ("a list", b"- a\n- b\n", "must hold keys and values, such as `name: quickstart`; it holds a list."),
     ("two documents", f"{GOOD}---\n{GOOD}", f"{NOT_YAML} 4, column 1: a single document is expected; remove the others."),
     ("a tab", f"{GOOD}training:\n\tepochs: 3\n", "column 1: while scanning for the next token, found character that cannot start any token"),
     ("UTF-16", GOOD.encode("utf-16"), "is not UTF-8 text; save it as UTF-8, or name a search file."),
     ("a zero byte", f"{GOOD}# \0\n", "is not valid YAML: unacceptable character #x0000: "),
     ("half a character", f'{GOOD}x: "\\uD800"\n', "while parsing a quoted scalar, found invalid Unicode character escape code; correct it."),
-    ("no character", f'{GOOD}x: "\\UFFFFFFFF"\n', "is not valid YAML: "),
     ("an escape in a key", f'{GOOD}"\\e[31mred": 1\n', r"has the key '\x1b[31mred', which holds an invisible character; write the key plainly."),
-    ("a line break in a key", f'{GOOD}"a\\nb": 1\n', r"has the key 'a\nb', which holds an invisible character"),
     ("a key twice", f"{GOOD}name: other\n", f"{NOT_YAML} 4, column 1: the key 'name' is given twice; keep one of them."),
     ("a merge", f"{GOOD}search: {{<<: {{trials: 2}}}}\n", "search.<<: no such key; remove it."),
     ("a list as a key", f"{GOOD}? [a, b]\n: 3\n", "a key must be text; write it out."),
@@ -248,7 +213,6 @@ FILES = [
     ("ten megabytes of numbers", f"{GOOD}x: [{'1, ' * 3_400_000}1]\n", "has more than 1,000,000 characters, too many for a search file; shorten it."),
     ("100,000 lists deep", f"{GOOD}x: {'[' * 100_000}{']' * 100_000}\n", "it has too many levels; flatten it."),
     ("a call of Python", f"{GOOD}x: !!python/object/apply:os.system ['touch pwned']\n", "python/object/apply:os.system is not supported; remove it."),
-    ("a tag of YAML", f"{GOOD}search: {{trials: !!int 3}}\n", "column 18: the tag tag:yaml.org,2002:int is not supported; remove it."),
     ("5,000 digits", f"{GOOD}search: {{trials: {'1' * 5_000}}}\n", "the number is too long; write it out."),
     ("another YAML", f"%YAML 3.0\n---\n{GOOD}", "found incompatible YAML document; correct it."),
 ]
@@ -259,25 +223,15 @@ ACCEPTED = [
 ]
 
 
-@pytest.mark.parametrize("row", [*VALUES, *NAMES, *PARTS, *SPACES, *ADDRESSES], ids=lambda row: row[0][:60])
+ROWS = [(GOOD, *row) for row in (*VALUES, *NAMES, *PARTS, *SPACES, *ADDRESSES)]
+ROWS += [(OF_OWN, *row) for row in OWN] + [(CAMPAIGN, *row) for row in CAMPAIGNS]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[1][:60])
 def test_a_wrong_entry_is_a_sentence(row: tuple[str, ...], here: Path) -> None:
-    written, *sentences = row
-    (here / "row.yaml").write_text(laid_over(written))
+    good, written, *sentences = row
+    (here / "row.yaml").write_text(laid_over(written, good))
     refused(here, ["run", "row.yaml"], *sentences)
-
-
-@pytest.mark.parametrize("row", OWN, ids=lambda row: row[0][:60])
-def test_a_wrong_entry_beside_a_training_of_one_s_own_is_a_sentence(row: tuple[str, ...], here: Path) -> None:
-    written, *sentences = row
-    (here / "row.yaml").write_text(laid_over(written, OF_OWN))
-    refused(here, ["run", "row.yaml"], *sentences)
-
-
-@pytest.mark.parametrize("row", CAMPAIGNS, ids=lambda row: row[0][:60])
-def test_a_wrong_entry_of_a_campaign_is_a_sentence(row: tuple[str, ...], here: Path) -> None:
-    written, *sentences = row
-    (here / "camp.yaml").write_text(laid_over(written, CAMPAIGN))
-    refused(here, ["run", "camp.yaml"], *sentences)
 
 
 @pytest.mark.parametrize(("content", "sentence"), [row[1:] for row in FILES], ids=[row[0] for row in FILES])

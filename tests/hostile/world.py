@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from support.finished_search import run_here
 from support.refusals import GOOD
 from support.small_search import draw_folder, small_search
-from support.trees import WRITERS, make_tree
+from support.trees import make_tree
 
 from search.driver.stages import recorded_outcome
 from search.driver.synchronise import make_projection, synchronise
@@ -56,8 +56,8 @@ def make_origin(folder: Path) -> Path:
     write_table(pyarrow.table({"embeddings": [*vectors], "labels": labels}), folder / "own.parquet")
     save_file({"embeddings": vectors}, folder / "own.safetensors", {"labels": json.dumps(labels)})
     torch.save({"conv1.weight": torch.zeros(2)}, folder / "weights.pth")
-    for name in WRITERS:
-        make_tree(name, folder / name)
+    for name in ("cub200", "cars196", "sop", "inaturalist"):
+        make_tree(name, folder / name, images_per_class=2)
     return folder
 
 

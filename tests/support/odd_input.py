@@ -66,17 +66,11 @@ IMPORTS = "import datetime, enum, os, pathlib\nimport numpy as np, torch\n"
 RETURNED: dict[str, Callable[[np.ndarray], object]] = {
     "Image": Image.fromarray,
     "ndarray of uint8, 9 × 7": lambda image: image[..., 0],
-    "ndarray of uint8, 9 × 7 × 1": lambda image: image[..., :1],
     "ndarray of uint8, 9 × 7 × 4": lambda image: np.dstack([image, image[..., 0]]),
     "ndarray of float64, 9 × 7 × 3": lambda image: image / 255,
-    "ndarray of int64, 9 × 7 × 3": lambda image: image.astype(np.int64),
     "ndarray of uint8, 0 × 7 × 3": lambda image: image[:0],
     "ndarray of uint8, 3 × 9 × 7": lambda image: image.transpose(2, 0, 1),
-    "ndarray of object, 9 × 7 × 3": lambda image: image.astype(object),
     "Tensor of torch.uint8, 3 × 9 × 7": lambda image: torch.from_numpy(image.transpose(2, 0, 1).copy()),
-    "tuple": lambda image: (image, 3),
-    "list": np.ndarray.tolist,
-    "bytes": np.ndarray.tobytes,
     "NoneType": lambda image: None,
 }
 """What the ``read`` of a data set may return and must not, by its description in the sentence."""

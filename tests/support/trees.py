@@ -174,15 +174,13 @@ def make_tree(name: str, root: Path, classes_per_half: int = 4, images_per_class
     return root
 
 
-make_omniglot = partial(make_tree, "omniglot")
 make_cub200 = partial(make_tree, "cub200")
 make_sop = partial(make_tree, "sop")
-make_inshop = partial(make_tree, "inshop")
 make_vehicleid = partial(make_tree, "vehicleid")
 
 
-def make_published(name: str, root: Path, train: tuple[int, int], *test: tuple[int, int], files: bool) -> Path:
-    """Write lists with the given (classes, images) in each half, and with ``files`` empty image files.
+def make_published(name: str, root: Path, train: tuple[int, int], *test: tuple[int, int]) -> Path:
+    """Write lists with the given (classes, images) in each half, and no images.
 
     Several groups of test classes, as for VehicleID's lists, have separate numbers of images.
     """
@@ -190,12 +188,7 @@ def make_published(name: str, root: Path, train: tuple[int, int], *test: tuple[i
     def spread(classes: int, images: int) -> list[int]:
         return [images // classes + (label < images % classes) for label in range(classes)]
 
-    paths = WRITERS[name](root, spread(*train), [size for group in test for size in spread(*group)])
-    if files:
-        for folder in {Path(path).parent for path in paths}:
-            (root / folder).mkdir(parents=True)
-        for path in paths:
-            (root / path).touch()
+    WRITERS[name](root, spread(*train), [size for group in test for size in spread(*group)])
     return root
 
 
@@ -232,7 +225,5 @@ def recipe_on(trees: Trees, name: str) -> SearchConfig:
 
 
 def varied_on(trees: Trees, name: str) -> list[SearchConfig]:
-    """Return the searches of a campaign on a small tree of its recipe's data set."""
-    content = read_file(Path(name))
-    content["base"]["dataset"] = on_tree(trees, read_yaml(recipes()[content["recipe"]])["dataset"]["name"])
-    return [member.config for member in parse_campaign(content).members]
+    """Return the searches of a shipped campaign on small trees."""
+    return [member.config for member in shipped_campaign(name, trees).members]

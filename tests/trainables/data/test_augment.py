@@ -1,7 +1,7 @@
 """Batched augmentation agrees with torchvision image by image."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from trainables.data.crops import ASPECT, Crops, resample, resized_crop_flip
 from trainables.data.dataset import Dataset
 from trainables.data.loading import load
 from trainables.data.sets.folders import Folder
-from trainables.data.store.view import ResidentStore, Store, StoreView
+from trainables.data.store.view import Store, StoreView
 
 SIZES = [(40, 40), (37, 61), (90, 33), (24, 24), (16, 70)]
 
@@ -208,16 +208,6 @@ def test_a_large_batch_keeps_its_order(view: StoreView, name: str) -> None:
     found = load(view, many, name, frame(112), device=CPU, generator=torch.Generator().manual_seed(7))
     crops = AUGMENTATIONS[name](view.sizes(many), frame(112), torch.Generator().manual_seed(7))
     close(found, resample(view.gather(many, crops.windows_B4), crops))
-
-
-@pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_resident_images_give_the_same(view: StoreView, name: str) -> None:
-    resident = replace(view, store=ResidentStore(view.store.path, CPU))
-    draws = [
-        load(images, ALL, name, frame(24), device=CPU, generator=torch.Generator().manual_seed(5))
-        for images in (view, resident)
-    ]
-    assert torch.equal(*draws)
 
 
 def test_augmentation_ignores_autocast(view: StoreView) -> None:

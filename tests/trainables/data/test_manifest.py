@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 from support.refusals import sentences_of
-from support.trees import make_inshop
+from support.trees import make_tree
 
 from trainables.data.marks import check_galleries, joined_classes
 from trainables.data.sets.benchmarks import InShop
@@ -243,7 +243,7 @@ def test_the_split_records_groups_parts_and_cameras(tmp_path: Path) -> None:
 
 
 def test_in_shop_has_queries_and_a_gallery(tmp_path: Path) -> None:
-    root = make_inshop(tmp_path, classes_per_half=4, images_per_class=6)
+    root = make_tree("inshop", tmp_path, classes_per_half=4, images_per_class=6)
     dataset = InShop(root=str(root), subset=True)
     lines = (root / "Eval" / "list_eval_partition.txt").read_text().splitlines()[2:]
     listed = {f"Img/{path}": part for path, _, part in map(str.split, lines)}

@@ -151,11 +151,8 @@ def test_a_merge_needs_two_classes_that_train() -> None:
 @settings(max_examples=25, deadline=None)
 @given(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=30), merge=st.integers(1, 9))
 def test_merging_keeps_every_image_and_the_order_of_classes(sizes: list[int], merge: int) -> None:
-    labels = [label for label, size in enumerate(sizes) for _ in range(size)]
-    groups = [labels_of for start in range(0, len(sizes), merge) if (labels_of := sizes[start : start + merge])]
-    expected = [group for group, members in enumerate(groups) for _ in range(sum(members))]
-    assert [label // merge for label in labels] == expected
-    assert merged_sizes(sizes, merge) == [expected.count(group) for group in range(len(groups))]
+    groups = [label // merge for label, size in enumerate(sizes) for _ in range(size)]
+    assert merged_sizes(sizes, merge) == [groups.count(group) for group in range(-(-len(sizes) // merge))]
 
 
 def test_the_split_never_changes() -> None:

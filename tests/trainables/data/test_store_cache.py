@@ -107,7 +107,7 @@ from trainables.data.store.contents import read_contents
 from trainables.data.store.spec import StoreSpec
 
 glyphs = Glyphs(num_classes=2, images_per_class=4)
-for count in range(15):
+for count in range(8):
     side = 20 + 4 * (count % 2)
     spec = StoreSpec(dataset=glyphs, class_names=tuple(glyphs.classes()), short_side=side, cache=sys.argv[1])
     with spec.held() as path:
@@ -126,7 +126,7 @@ def test_concurrent_readers_and_eviction(tmp_path: Path) -> None:
                 reader.wait(0.002)
             removed += len(make_room(tmp_path, limit=0))
     assert [reader.returncode for reader in readers] == [0, 0]
-    assert removed > 5
+    assert removed > 2
     assert {path.suffix for path in tmp_path.iterdir()} <= {"", ".lock", ".used"}
 
 
@@ -200,8 +200,8 @@ def test_the_limit_is_the_environment_s_or_half_the_space(
 
 def test_the_size_of_a_store_is_estimated_from_a_sample(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    for number in range(450):
-        side = tuple(random.integers(40, 200, 2))
+    for number in range(300):
+        side = tuple(random.integers(40, 120, 2))
         path = tmp_path / "images" / f"{number % 3}" / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", side).save(path)
