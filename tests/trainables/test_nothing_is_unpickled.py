@@ -8,35 +8,31 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZipFile
 
 import numpy as np
 import pytest
 import torch
-from support.small_model import SmallModel, small_model
+from support.small_model import SmallModel
 
 import holdout
-from trainables.arrays import array_names, read_arrays
+from trainables.arrays import read_arrays
 from trainables.data.store.contents import ARRAYS, read_contents
 from trainables.errors import InvalidInput
 from trainables.files import reading
 from trainables.training.checkpoints import Checkpoints
 
 
+@dataclass
 class Runs:
     """Object that creates the file ``path`` when it is unpickled."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
         return Path.touch, (self.path,)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> SmallModel:
-    return small_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture
@@ -71,19 +67,6 @@ FORMS: dict[str, Callable[[object], bytes]] = {
     "a pickle in an archive": in_an_archive,
 }
 each_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-
-
-def test_the_pickles_do_run(proof: Path) -> None:
-    """Check the test itself: unpickling these files does create the proof."""
-    for content, read in (
-        (FORMS["pickle"], lambda file: pickle.loads(file)),
-        (FORMS["torch.save"], lambda file: torch.load(io.BytesIO(file), weights_only=False)),
-        (FORMS["legacy torch.save"], lambda file: torch.load(io.BytesIO(file), weights_only=False)),
-        (FORMS["arrays of objects"], lambda file: np.load(io.BytesIO(file), allow_pickle=True)["labels_N"]),
-    ):
-        read(content(Runs(proof)))
-        assert proof.exists()
-        proof.unlink()
 
 
 @each_form
@@ -125,35 +108,9 @@ def test_a_model_that_names_code(
     assert proof.exists()
 
 
-# The reader of arrays.
-
-
 def test_a_cut_file_is_damaged(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "a.npz", a=np.arange(1_000), b=np.arange(9))
     content = (tmp_path / "a.npz").read_bytes()
     for length in range(0, len(content), 37):
         with pytest.raises(InvalidInput, match="is damaged"), reading("it"):
             read_arrays(content[:length], "a", "b")
-
-
-def test_numpy_reads_the_same(tmp_path: Path) -> None:
-    generator = np.random.default_rng(0)
-    made = {
-        "labels": generator.integers(0, 9, 3_000),
-        "keys": np.array([f"class/{'é' * (number % 30)}{number:07d}.png" for number in range(3_000)]),
-        "scores": generator.normal(size=3_000).astype(np.float32),
-        "table": np.asfortranarray(generator.normal(size=(7, 5))),
-        "none": np.zeros((0, 8), dtype=np.float16),
-        "word": np.array("recall_at_1"),
-        "zeros": np.zeros(200_000),
-    }
-    for name, save in (("a.npz", np.savez), ("b.npz", np.savez_compressed)):
-        save(tmp_path / name, **made)  # type: ignore[arg-type]
-        assert array_names(tmp_path / name) == set(made)
-        found = read_arrays(tmp_path / name)
-        with np.load(tmp_path / name) as file:
-            for key in made:
-                np.testing.assert_array_equal(found[key], file[key], strict=True)
-        assert [*read_arrays(tmp_path / name, "word", "labels")] == ["word", "labels"]
-        with pytest.raises(KeyError):
-            read_arrays(tmp_path / name, "other")

@@ -64,7 +64,7 @@ def test_every_mutation_is_a_sentence_or_has_results(
     file: str, mutation: str, files: dict[str, bytes], vectors: NDArray[np.float32], tmp_path: Path
 ) -> None:
     draw = random.Random(f"{file} {mutation}")
-    for _ in range(8):
+    for _ in range(4):
         changed = files | {file: OF_BYTES[mutation](files[file], draw) or b""}
         try:
             index = ImageIndex.load(written(tmp_path / "index", changed), Model())

@@ -22,16 +22,6 @@ Vectors = NDArray[np.float32]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> SmallModel:
-    return small_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def model(made: SmallModel) -> Embedder:
-    return holdout.load(made.folder, device="cpu")
-
-
-@pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Embedder:
     return holdout.load(small_model(tmp_path_factory.mktemp("other"), seed=8).folder, device="cpu")
 
@@ -70,22 +60,19 @@ def test_neighbours_are_those_of_plain_products(made: SmallModel, model: Embedde
         similarity = dict(zip((index.paths[row] for row, _ in true), (value for _, value in true)))
         for one in found:
             assert one.similarity == pytest.approx(similarity[one.path], abs=1e-6)
+    unnamed = model.index([np.asarray(Image.open(queries[0])), queries[1], queries[2].read_bytes()])
+    assert unnamed.paths == ("image 0", str(queries[1]), "image 2")
     assert index.query(queries[0], k=1) == [[Neighbour(path=str(queries[0]), similarity=pytest.approx(1, abs=1e-6))]]
-
-
-def test_images_without_a_path_are_numbered(made: SmallModel, model: Embedder) -> None:
-    paths = sorted(made.images.rglob("*.png"))[:3]
-    index = model.index([np.asarray(Image.open(paths[0])), paths[1], paths[2].read_bytes()])
-    assert index.paths == ("image 0", str(paths[1]), "image 2")
 
 
 def test_what_is_saved_is_what_is_loaded(many: Vectors, model: Embedder, tmp_path: Path) -> None:
     paths = [f"{number}.jpg" for number in range(len(many))]
     paths[3] = "Zürich \udcff ♥.jpg"  # file names need not be valid text
     index = ImageIndex.of(many, paths, model)
-    index.save(tmp_path / "index")
+    with ftp_store(tmp_path) as url:
+        index.save(f"{url}/index")
+        loaded = ImageIndex.load(f"{url}/index", model)
     assert sorted(path.name for path in (tmp_path / "index").iterdir()) == ["index.faiss", "index.json", "paths.json"]
-    loaded = ImageIndex.load(tmp_path / "index", model)
     assert loaded.description == index.description
     assert loaded.paths == index.paths
     assert loaded.search(many[:50], 7) == index.search(many[:50], 7)
@@ -107,14 +94,6 @@ def test_a_library_that_is_kept_reads_the_index(many: Vectors, model: Embedder, 
     ours = index.search(many[:20], 5)
     assert [[int(one.path) for one in found] for found in ours] == rows.tolist()
     np.testing.assert_allclose([[one.similarity for one in found] for found in ours], similarities.numpy(), atol=1e-6)
-
-
-def test_an_index_lies_in_a_store_as_in_a_folder(made: SmallModel, model: Embedder, tmp_path: Path) -> None:
-    index = model.index(made.images)
-    with ftp_store(tmp_path / "store") as url:
-        index.save(f"{url}/birds/index")
-        loaded = ImageIndex.load(f"{url}/birds/index", model)
-    assert loaded.query(made.images, k=3) == index.query(made.images, k=3)
 
 
 def test_an_index_is_written_over_an_index_alone(made: SmallModel, model: Embedder, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def batch(labels: list[int], seed: int = 0) -> tuple[torch.Tensor, torch.Tensor,
 
 
 @pytest.mark.parametrize("name", MINERS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(labels=st.lists(st.integers(0, 4), min_size=1, max_size=12), seed=st.integers(0, 1000))
 def test_triplets_are_triplets(name: str, labels: list[int], seed: int) -> None:
     similarities_BB, same_BB, different_BB = batch(labels, seed)

@@ -31,10 +31,10 @@ def saved(checkpoints: Checkpoints, last: dict[str, Any], best: dict[str, Any] |
 def test_an_attempt_goes_on_from_the_last_one(address: str) -> None:
     first = Checkpoints(address, "digest")
     assert first.load_last() is None
+    second = Checkpoints(address, "digest")  # the first one has written nothing, and keeps its number
     first.save({"epoch": 1})
     saved(first, {"epoch": 2}, {"weights": torch.arange(3)})
     assert first.best == "attempt-1/best.safetensors"
-    second = Checkpoints(address, "digest")
     state = second.load_last()
     assert state is not None
     assert state["epoch"] == 2
@@ -50,11 +50,6 @@ def test_an_attempt_goes_on_from_the_last_one(address: str) -> None:
         assert torch.equal(best["weights"], torch.arange(count))
 
 
-def test_an_attempt_that_has_written_nothing_keeps_its_number(address: str) -> None:
-    Checkpoints(address, "digest")
-    assert Checkpoints(address, "digest").best == "attempt-2/best.safetensors"
-
-
 def test_what_only_an_unfinished_training_needs_goes(address: str) -> None:
     for fold in (1, 2):
         checkpoints = Checkpoints(f"{address}/fold-{fold}", "digest")
@@ -66,8 +61,7 @@ def test_what_only_an_unfinished_training_needs_goes(address: str) -> None:
     assert {path.name for path in as_path(address).rglob("attempt-*/*")} == {"best.safetensors"}
 
 
-def test_what_is_written_after_that_does_not_stay(address: str) -> None:
-    """A worker may still write when the driver cleans up."""
+def test_what_a_worker_still_writes_after_that_does_not_stay(address: str) -> None:
     checkpoints = Checkpoints(address, "digest")
     forget_last(address)
     saved(checkpoints, {}, {"weights": torch.arange(3)})
@@ -77,6 +71,9 @@ def test_what_is_written_after_that_does_not_stay(address: str) -> None:
 
 
 def test_a_file_is_written_whole_or_not_at_all(address: str) -> None:
+    with probe_file(address) as probe:
+        assert as_path(probe).exists()
+    assert not as_path(probe).exists()
     file = as_path(f"{address}/value.json")
     write_json(file, {"value": 1})
 
@@ -88,12 +85,6 @@ def test_a_file_is_written_whole_or_not_at_all(address: str) -> None:
         write_whole(file, fail)
     assert file.read_text() == '{\n  "value": 1\n}\n'
     assert [path.name for path in file.parent.glob("*")] == ["value.json"]
-
-
-def test_a_probe_file_is_there_for_a_while(address: str) -> None:
-    with probe_file(address) as file:
-        assert as_path(file).exists()
-    assert not as_path(file).exists()
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -51,13 +50,7 @@ def undisturbed(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def write_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[AnyPath, Write], None]], None]:
-    """Return a function that sets how checkpoints are written."""
-    return lambda write: monkeypatch.setattr(checkpoints, "write_whole", write)
-
-
-@pytest.fixture
-def writing(write_by: Callable[[Callable[[AnyPath, Write], None]], None]) -> Iterator[threading.Event]:
+def writing(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Return an event that pending writes wait for."""
     may_write = threading.Event()
 
@@ -65,17 +58,9 @@ def writing(write_by: Callable[[Callable[[AnyPath, Write], None]], None]) -> Ite
         assert may_write.wait(60)
         write_whole(path, write)
 
-    write_by(late)
+    monkeypatch.setattr(checkpoints, "write_whole", late)
     yield may_write
     may_write.set()
-
-
-@contextmanager
-def soon(event: threading.Event) -> Iterator[None]:
-    timer = threading.Timer(0.2, event.set)
-    timer.start()
-    yield
-    timer.join()
 
 
 def files(spec: TrialSpec) -> set[str]:
@@ -117,39 +102,42 @@ def test_an_epoch_does_not_wait_and_what_is_written_is_of_its_end(spec: TrialSpe
     assert lasting(last["records"]) == lasting(alone.records)
 
 
-def test_a_training_that_is_done_has_written_everything(spec: TrialSpec, writing: threading.Event) -> None:
-    spec = replace(spec, training=replace(spec.training, epochs=1))
-    with soon(writing):
-        Training(spec, CPU).run_epoch()
-        assert files(spec) == {"attempt-1/best.safetensors", "attempt-1/last.pt"}
+def last_epoch(spec: TrialSpec) -> Callable[[], Any]:
+    return Training(replace(spec, training=replace(spec.training, epochs=1)), CPU).run_epoch
 
 
-def test_a_fold_that_is_done_has_written_everything(spec: TrialSpec, writing: threading.Event) -> None:
-    names = spec.train_classes
-    training = replace(spec.training, epochs=1)
-    with soon(writing):
-        cross_validation = begin(replace(spec, training=training, folds=(names[:2], names[2:4], names[4:])), CPU)
-        cross_validation.run_epoch()
-        assert files(spec) == {"fold-1/attempt-1/best.safetensors", "fold-1/attempt-1/records.json"}
+def fold(spec: TrialSpec) -> Callable[[], Any]:
+    names, training = spec.train_classes, replace(spec.training, epochs=1)
+    return begin(replace(spec, training=training, folds=(names[:2], names[2:4], names[4:])), CPU).run_epoch
 
 
-def test_who_stops_a_training_has_what_it_trained(spec: TrialSpec, writing: threading.Event) -> None:
+def stopped(spec: TrialSpec) -> Callable[[], Any]:
     epochs = train(spec)
     next(epochs)
-    with soon(writing):
-        epochs.close()  # type: ignore[attr-defined]
-        assert len(Training(spec, CPU).records) == 1
+    return epochs.close  # type: ignore[attr-defined, no-any-return]
 
 
-@pytest.mark.parametrize("is_replaced", [False, True])
-def test_an_attempt_that_ends_has_written_everything(
-    spec: TrialSpec, is_replaced: bool, writing: threading.Event
+def ended(spec: TrialSpec) -> Callable[[], Any]:
+    worker = worker_of(spec)
+    worker.step()
+    return worker.end
+
+
+def replaced(spec: TrialSpec) -> Callable[[], Any]:
+    worker = worker_of(spec)
+    worker.step()
+    return lambda: worker.assign(replace(spec, directory=f"{spec.directory}-next"))
+
+
+@pytest.mark.parametrize("way", [last_epoch, fold, stopped, ended, replaced])
+def test_a_training_that_is_done_or_ended_has_written_everything(
+    spec: TrialSpec, way: Callable[[TrialSpec], Callable[[], Any]], writing: threading.Event
 ) -> None:
-    trial = worker_of(spec)
-    trial.step()
-    with soon(writing):
-        trial.assign(replace(spec, directory=f"{spec.directory}-next")) if is_replaced else trial.end()
-        assert {"attempt-1/best.safetensors", "attempt-1/last.pt"} <= files(spec)
+    end = way(spec)
+    threading.Timer(0.2, writing.set).start()
+    end()
+    expected = ("fold-1/attempt-1", "records.json") if way is fold else ("attempt-1", "last.pt")
+    assert files(spec) == {f"{expected[0]}/best.safetensors", "/".join(expected)}
 
 
 def refuse(path: AnyPath, write: Write) -> None:
@@ -157,9 +145,11 @@ def refuse(path: AnyPath, write: Write) -> None:
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
-def test_a_full_disk_is_no_failure_of_the_training(spec: TrialSpec, epochs: int, write_by: Any) -> None:
+def test_a_full_disk_is_no_failure_of_the_training(
+    spec: TrialSpec, epochs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is reported by the next epoch's step, or by the last epoch's own step."""
-    write_by(refuse)
+    monkeypatch.setattr(checkpoints, "write_whole", refuse)
     trial = worker_of(replace(spec, training=replace(spec.training, epochs=epochs)))
     news = [trial.step() for _ in range(epochs)]
     assert set(news[-1]) == {"disk_full"}
@@ -167,13 +157,13 @@ def test_a_full_disk_is_no_failure_of_the_training(spec: TrialSpec, epochs: int,
     assert [len(entry["records"]) for entry in news[:-1]] == [1] * (epochs - 1)
 
 
-def test_a_full_disk_does_not_hinder_the_next_trial(spec: TrialSpec, write_by: Any) -> None:
+def test_a_full_disk_does_not_hinder_the_next_trial(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver has ended the trial already, so nobody is told but the log."""
     trial = worker_of(spec)
-    write_by(refuse)
-    trial.step()
-    trial.assign(replace(spec, directory=f"{spec.directory}-next"))
-    write_by(write_whole)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write_whole", refuse)
+        trial.step()
+        trial.assign(replace(spec, directory=f"{spec.directory}-next"))
     assert "No space left" in next((Path(spec.directory) / "logs").iterdir()).read_text()
     news = trial.step()
     trial.end()
@@ -256,7 +246,7 @@ def test_attempts_replace_one_another(spec: TrialSpec) -> None:
     (record,) = worker.step()["records"]
     assert record["epoch"] == 1
     worker.assign(other)  # as after pruning
-    news = [worker.step() for _ in range(4)]
+    news = [worker.step() for _ in range(EPOCHS)]
     assert [[record["epoch"] for record in entry["records"]] for entry in news] == [[1], [2], [3], [4]]
     assert [entry["finished"] for entry in news] == [False, False, False, True]
     worker.end()

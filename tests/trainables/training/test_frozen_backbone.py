@@ -78,7 +78,10 @@ def test_it_equals_a_training_on_images(spec: TrialSpec) -> None:
 
 
 def test_a_checkpoint_and_its_backbone_are_the_whole_network(spec: TrialSpec) -> None:
-    record = list(train(spec))[-1]
+    first = Training(spec, CPU)
+    first.run_epoch()
+    first.wait_for_checkpoints()
+    *_, record = train(spec)  # resumes it
     path = next(Path(spec.directory).rglob("best.safetensors"))
     head, description = read_network(path)
     assert {name.partition(".")[0] for name in head} == {"head"}
@@ -97,16 +100,6 @@ def test_a_checkpoint_and_its_backbone_are_the_whole_network(spec: TrialSpec) ->
     assert record["epoch"] == 3
     with pytest.raises(InvalidInput, match="whose content is not that with which the model was trained"):
         whole_network(head, spec.model, "0" * 64)
-
-
-def test_a_resumed_training_is_equal(spec: TrialSpec, tmp_path: Path) -> None:
-    undisturbed = list(train(replace(spec, directory=str(tmp_path / "other"))))
-    first = Training(spec, CPU)
-    first.run_epoch()
-    first.wait_for_checkpoints()
-    resumed = list(train(spec))
-    assert [record["loss"] for record in resumed] == [record["loss"] for record in undisturbed]
-    assert [record["metrics"] for record in resumed] == [record["metrics"] for record in undisturbed]
 
 
 def tables(spec: TrialSpec) -> list[Path]:

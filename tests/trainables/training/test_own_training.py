@@ -16,7 +16,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from support.own_trainings import EACH, PlaceInTheList, Records, own_spec, trained, vectors
+from support.own_trainings import EACH, PlaceInTheList, Records, Scales, own_spec, trained, vectors
 from support.refusals import sentences_of
 from support.small_training import drawn_images, small_spec, worker_of
 
@@ -28,14 +28,10 @@ from trainables.spec import EpochRecord
 from trainables.training.checkpoints import parsed_state
 from trainables.training.cross_validation import begin
 from trainables.training.own import OwnTraining, _numbers
-from trainables.training.trainable import trainable_class
+from trainables.training.trainable import Items, trainable_class
 
 CPU = torch.device("cpu")
 SCALES = "support.own_trainings:Scales"
-
-
-def own(training: Any) -> Any:
-    return training._own
 
 
 def numbers(records: list[EpochRecord]) -> list[Any]:
@@ -76,19 +72,12 @@ def test_what_is_no_number_is_refused_with_its_name(value: Any) -> None:
         _numbers("train_epoch", {"loss": value})
 
 
-def test_an_epoch_is_recorded_with_its_numbers_and_metrics(tmp_path: Path) -> None:
-    records = trained(own_spec(tmp_path, SCALES))
-    assert [record["epoch"] for record in records] == [1, 2, 3]
-    assert all(record["batches"] == 1 for record in records)
-    assert all(set(record["reported"]) == {"largest"} for record in records)
-    assert {*records[0]["metrics"]} == {"map_at_r"}
-    assert records[0]["metrics"]["map_at_r"] == 1.0  # a single validation class
-
-
 def test_the_objective_is_that_of_the_embeddings(tmp_path: Path) -> None:
     spec = own_spec(tmp_path, SCALES, epochs=1, validates=(1, 3), metrics=("recall_at_1",), objective="recall_at_1")
     (record,) = trained(spec)
-    weights = torch.tensor(json.loads(bytes(_saved(spec)["file:in/folders/weights.json"].numpy())))
+    assert (record["epoch"], record["batches"], set(record["reported"])) == (1, 1, {"largest"})
+    saved = parsed_state((Path(spec.directory) / "attempt-1/last.pt").read_bytes())["files"]
+    weights = torch.tensor(json.loads(bytes(saved["file:in/folders/weights.json"].numpy())))
     dataset = Records()
     items = [(name, dataset.read(key)) for name in spec.validation_classes for key in dataset.classes()[name]]
     found = (vectors([item for _, item in items]) * weights).double().numpy()
@@ -98,10 +87,6 @@ def test_the_objective_is_that_of_the_embeddings(tmp_path: Path) -> None:
         others = [row for row in range(len(items)) if row != query]
         hits += items[max(others, key=lambda row: found[query] @ found[row])][0] == name
     assert record["metrics"]["recall_at_1"] == pytest.approx(hits / len(items))
-
-
-def _saved(spec: Any) -> Any:
-    return parsed_state((Path(spec.directory) / "attempt-1/last.pt").read_bytes())["files"]
 
 
 @pytest.mark.parametrize("path", [SCALES, "support.own_trainings:drawn_scales"])
@@ -122,10 +107,11 @@ def test_the_tested_model_is_that_of_the_best_epoch(tmp_path: Path) -> None:
     assert isinstance(training, OwnTraining)
     while not training.finished:
         training.run_epoch()
+    assert isinstance(training._own, Scales)
     test = replace(spec.images, class_names=("class-6", "class-7"))
     view, embeddings_ND = OwnTraining.tested(spec, Path(spec.directory) / "attempt-1/best.safetensors", test, CPU)
     assert view.image_keys == tuple(f"{label}-{number}" for label in (6, 7) for number in range(EACH))
-    expected = vectors([Records().read(key) for key in view.image_keys]) * own(training).weights
+    expected = vectors([Records().read(key) for key in view.image_keys]) * training._own.weights
     torch.testing.assert_close(embeddings_ND, expected)
 
 
@@ -146,10 +132,15 @@ def test_folds_train_one_after_the_other(tmp_path: Path) -> None:
     assert [(record["fold"], record["epoch"]) for record in records] == [(1, 1), (1, 2), (2, 1), (2, 2)]
 
 
-def test_nothing_but_its_own_items_can_be_reached_from_what_it_gets(tmp_path: Path) -> None:
-    training = begin(own_spec(tmp_path, SCALES), CPU)
+def items_of(folder: Path) -> Items:
+    training = begin(own_spec(folder, SCALES), CPU)
     assert isinstance(training, OwnTraining)
-    train = own(training).train
+    assert isinstance(training._own, Scales)
+    return training._own.train
+
+
+def test_nothing_but_its_own_items_can_be_reached_from_what_it_gets(tmp_path: Path) -> None:
+    train = items_of(tmp_path)
     assert [item["key"] for item in train.items] == [
         f"{label}-{number}" for label in (0, 1, 2) for number in range(EACH)
     ]
@@ -166,12 +157,9 @@ def test_nothing_but_its_own_items_can_be_reached_from_what_it_gets(tmp_path: Pa
 
 
 def test_features_and_images_are_copies(tmp_path: Path) -> None:
-    training = begin(own_spec(tmp_path, SCALES), CPU)
-    assert isinstance(training, OwnTraining)
     before = Records().read("0-0")["vector"].copy()
-    own(training).train.items[0]["vector"][:] = 0
-    again = own(begin(own_spec(tmp_path, SCALES), CPU))
-    np.testing.assert_array_equal(again.train.items[0]["vector"], before)
+    items_of(tmp_path).items[0]["vector"][:] = 0
+    np.testing.assert_array_equal(items_of(tmp_path).items[0]["vector"], before)
 
 
 @pytest.mark.parametrize(
@@ -206,23 +194,20 @@ def test_an_exception_names_the_lines_of_the_users_code(tmp_path: Path) -> None:
     assert "own.py" not in reason
 
 
-def test_a_load_that_fails_is_a_failure_of_the_code(tmp_path: Path) -> None:
-    spec = own_spec(tmp_path, "support.own_trainings:DoesNotLoad")
-    first = begin(spec, CPU)
-    first.run_epoch()
-    first.wait_for_checkpoints()
-    news = worker_of(spec).step()
-    assert "in DoesNotLoad.load" in news["failure"]["reason"]
-
-
-def test_a_function_that_cannot_be_repeated_is_refused(tmp_path: Path) -> None:
-    spec = own_spec(tmp_path, "support.own_trainings:never_the_same")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("DoesNotLoad", "in DoesNotLoad.load"),
+        ("never_the_same", "the training gives other embeddings, so its model cannot be restored"),
+    ],
+)
+def test_a_training_that_cannot_be_resumed_is_refused(name: str, words: str, tmp_path: Path) -> None:
+    spec = own_spec(tmp_path, f"support.own_trainings:{name}")
     first = begin(spec, CPU)
     first.run_epoch()
     first.wait_for_checkpoints()
     first.end()
-    news = worker_of(spec).step()
-    assert "the training gives other embeddings, so its model cannot be restored" in news["failure"]["reason"]
+    assert words in worker_of(spec).step()["failure"]["reason"]
 
 
 def test_the_thread_of_a_function_ends_with_the_training(tmp_path: Path) -> None:
@@ -238,11 +223,8 @@ def test_the_thread_of_a_function_ends_with_the_training(tmp_path: Path) -> None
 
 
 def test_all_mistakes_of_a_class_are_told_at_once() -> None:
-    sentences = [
-        sentence.removeprefix("support.own_trainings:Incomplete ")
-        for sentence in sentences_of(lambda: trainable_class("support.own_trainings:Incomplete"))
-    ]
-    assert [sentence.split(";")[0].split(",")[0] for sentence in sentences] == [
+    sentences = sentences_of(lambda: trainable_class("support.own_trainings:Incomplete"))
+    assert [sentence.partition(" ")[2].split(";")[0].split(",")[0] for sentence in sentences] == [
         "has no method train_epoch",
         "has no method embed",
         "has no method save",

@@ -2,25 +2,17 @@
 
 import logging
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.own_parts import Greys
 from support.small_training import small_spec, worker_of
-from support.stores import PLACES, place
 
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training.attempt import TrialLog, read_log
-
-
-@pytest.fixture(params=PLACES)
-def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    with place(request.param, tmp_path) as url:
-        yield f"{url}/trials/0001"
 
 
 def spec_in(directory: str, cache: Path) -> TrialSpec:
@@ -34,7 +26,9 @@ def spec_in(directory: str, cache: Path) -> TrialSpec:
     )  # fmt: skip
 
 
-def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -> None:
+def test_attempts_are_read_one_after_the_other(tmp_path: Path) -> None:
+    """From a store that has no folders."""
+    directory = f"memory:/{tmp_path}/trials/0001"
     assert read_log(directory) == ""
     spec = spec_in(directory, tmp_path / "cache")
     first = worker_of(spec)
@@ -106,6 +100,10 @@ def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path, caplog: pyte
 
 
 def test_messages_beyond_all_measure_are_counted(tmp_path: Path) -> None:
+    """The draft that a killed attempt left is removed."""
+    draft = tmp_path / "trial" / "logs" / ".20260101T000000.000000Z-node-1.log.1-00000000.draft"
+    draft.parent.mkdir(parents=True)
+    draft.write_text("Training beg")
     log = TrialLog(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), "cpu", messages=10)
     log.open()
     for number in range(100):
@@ -113,15 +111,4 @@ def test_messages_beyond_all_measure_are_counted(tmp_path: Path) -> None:
     log.close()
     assert len(read_log(str(tmp_path / "trial")).splitlines()) == 12
     assert "92 further messages were left out." in read_log(str(tmp_path / "trial"))
-
-
-def test_the_draft_of_a_killed_attempt_is_removed_by_the_next(tmp_path: Path) -> None:
-    spec = spec_in(str(tmp_path / "trial"), tmp_path / "cache")
-    draft = tmp_path / "trial" / "logs" / ".20260101T000000.000000Z-node-1.log.1-00000000.draft"
-    draft.parent.mkdir(parents=True)
-    draft.write_text("Training beg")
-    log = TrialLog(spec, "cpu")
-    log.open()
-    log.close()
-    assert not draft.exists()
     assert [path.suffix for path in draft.parent.iterdir()] == [".log"]
