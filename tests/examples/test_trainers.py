@@ -15,6 +15,7 @@ from support.own_trainings import own_spec, trained
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from examples.texts import Languages
+from examples.trainers import tiny
 from examples.trainers.tiny import Pictures, Signs
 from spaces.contract.check_trainable import DrawnFeatures
 from trainables.data.sets.features import FeatureFile
@@ -29,10 +30,10 @@ FOLDER = ROOT / "examples/trainers"
 PAGE = (ROOT / "docs/own_training.md").read_text()
 MOST_CHANGED = 15
 DATA: dict[str, Any] = {
-    "pairs": Languages(),
-    "cached": Languages(),
-    "matryoshka": Languages(),
-    "lora": Languages(),
+    "pairs": Languages(sentences=6),
+    "cached": Languages(sentences=6),
+    "matryoshka": Languages(sentences=6),
+    "lora": Languages(sentences=6),
     "image_text": Signs(),
     "memory": DrawnFeatures(),
     "lightning_module": DrawnFeatures(),
@@ -81,6 +82,8 @@ def test_the_difference_on_the_page_is_that_of_the_files(name: str) -> None:
 @each
 def test_a_plain_script_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tiny, "sentences", lambda: tiny.of_all(Languages(languages=3, sentences=6)))
+    monkeypatch.setattr(tiny, "signs", lambda: tiny.of_all(Signs(signs=2)))
     runpy.run_module(f"examples.trainers.plain.{name}", run_name="__main__")
     assert [*tmp_path.rglob("*")], "the trained model is saved"
 

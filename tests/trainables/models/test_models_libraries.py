@@ -188,7 +188,7 @@ def test_published_names(make: Callable[[], nn.Module], as_published: Callable[[
     [
         ("test_resnet.r160_in1k", 64, 2),
         ("mobilenetv3_small_100", 64, 2),
-        ("swin_tiny_patch4_window7_224", 224, 7),
+        ("test_mambaout", 160, 5),
         ("test_vit", 160, 1),
     ],
 )
@@ -196,8 +196,9 @@ def test_networks_of_timm(name: str, side: int, sides: int) -> None:
     import timm
 
     row = backbone(f"timm:{name}")
-    assert row.imagenet is not None
-    assert name.split(".")[0] in row.imagenet.file
+    if name != "test_mambaout":  # whose weights nobody published
+        assert row.imagenet is not None
+        assert name.split(".")[0] in row.imagenet.file
     model = EmbeddingModel(ModelConfig(backbone=f"timm:{name}", embedding_dim=8)).eval()
     theirs = timm.create_model(name, num_classes=0).eval()
     theirs.load_state_dict(model.backbone.state_dict())
@@ -205,7 +206,7 @@ def test_networks_of_timm(name: str, side: int, sides: int) -> None:
         maps = model.backbone(random_images(side))
         assert maps.shape == (2, row.features, sides, sides)
         assert model(random_images(side)).shape == (2, 8)
-        if "mobilenet" not in name:  # which convolves once more after pooling, and ours before
+        if name in ("test_resnet.r160_in1k", "test_vit"):  # others convolve or normalise after pooling, and ours before
             torch.testing.assert_close(maps.mean(dim=(2, 3)), theirs(random_images(side)), rtol=1e-4, atol=1e-4)
 
 

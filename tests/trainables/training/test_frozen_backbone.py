@@ -16,6 +16,7 @@ from trainables.errors import InvalidInput
 from trainables.inference.model_files import FROZEN, read_network
 from trainables.losses import LOSSES
 from trainables.models import EmbeddingModel, ModelConfig
+from trainables.models.backbones import backbone
 from trainables.models.embedding import embed
 from trainables.spec import TrialSpec
 from trainables.training import inputs
@@ -34,11 +35,14 @@ def images(tmp_path: Path) -> StoreSpec:
 
 
 @pytest.fixture
-def spec(images: StoreSpec, weights: Path, tmp_path: Path) -> TrialSpec:
+def spec(images: StoreSpec, tmp_path: Path) -> TrialSpec:
     spec = small_spec(images, tmp_path, epochs=3)
+    weights = tmp_path / "weights.pth"
+    torch.manual_seed(1)
+    torch.save(backbone("convnet").build().state_dict(), weights)
     return replace(
         spec, loss="proxy_anchor", hyperparameters={}, metrics=("recall_at_1", "map_at_r"),
-        model=ModelConfig(backbone="resnet18", weights=str(weights), freeze="backbone", embedding_dim=8),
+        model=ModelConfig(weights=str(weights), freeze="backbone", embedding_dim=8),
         training=replace(spec.training, image_size=32, precision="float32"),
         train_classes=images.class_names[:4], validation_classes=images.class_names[4:],
     )  # fmt: skip

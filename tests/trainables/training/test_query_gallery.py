@@ -13,6 +13,7 @@ from trainables.data.sets.manifest import Manifest
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView
 from trainables.models import EmbeddingModel, ModelConfig
+from trainables.models.backbones import backbone
 from trainables.models.embedding import embed
 from trainables.spec import UntrainedSpec
 from trainables.training.config import TrainingConfig
@@ -55,8 +56,9 @@ def agree(found: Mapping[str, float], values: Mapping[str, float]) -> None:
     assert dict(found) == pytest.approx(values, abs=1e-6)
 
 
-def test_a_network_without_training_is_validated_on_queries_and_gallery(images: StoreSpec, weights: Path) -> None:
-    model = ModelConfig(backbone="resnet18", weights=str(weights), embedding_dim=None, freeze="backbone")
+def test_a_network_without_training_is_validated_on_queries_and_gallery(images: StoreSpec, tmp_path: Path) -> None:
+    torch.save(backbone("convnet").build().state_dict(), tmp_path / "weights.pth")
+    model = ModelConfig(weights=str(tmp_path / "weights.pth"), embedding_dim=None, freeze="backbone")
     spec = UntrainedSpec(
         model=model,
         training=TrainingConfig(epochs=1, batch_size=20, images_per_class=5, image_size=32, precision="float32"),
@@ -70,7 +72,7 @@ def test_a_network_without_training_is_validated_on_queries_and_gallery(images: 
         gallery_seed=None,
     )
     found = validate(spec)
-    network = EmbeddingModel(ModelConfig(backbone="resnet18", weights=model.weights, embedding_dim=None, head="none"))
+    network = EmbeddingModel(ModelConfig(weights=model.weights, embedding_dim=None, head="none"))
     view = images.open().subset(images.class_names[4:])
     embeddings = embed(network, view, spec.training.frame, batch_size=64, device=CPU, precision="float32").numpy()
     agree(found.untrained, expected(embeddings, view))

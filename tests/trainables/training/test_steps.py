@@ -15,6 +15,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput
 from trainables.losses import LOSSES
 from trainables.losses.mining import most_pairs
+from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training import steps
 from trainables.training.steps import COMPILING_S, choose, compiled, numbers_as_tensors
@@ -64,7 +65,8 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return make_boxed_func(program.forward)
 
     monkeypatch.setattr(steps, "BACKEND", aot_autograd(fw_compiler=keep))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "unused")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
     torch.compiler.reset()
     yield made
     torch.compiler.reset()
@@ -73,7 +75,8 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def spec_of(images: StoreSpec, path: Path, compile: str | None = "default", **changes: Any) -> TrialSpec:
     """Return a training whose last batch of an epoch is smaller than the others."""
     training = {"compile": compile, "batch_size": 24, "sampler": "random", "warmup_epochs": 1}
-    return exact_spec(images, path / str(compile), training=training | changes.pop("training", {}), **changes)
+    model = ModelConfig(backbone="examples.tiny_network:TinyNetwork", embedding_dim=8)
+    return exact_spec(images, path / str(compile), training=training, model=model, **changes)
 
 
 @pytest.mark.usefixtures("exact")
@@ -131,13 +134,7 @@ def test_no_loss_is_compiled_again_for_other_numbers(name: str, programs: list[i
             found.append((value.detach(), gradient_BD))
         torch.testing.assert_close(found[1], found[0])
     assert len(programs) == 2, "a forward and a backward program"
-
-
-def test_the_workers_of_a_node_share_compiled_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
-    compiled(torch.nn.Linear(1, 1), "default", str(tmp_path))
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "inductor")
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "inductor"), "the workers of a node share files"
 
 
 CONTENT = {"name": "birds", "dataset": {"name": "glyphs"}, "losses": ["mpa"]}
