@@ -165,7 +165,7 @@ def test_the_toys_points_and_network() -> None:
 
 
 def test_the_toy_is_trained_and_always_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pnp_toy, "STEPS", 80)
+    monkeypatch.setattr(pnp_toy, "STEPS", 25)
     train, _ = points(3)
     loss = built("Ds")
     state = torch.get_rng_state()
@@ -201,7 +201,7 @@ def test_files_of_both_kinds_show_the_same_and_are_always_alike() -> None:
 def test_the_toy_is_drawn_with_every_variant(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use two seeds and few steps, since each seed trains five networks."""
     monkeypatch.setattr(pnp_toy, "SEEDS", (4, 5))
-    monkeypatch.setattr(pnp_toy, "STEPS", 10)
+    monkeypatch.setattr(pnp_toy, "STEPS", 4)
     content, said = picture("pnp-6", ".svg")
     texts = "".join(ElementTree.fromstring(content.decode()).itertext())
     for title in ("training and test data", "before training", *(named(built(variant)) for variant in VARIANTS)):

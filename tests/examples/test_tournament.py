@@ -19,14 +19,14 @@ def test_ties_share_their_ranks() -> None:
 def test_equal_losses_do_not_look_ranked() -> None:
     generator = np.random.default_rng(0)
     rejected = apart = 0
-    for _ in range(100):
+    for _ in range(40):
         found = tournament(pandas.DataFrame(generator.normal(size=(10, 8))))
         assert found.p is not None
         assert found.critical_difference is not None
         means = found.ranks.mean(axis=1)
         rejected += found.p <= 0.05
         apart += means.max() - means.min() >= found.critical_difference
-    assert max(rejected, apart) <= 0.115 * 100  # 5 in 100 and three standard errors
+    assert max(rejected, apart) <= 0.15 * 40  # 5 in 100 and three standard errors
 
 
 @pytest.mark.parametrize(

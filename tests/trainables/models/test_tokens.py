@@ -45,14 +45,8 @@ def test_pooled_tokens_are_the_naive_ones(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(found, naive(name, tokens_BTF).float())
     assert found.shape == (2, config.features)
     assert config.dimensions == config.features == (16 if name == "cls_mean" else 8)
-
-
-@pytest.mark.parametrize("name", OF_TOKENS)
-def test_everything_learns_through_tokens(name: str) -> None:
-    model = EmbeddingModel(ModelConfig(backbone=TINY, pooling=name, embedding_dim=4)).train()
-    model(random_images()).square().sum().backward()
+    model.train()(random_images()).square().sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
-    assert model(random_images()).shape == (2, 4)
 
 
 def test_a_transformers_own_pooling_is_kept(tmp_path: Path) -> None:
@@ -74,11 +68,7 @@ def test_a_transformers_own_pooling_is_kept(tmp_path: Path) -> None:
             "cls",
             "pooling is cls, which needs tokens with a class token, and convnet does not give them; use",
         ),
-        (
-            "features:4",
-            "cls_mean",
-            "needs tokens with a class token, and features:4 does not give them; use one of avg",
-        ),
+        ("features:4", "cls_mean", "and features:4 does not give them; use one of avg"),
         (
             TINY,
             "gem",

@@ -86,21 +86,13 @@ def test_a_process_compiles_once_for_all_its_trials(images: StoreSpec, tmp_path:
     A resumed training has the same bits, although its process meets the batches of epoch 2 first.
     """
 
-    def compiled_by(number: int, **params: Any) -> int:
-        before = len(programs)
-        spec = spec_of(images, tmp_path / str(number), hyperparameters={"proxies_per_class": 2} | params)
-        trainings.append(trained_apart(spec, 2))
-        return len(programs) - before
-
-    trainings: list[Any] = []
-    assert compiled_by(0) > 0
-    whole = trainings[0]
-    assert_same(whole, trained_apart(spec_of(images, tmp_path, None, hyperparameters={"proxies_per_class": 2}), 2))
-    assert compiled_by(1, margin=0.3, scale=10.0, gamma=0.2, tau=0.0) == 0
-    of_loss = compiled_by(2, proxies_per_class=3)
-    assert 0 < of_loss < len(programs) - of_loss
-    assert compiled_by(3, proxies_per_class=3, margin=0.2) == 0
-
+    whole = trained_apart(spec_of(images, tmp_path), 2)
+    assert_same(whole, trained_apart(spec_of(images, tmp_path, None), 2))
+    count = len(programs)
+    assert count > 0
+    params = {"proxies_per_class": 2, "margin": 0.3, "scale": 10.0, "gamma": 0.2, "tau": 0.0}
+    trained_apart(spec_of(images, tmp_path / "other", hyperparameters=params), 2)
+    assert len(programs) == count
     spec = spec_of(images, tmp_path / "resumed")
     trained_apart(spec, 1).wait_for_checkpoints()
     torch.compiler.reset()
