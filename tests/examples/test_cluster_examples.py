@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -15,6 +14,7 @@ import yaml
 from packaging.specifiers import SpecifierSet
 from support.commands import write_search
 from support.services import ROOT, needs_ray
+from support.small_search import small_search
 
 from search.cli.main import program
 
@@ -79,17 +79,6 @@ def test_the_image_copies_and_runs_what_exists() -> None:
     assert f'{command[0]} = "' in project.partition("[project.scripts]")[2]
 
 
-@pytest.mark.cluster
-def test_the_image_is_built_where_docker_is() -> None:
-    docker = shutil.which("docker")
-    if docker is None or subprocess.run([docker, "info"], capture_output=True, check=False).returncode:
-        pytest.skip("no Docker daemon answers here")
-    build = [docker, "build", "--file", FOLDER / "Dockerfile", "--tag", "holdout-test", ROOT]
-    subprocess.run(build, check=True, timeout=3600)
-    run = [docker, "run", "--rm", "holdout-test", "holdout", "losses"]
-    assert "proxy_anchor" in subprocess.run(run, check=True, capture_output=True, text=True).stdout
-
-
 def test_the_slurm_script_is_valid_and_asks_for_what_it_uses() -> None:
     script = FOLDER / "slurm.sh"
     assert os.access(script, os.X_OK)
@@ -122,16 +111,8 @@ def test_the_slurm_script_searches_on_its_allocation(nodes: int, image_folder: P
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
-    content = {
-        "name": "slurm",
-        "dataset": {"name": "folder", "root": str(image_folder)},
-        "model": {"embedding_dim": 8},
-        "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
-        "losses": ["pnp"],
-        "search": {"trials": 2},
-        "resources": {"engine": "ray"},
-        "stages": ["search"],
-    }
+    changes = {"name": "slurm", "losses": ["pnp"], "search": {"trials": 2}, "stages": ["search"]}
+    content = small_search(image_folder, **changes, resources={"engine": "ray"})
     file = write_search(tmp_path / "slurm.yaml", content)
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SLURM_"))},

@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -16,6 +17,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from examples.papers import pnp_toy
+from examples.papers.__main__ import main
 from examples.papers.figures import FIGURES, SUFFIXES, Shown, picture, style
 from examples.papers.pnp import PRINTED, ap_slope, built, curve, named, pnp_1, pnp_3, pnp_5, surface
 from examples.papers.pnp_toy import POINTS, embedded, network, points, trained
@@ -216,3 +218,39 @@ def test_the_toy_is_drawn_with_every_variant(monkeypatch: pytest.MonkeyPatch) ->
     assert scored["dists_intra"] == pytest.approx(np.mean(within), abs=1e-5)
     mean, deviation = map(float, rows["PNP-Ib, b = 4"][2].split("\n±"))
     assert abs(mean - scored["dists_intra"]) == pytest.approx(deviation / 2**0.5, abs=1.5e-3)
+
+
+# The command.
+
+
+def test_the_command_lists_and_writes_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+    text = capsys.readouterr().out
+    assert all(name in text and row.source in text for name, row in FIGURES.items())
+    file = tmp_path / "worked.svg"
+    file.write_text("replaced")
+    main(["sampling-3", "--to", str(file)])
+    said = capsys.readouterr().out
+    assert "= 0.37; the paper's is 0.37" in said
+    assert "worked.svg" in said
+    assert ElementTree.parse(file).getroot().tag.endswith("svg")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["worked.svg"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "pnp-8 --to a.svg",
+        "sampling-3",
+        "sampling-3 --to a.pdf",
+        "sampling-3 --to b/a.svg",
+        "sampling-3 --to folder.svg",
+    ],
+)
+def test_mistakes_exit_with_2(arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder.svg").mkdir()
+    with pytest.raises(SystemExit) as exit_of:
+        main(arguments.split())
+    assert exit_of.value.code == 2
+    assert [entry.name for entry in tmp_path.iterdir()] == ["folder.svg"]

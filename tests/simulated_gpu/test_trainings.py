@@ -24,31 +24,25 @@ from trainables.training.train import Training
 pytestmark = pytest.mark.simulated_gpu
 
 CHOICES = [
-    (loss, name, choice)
+    (loss, {name: choice})
     for loss, space in SPACES.items()
     for name, parameter in space.items()
     for choice in getattr(parameter, "choices", ())
     if choice != parameter.default
 ]
-
-
 FAST = ("mpa", "margin", "pnp")
 
 
 @pytest.mark.parametrize(
-    "loss", [loss if loss in FAST else pytest.param(loss, marks=pytest.mark.slow) for loss in LOSSES]
+    ("loss", "params"),
+    [
+        *((loss, {}) if loss in FAST else pytest.param(loss, {}, marks=pytest.mark.slow) for loss in LOSSES),
+        *(pytest.param(*choice, marks=pytest.mark.slow) for choice in CHOICES),
+    ],
 )
-def test_every_loss_learns_as_on_a_cpu(images: StoreSpec, tmp_path: Path, loss: str) -> None:
-    assert_as_on_cpu(spec_of(images, tmp_path, loss=loss, training={"epochs": 1, "warmup_epochs": 0}))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("loss", "name", "choice"), CHOICES)
-def test_every_choice_of_a_loss_learns_as_on_a_cpu(
-    images: StoreSpec, tmp_path: Path, loss: str, name: str, choice: Any
-) -> None:
+def test_every_loss_learns_as_on_a_cpu(images: StoreSpec, tmp_path: Path, loss: str, params: dict[str, Any]) -> None:
     training = {"epochs": 1, "warmup_epochs": 0}
-    assert_as_on_cpu(spec_of(images, tmp_path, loss=loss, hyperparameters={name: choice}, training=training))
+    assert_as_on_cpu(spec_of(images, tmp_path, loss=loss, hyperparameters=params, training=training))
 
 
 @pytest.mark.slow
