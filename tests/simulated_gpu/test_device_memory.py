@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from support.simulated_gpu import HELD, RESERVED
-from support.simulated_training import GPU, spec_of, trained
+from support.simulated_gpu.fixtures import GPU, spec_of, trained
 
 from search.config.sections import ResourcesSection
 from search.engines.capacity import roomier

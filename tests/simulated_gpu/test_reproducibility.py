@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.commands import holdout_here, write_search
 from support.simulated_gpu import SEEN
-from support.simulated_training import GPU, spec_of, trained
+from support.simulated_gpu.fixtures import GPU, spec_of, trained
 from support.small_search import small_search
 from support.without_ray import only_records
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from support.simulated_gpu import RESERVED
-from support.simulated_training import CPU, GPU, spec_of, trained
+from support.simulated_gpu.fixtures import CPU, GPU, spec_of, trained
 
 import holdout
 from search.selection.retrieval_file import Scoring

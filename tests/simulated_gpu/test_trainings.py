@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.simulated_training import CPU, GPU, assert_as_on_cpu, spec_of, trained
+from support.simulated_gpu.fixtures import CPU, GPU, assert_as_on_cpu, spec_of, trained
 
 from spaces.losses import SPACES
 from trainables.data import loading

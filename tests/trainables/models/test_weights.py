@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from support.expected_metrics import of_queries
 from support.refusals import sentences_of
 from support.small_search import draw_folder
 from torch import Tensor, nn
@@ -298,24 +298,12 @@ def test_files_that_are_not_weights(write: Callable[[Path], object], words: str,
     assert "\n" not in sentence
 
 
-def _map_at_r(features: np.ndarray, labels: list[int]) -> float:
-    """Return MAP@R by loops over the neighbours."""
-    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
-    values = []
-    for query, label in enumerate(labels):
-        others = sorted((at for at in range(len(labels)) if at != query), key=lambda at: -float(unit[query] @ unit[at]))
-        relevant = [labels[at] == label for at in others]
-        r = sum(relevant)
-        values.append(sum(sum(relevant[: i + 1]) / (i + 1) for i in range(r) if relevant[i]) / r)
-    return statistics.fmean(values)
-
-
 @needs_timm
 def test_weights_matched_by_order_are_scored_in_the_variants_too(tmp_path: Path, image_folder: Path) -> None:
     names = ("timm:efficientnet_lite0", "timm:tf_efficientnet_lite0")
     torch.manual_seed(7)
     network = backbone(names[0]).build().train()
-    for _ in range(5):  # statistics of a batch, so that features of images differ
+    for _ in range(3):  # statistics of a batch, so that features of images differ
         network(torch.randn(16, 3, 20, 20))
     state = network.state_dict()
     renamed = {f"n{at}.{name.rpartition('.')[2]}": value for at, (name, value) in enumerate(state.items())}
@@ -337,7 +325,7 @@ def test_weights_matched_by_order_are_scored_in_the_variants_too(tmp_path: Path,
         pixels = torch.stack([to_pixels(plan.images.dataset.read(key).copy()) for _, key in keys])
         with torch.inference_mode():
             features = network(pixels).double().numpy()
-        scores[name] = 100 * _map_at_r(features, [label for label, _ in keys])
+        scores[name] = 100 * statistics.fmean(of_queries(features, [label for label, _ in keys], "map_at_r").values())
     (*_, notice) = plan.notices
     assert "matched by order" in notice
     for name in names:

@@ -17,9 +17,14 @@ from trainables.data.sets.folders import Folder
 from trainables.data.sets.manifest import Manifest
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView, training_half
-from trainables.spec import EpochRecord, TrialSpec
+from trainables.models import EmbeddingModel, ModelConfig
+from trainables.models.backbones import backbone
+from trainables.models.embedding import embed
+from trainables.spec import EpochRecord, TrialSpec, UntrainedSpec
+from trainables.training.config import TrainingConfig
 from trainables.training.epoch_training import Validation
 from trainables.training.train import train
+from trainables.training.untrained import validate
 
 METRICS = ("map_at_r", "recall_at_1", "map", "recall_at_2")
 
@@ -130,7 +135,53 @@ def test_the_best_epochs_so_far_record_their_classes(root: Path, tmp_path: Path)
     assert [record["metrics"] for record in others] == [record["metrics"] for record in records]
 
 
-@pytest.mark.parametrize("path", ["support.own_trainings:Scales", "support.own_trainings:drawn_scales"])
-def test_an_own_training_records_its_classes(tmp_path: Path, path: str) -> None:
-    spec = replace(own_spec(tmp_path, path, epochs=4, validates=(1, 3)), by_class=True)
+def test_an_own_training_records_its_classes(tmp_path: Path) -> None:
+    spec = replace(own_spec(tmp_path, "support.own_trainings:Scales", epochs=4, validates=(1, 3)), by_class=True)
     check(trained(spec), spec, sizes_of(spec.images))
+
+
+# A network without training, on queries and a gallery.
+
+
+def test_a_network_without_training_is_validated_on_queries_and_gallery(tmp_path: Path) -> None:
+    """Every third image of a class is a query, and two cameras alternate after two images."""
+    root = draw_folder(tmp_path / "images", classes=6)
+    rows = ["path,class,part,camera"]
+    for folder in sorted(root.iterdir()):
+        for at, path in enumerate(sorted(folder.iterdir())):
+            part, camera = "gallery" if at % 3 else "query", at // 2 % 2
+            rows.append(f"{path.relative_to(root)},{folder.name},{part},{camera}")
+    (root / "x.csv").write_text("\n".join(rows))
+    images = stored(Manifest(file=root / "x.csv", ignore_same_camera=True), root)
+    names = images.class_names
+    torch.save(backbone("convnet").build().state_dict(), tmp_path / "weights.pth")
+    model = ModelConfig(weights=str(tmp_path / "weights.pth"), embedding_dim=None, freeze="backbone")
+    training = TrainingConfig(epochs=1, batch_size=20, images_per_class=5, image_size=16, precision="float32")
+    found = validate(
+        UntrainedSpec(
+            model=model, training=training, images=images, divisions=((names[:4], names[4:]),),
+            confirming=((names[:3], names[3:]), (names[3:], names[:3])), objective="map_at_r", fitted_on=names[:4],
+            metrics=("recall_at_1", "map_at_r"), gpu=False, gallery_seed=None,
+        )
+    )  # fmt: skip
+    network = EmbeddingModel(replace(model, freeze=None, head="none"))
+
+    def expected(view: StoreView, metric: str) -> float:
+        embeddings = embed(
+            network, view, training.frame, batch_size=64, device=torch.device("cpu"), precision="float32"
+        ).numpy()
+        queries = [at for at, key in enumerate(view.image_keys) if int(Path(key).stem) % 3 == 0]
+        cameras = [int(Path(key).stem) // 2 % 2 for key in view.image_keys]
+        seen = list(zip(view.labels_N.tolist(), cameras, strict=True))
+        galleries = {
+            query: [at for at in range(len(seen)) if at not in queries and seen[at] != seen[query]] for query in queries
+        }
+        return float(np.mean([*of_queries(embeddings, view.labels_N.tolist(), metric, galleries).values()]))
+
+    view = images.open().subset(names[4:])
+    values = {metric: expected(view, metric) for metric in ("recall_at_1", "map_at_r")}
+    assert dict(found.untrained) == pytest.approx(values, abs=1e-6)
+    assert set(found.classes_untrained) == set(found.classes_whitened) == set(names)
+    for half in (names[:3], names[3:]):  # classes have equally many queries
+        mean = np.mean([found.classes_untrained[name] for name in half])
+        assert mean == pytest.approx(expected(images.open().subset(half), "map_at_r"), abs=1e-6)

@@ -1,5 +1,6 @@
 """The training loop learns, resumes exactly, and reports failures."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from trainables.losses import LOSSES
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training.checkpoints import parsed_state
 from trainables.training.config import Schedule
+from trainables.training.cost import ImageCounts, measured_costs
 from trainables.training.epoch_training import Diverged
 from trainables.training.train import Training, failure_of, train
 
@@ -61,12 +63,6 @@ def test_it_learns_and_keeps_its_first_best_epoch(spec: TrialSpec) -> None:
     assert all(record["start"] <= record["end"] for record in records)
     values = [record["metrics"]["map_at_r"] for record in records]
     assert best_epoch(spec) == values.index(max(values)) + 1
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_every_loss_trains_an_epoch(spec: TrialSpec, loss: str) -> None:
-    (record,) = train(replace(trained(spec, epochs=1), loss=loss, hyperparameters={}))
-    assert record["checkpoint"] == "attempt-1/best.safetensors"
 
 
 def test_a_resumed_training_is_the_same_training(spec: TrialSpec, tmp_path: Path) -> None:
@@ -241,3 +237,44 @@ def test_derived_seeds_differ_and_fit_every_library() -> None:
     assert len(seeds) == 2000
     assert all(0 <= seed < 2**31 for seed in seeds)
     assert derived_seed(1, 23) != derived_seed(12, 3)
+
+
+# Costs measured on a few steps.
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_an_epoch_is_foreseen(spec: TrialSpec, tmp_path: Path) -> None:
+    spec = replace(trained(spec, epochs=1, augment="none"), metrics=("map_at_r", "nmi"))
+    (record,) = train(spec)
+    part = replace(spec, train_classes=spec.train_classes[:4], validation_classes=(), directory=str(tmp_path / "part"))
+    images = ImageCounts(train=(10,) * 6, validation=(10,) * 2)
+    (found,) = measured_costs([part], images, threads=1, gpu=False, seconds=0)
+    assert found.steps == record["batches"]
+    assert found.epoch == found.step * found.steps + found.validation
+    assert min(found.step, found.validation) > 0
+    assert found.memory > 50_000_000, "PyTorch alone takes more"
+    assert found.device_memory is None
+    (unvalidated,) = measured_costs([part], replace(images, validation=()), threads=1, gpu=False, seconds=0)
+    assert unvalidated.validation == 0
+
+
+def test_the_step_of_a_fine_tuning_is_that_of_its_last_epochs(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backbone learns, although the first epoch would train the head alone."""
+    learning = []
+    step = Training.step
+
+    def watched(training: Training, images: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        learning.append(all(parameter.requires_grad for parameter in training.model.parameters()))
+        return step(training, images, labels_B)
+
+    monkeypatch.setattr(Training, "step", watched)
+    spec = replace(trained(spec, warmup_epochs=1), validation_classes=())
+    measured_costs([spec], ImageCounts(train=(10,) * 6, validation=()), threads=1, gpu=False, seconds=0)
+    assert learning
+    assert all(learning)
