@@ -94,13 +94,8 @@ def spec_of(name: str, folder: Path) -> TrialSpec:
     images = StoreSpec(dataset=dataset, class_names=names, short_side=32, cache=str(folder / "cache"))
     path = f"examples.trainers.{name}:{name}"
     params = {key: entry.default for key, entry in trainable_class(path).space.items()}
-    return replace(
-        own_spec(folder, path, epochs=2),
-        hyperparameters=params,
-        images=images,
-        train_classes=names[:6],
-        validation_classes=names[6:],
-    )
+    spec = own_spec(folder, path, epochs=2)
+    return replace(spec, hyperparameters=params, images=images, train_classes=names[:6], validation_classes=names[6:])
 
 
 def test_the_short_training_on_the_page_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,13 +107,11 @@ def test_the_short_training_on_the_page_learns(tmp_path: Path, monkeypatch: pyte
     runpy.run_path("draw.py")
     dataset = FeatureFile(file="vectors.npz")
     names = tuple(dataset.classes())
+    images = StoreSpec(dataset=dataset, class_names=names, short_side=32, cache=str(tmp_path / "cache"))
     spec = replace(
         own_spec(tmp_path, "short_training:mine", epochs=20),
-        hyperparameters={"lr": 1e-2},
-        images=StoreSpec(dataset=dataset, class_names=names, short_side=32, cache=str(tmp_path / "cache")),
-        train_classes=names[:20],
-        validation_classes=names[20:],
-    )
+        hyperparameters={"lr": 1e-2}, images=images, train_classes=names[:20], validation_classes=names[20:],
+    )  # fmt: skip
     vectors = np.stack([dataset.read(key) for name in names[20:] for key in dataset.classes()[name]])
     untrained = evaluate(torch.from_numpy(vectors), torch.arange(300) // 15, ["map_at_r"])["map_at_r"]
     assert trained(spec)[-1]["metrics"]["map_at_r"] > untrained + 0.2

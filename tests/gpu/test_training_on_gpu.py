@@ -53,21 +53,14 @@ def nothing_held() -> Iterator[None]:
 
 
 def spec_of(images: StoreSpec, directory: Path, precision: str = "float32") -> TrialSpec:
-    return TrialSpec(
-        loss="proxy_anchor",
-        hyperparameters={},
-        model=ModelConfig(embedding_dim=16),
-        training=TrainingConfig(
-            epochs=2, batch_size=24, images_per_class=4, image_size=32, resize_size=36, precision=precision
-        ),
-        images=images,
-        train_classes=images.class_names[:7],
-        validation_classes=images.class_names[7:],
-        metrics=("recall_at_1", "map_at_r", "nmi"),
-        objective="map_at_r",
-        seed=3,
-        directory=str(directory),
+    training = TrainingConfig(
+        epochs=2, batch_size=24, images_per_class=4, image_size=32, resize_size=36, precision=precision
     )
+    return TrialSpec(
+        loss="proxy_anchor", hyperparameters={}, model=ModelConfig(embedding_dim=16), training=training, images=images,
+        train_classes=images.class_names[:7], validation_classes=images.class_names[7:],
+        metrics=("recall_at_1", "map_at_r", "nmi"), objective="map_at_r", seed=3, directory=str(directory),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS)

@@ -30,10 +30,3 @@ def pytest_configure(config: Any) -> None:
     """Simulate a GPU in the whole test process, and add the fixtures of its tests."""
     install()
     config.pluginmanager.import_plugin("support.simulated_gpu.fixtures")
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
-    """Print what makes the host wait, with ``--verbose``."""
-    if config.get_verbosity() > 0:
-        for (kind, operation, where), count in sorted(SEEN.items()):
-            terminalreporter.write_line(f"{count:>8}  {kind:<14} {operation:<32} {where}")

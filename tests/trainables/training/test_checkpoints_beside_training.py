@@ -33,17 +33,13 @@ Write = Callable[[IO[bytes]], object]
 
 @pytest.fixture
 def spec(images: StoreSpec, tmp_path: Path) -> TrialSpec:
-    return make_spec(images, tmp_path)
-
-
-def make_spec(images: StoreSpec, directory: Path) -> TrialSpec:
-    return small_spec(images, directory, epochs=EPOCHS)
+    return small_spec(images, tmp_path, epochs=EPOCHS)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> Training:
     """Train the same spec without interruption."""
-    training = Training(make_spec(images, tmp_path_factory.mktemp("undisturbed")), CPU)
+    training = Training(small_spec(images, tmp_path_factory.mktemp("undisturbed"), epochs=EPOCHS), CPU)
     while not training.finished:
         training.run_epoch()
     return training
@@ -204,7 +200,7 @@ time.sleep(600)
 def killed(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrialSpec]:
     """Kill a process that writes the third epoch of two trainings: file that was half written -> training."""
     folder = tmp_path_factory.mktemp("killed")
-    spec = make_spec(images, folder)
+    spec = small_spec(images, folder, epochs=EPOCHS)
     specs = {file: replace(spec, directory=str(folder / file)) for file in ("best.safetensors", "last.pt")}
     (folder / "specs").write_bytes(pickle.dumps([*specs.values()]))
     command = [sys.executable, "-c", KILLED, str(folder / "specs"), str(torch.get_num_threads())]

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.small_search import draw_folder
 from support.small_training import small_spec
 
 from trainables.data.loading import load
-from trainables.data.sets.folders import Folder
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput
 from trainables.inference.model_files import FROZEN, read_network
@@ -27,14 +25,6 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> StoreSpec:
-    dataset = Folder(root=str(draw_folder(tmp_path / "images", classes=6)))
-    return StoreSpec(
-        dataset=dataset, class_names=tuple(dataset.classes()), short_side=37, cache=str(tmp_path / "cache")
-    )
-
-
-@pytest.fixture
 def spec(images: StoreSpec, tmp_path: Path) -> TrialSpec:
     spec = small_spec(images, tmp_path, epochs=3)
     weights = tmp_path / "weights.pth"
@@ -43,7 +33,7 @@ def spec(images: StoreSpec, tmp_path: Path) -> TrialSpec:
     return replace(
         spec, loss="proxy_anchor", hyperparameters={}, metrics=("recall_at_1", "map_at_r"),
         model=ModelConfig(weights=str(weights), freeze="backbone", embedding_dim=8),
-        training=replace(spec.training, image_size=32, precision="float32"),
+        training=replace(spec.training, precision="float32"), images=replace(images, cache=str(tmp_path / "cache")),
         train_classes=images.class_names[:4], validation_classes=images.class_names[4:],
     )  # fmt: skip
 
