@@ -16,9 +16,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.losses import LOSSES
 from trainables.models import ModelConfig
 from trainables.models.config import POOLING
-from trainables.training.attempt import Worker
 from trainables.training.config import OPTIMIZERS
-from trainables.training.cross_validation import begin
 from trainables.training.train import Training
 
 pytestmark = pytest.mark.simulated_gpu
@@ -94,23 +92,3 @@ def test_a_training_resumes_on_the_other_device(
     assert len(resumed.records) == 1
     resumed.run_epoch()
     assert resumed.records[1]["loss"] == pytest.approx(trained(spec, CPU).records[1]["loss"], rel=1e-3)
-
-
-@pytest.mark.slow
-def test_a_cross_validation_trains_each_fold(images: StoreSpec, tmp_path: Path) -> None:
-    names = images.class_names
-    spec = spec_of(
-        images, tmp_path, train_classes=names, validation_classes=(), folds=(names[:2], names[2:4]),
-        training={"batch_size": 6},
-    )  # fmt: skip
-    training = begin(spec, GPU)
-    while not training.finished:
-        training.run_epoch()
-    assert [record["fold"] for record in training.records] == [1, 1, 2, 2]
-
-
-def test_a_worker_trains_to_the_end(images: StoreSpec, tmp_path: Path) -> None:
-    worker = Worker(cpus=1, gpu=True)
-    worker.assign(spec_of(images, tmp_path))
-    assert [worker.step()["finished"] for _ in range(2)] == [False, True]
-    worker.end()

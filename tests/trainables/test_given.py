@@ -16,14 +16,11 @@ from trainables.given import classes, mask, numbers
 
 NUMBERS: dict[str, Callable[[np.ndarray], Any]] = {
     "lists": lambda x: x.tolist(),
-    "list of rows": list,
     "list of tensors": lambda x: list(torch.tensor(x)),
-    "other order": np.asfortranarray,
     "other strides": lambda x: x[::-1, ::-1].copy()[::-1, ::-1],
     "every other row": lambda x: np.repeat(x, 2, axis=0)[::2],
     "read only": lambda x: np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape),
     "other bytes": lambda x: x.astype(">f8"),
-    "long": lambda x: x.astype(np.longdouble),
     "objects": lambda x: x.astype(object),
     "table": lambda x: pd.DataFrame(x, index=np.arange(len(x))[::-1] + 5),
     "filtered column of rows": lambda x: pd.DataFrame({"x": [x[0], *x]})[1:].x,
@@ -33,8 +30,6 @@ NUMBERS: dict[str, Callable[[np.ndarray], Any]] = {
 }
 LABELS: dict[str, Callable[[np.ndarray], Any]] = {
     "list": lambda y: y.tolist(),
-    "reversed": lambda y: y[::-1].copy()[::-1],
-    "texts": lambda y: [f"class {label}" for label in y],
     "text array": lambda y: y.astype(str),
     "bytes": lambda y: y.astype(bytes),
     "objects": lambda y: y.astype(object),

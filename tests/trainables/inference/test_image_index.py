@@ -4,7 +4,7 @@ import hashlib
 import json
 import random
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import faiss
@@ -22,7 +22,6 @@ from support.stores import ftp_store
 import holdout
 from trainables.errors import InvalidInput
 from trainables.inference.embedder import Embedder
-from trainables.inference.images import ImageLike
 from trainables.inference.index import DESCRIPTION, PATHS, VECTORS, ImageIndex, Neighbour
 
 Vectors = NDArray[np.float32]
@@ -143,31 +142,13 @@ def test_sizes_that_do_not_fit(made: SmallModel, model: Embedder, many: Vectors)
 
 # Changed folders.
 
-
-SIZE, DIMENSIONS = 400, 8
-
-
-class Model:
-    """A model that the index only identifies."""
-
-    address: str | None = "/models/birds"
-    weights_sha256 = "0123456789abcdef" * 4
-
-    def embed(self, images: ImageLike | Iterable[ImageLike]) -> NDArray[np.float32]:
-        """Compute nothing."""
-        raise NotImplementedError
+SIZE = 400
 
 
 @pytest.fixture(scope="module")
-def vectors() -> NDArray[np.float32]:
-    drawn = np.random.default_rng(0).normal(size=(SIZE, DIMENSIONS))
-    return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
-
-
-@pytest.fixture(scope="module")
-def files(vectors: NDArray[np.float32], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def files(many: Vectors, model: Embedder, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("index")
-    ImageIndex.of(vectors, [f"{row}.png" for row in range(SIZE)], Model()).save(folder)
+    ImageIndex.of(many[:SIZE], [f"{row}.png" for row in range(SIZE)], model).save(folder)
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -188,20 +169,19 @@ def resealed(files: dict[str, bytes]) -> dict[str, bytes]:
 @pytest.mark.parametrize("mutation", [name for name in OF_BYTES if name != "removed"])
 @pytest.mark.parametrize("file", [VECTORS, PATHS, DESCRIPTION])
 def test_every_mutation_is_a_sentence_or_has_results(
-    file: str, mutation: str, files: dict[str, bytes], vectors: NDArray[np.float32], tmp_path: Path
+    file: str, mutation: str, files: dict[str, bytes], many: Vectors, model: Embedder, tmp_path: Path
 ) -> None:
     draw = random.Random(f"{file} {mutation}")
     for _ in range(4):
         changed = files | {file: OF_BYTES[mutation](files[file], draw) or b""}
         try:
-            index = ImageIndex.load(written(tmp_path / "index", changed), Model())
+            index = ImageIndex.load(written(tmp_path / "index", changed), model)
         except InvalidInput as mistakes:
             (sentence,) = mistakes.sentences
             assert str(tmp_path / "index") in sentence
         else:
             assert file == DESCRIPTION, "a digest covers the other files"
-            found = index.search(vectors[:3], 60)
-            assert [len(neighbours) for neighbours in found] == [60, 60, 60]
+            assert [len(neighbours) for neighbours in index.search(many[:3], 60)] == [60, 60, 60]
 
 
 def _claims(at: int, form: str, value: int) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
@@ -217,23 +197,14 @@ def _claims(at: int, form: str, value: int) -> Callable[[dict[str, bytes]], dict
 
 def _another_structure(files: dict[str, bytes]) -> dict[str, bytes]:
     vectors = faiss.deserialize_index(np.frombuffer(files[VECTORS], np.uint8)).reconstruct_n(0, SIZE)
-    index = faiss.index_factory(DIMENSIONS, "SQ8", faiss.METRIC_INNER_PRODUCT)
+    index = faiss.index_factory(vectors.shape[1], "SQ8", faiss.METRIC_INNER_PRODUCT)
     index.train(vectors)
     index.add(vectors)
     return resealed(files | {VECTORS: faiss.serialize_index(index).tobytes()})
 
 
-def _described(change: Callable[[dict[str, object]], object]) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
-    def changed(files: dict[str, bytes]) -> dict[str, bytes]:
-        described = json.loads(files[DESCRIPTION])
-        change(described)
-        return files | {DESCRIPTION: json.dumps(described).encode()}
-
-    return changed
-
-
 def _value(**values: object) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
-    return _described(lambda described: described.update(values))
+    return lambda files: files | {DESCRIPTION: json.dumps({**json.loads(files[DESCRIPTION]), **values}).encode()}
 
 
 @pytest.mark.parametrize(
@@ -249,7 +220,7 @@ def _value(**values: object) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
     ],
 )
 def test_what_contradicts_itself_is_damaged(
-    change: Callable[[dict[str, bytes]], dict[str, bytes]], files: dict[str, bytes], tmp_path: Path
+    change: Callable[[dict[str, bytes]], dict[str, bytes]], files: dict[str, bytes], model: Embedder, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidInput, match=r"^The index .* is damaged \(.*\); make it again\.$"):
-        ImageIndex.load(written(tmp_path / "index", change(files)), Model())
+        ImageIndex.load(written(tmp_path / "index", change(files)), model)

@@ -26,7 +26,7 @@ from trainables.data.augment import Frame
 from trainables.data.sets.folders import Folder
 from trainables.errors import InvalidInput
 from trainables.models import BACKBONES, EmbeddingModel, ModelConfig
-from trainables.models.backbones import backbone, backbone_problems
+from trainables.models.backbones import backbone
 from trainables.models.weights import load_weights
 from trainables.training.untrained import scores_of_variants
 
@@ -348,12 +348,3 @@ def test_an_image_that_cannot_be_read_is_left_out_of_that(tmp_path: Path) -> Non
         (tmp_path / "images" / key).write_bytes(b"damaged")
     scores_of_variants.cache_clear()
     assert scored(classes) == {}
-
-
-@needs_timm
-@pytest.mark.parametrize(
-    ("name", "expected"), [("efficientnet_lite0", "timm:efficientnet_lite0"), ("alexnet", "torchvision:alexnet")]
-)
-def test_a_network_of_a_library_is_suggested_with_its_prefix(name: str, expected: str) -> None:
-    (problem,) = backbone_problems(name)
-    assert problem.endswith(f"it is {name!r} (did you mean {expected}?).")
