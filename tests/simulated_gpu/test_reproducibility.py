@@ -14,8 +14,6 @@ from support.without_ray import only_records
 
 from trainables.data.store.spec import StoreSpec
 from trainables.losses import LOSSES
-from trainables.models import ModelConfig
-from trainables.models.config import POOLING
 
 pytestmark = pytest.mark.simulated_gpu
 
@@ -36,13 +34,6 @@ def test_every_loss_has_deterministic_operations_only(images: StoreSpec, tmp_pat
     assert unordered() == before
     assert records[0]["loss"] == records[1]["loss"]
     assert not torch.are_deterministic_algorithms_enabled(), "the setting is global, and only of the steps"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pooling", [name for name, row in POOLING.rows.items() if not row.tokens])
-def test_every_pooling_has_deterministic_operations_only(images: StoreSpec, tmp_path: Path, pooling: str) -> None:
-    model = ModelConfig(embedding_dim=8, pooling=pooling)
-    trained(spec_of(images, tmp_path, model=model, training=ONE_EPOCH | {"deterministic": True}), GPU)
 
 
 @pytest.fixture

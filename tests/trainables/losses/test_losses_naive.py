@@ -391,15 +391,6 @@ def test_value_and_gradients(case: dict[str, Any], permuted: bool, length: float
         close(loss.proxies.grad, case["grad_w_tangent"])
 
 
-def test_centre_regulariser() -> None:
-    proxies_CKD = proxies_of("W3").requires_grad_()
-    _, among_CKK = proxy_cosines(torch.zeros(1, proxies_CKD.shape[2], dtype=torch.float64), proxies_CKD)
-    value = centre_regulariser(among_CKK)
-    value.backward()
-    close(value.detach(), GOLDEN["centre_regulariser"]["value"])
-    close(proxies_CKD.grad, GOLDEN["centre_regulariser"]["grad_w_tangent"])
-
-
 def test_equal_centres_have_a_regulariser() -> None:
     proxies_CKD = torch.randn(5, 1, 512).repeat(1, 4, 1).requires_grad_()
     value = centre_regulariser(proxy_cosines(torch.zeros(1, 512), proxies_CKD)[1])

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import example, given, settings, strategies as st
 from support.loss_loops import D, Matrix, batch_of, beside_the_boundary, informative, others, similarities
 
 from trainables.losses import LOSSES
-from trainables.losses.base import Loss, Used, summed
+from trainables.losses.base import Loss
 
 Count = Callable[[Matrix, list[int]], int]
 
@@ -112,10 +111,3 @@ def test_every_loss_that_counts_is_counted_here_and_no_other_counts() -> None:
         if loss.used is not None:
             counting.add(name)
     assert counting == {name for name, *_ in COUNTS.values()}
-
-
-def test_a_sum_is_by_unit_and_leaves_out_what_does_not_say_it() -> None:
-    batches = [Used("triplets", 3), None, Used("triplets", torch.tensor(4)), Used("pairs", 2), Used("triplets", 0)]
-    assert summed(batches) == {"triplets": 7, "pairs": 2}
-    assert all(type(total) is int for total in summed(batches).values())
-    assert summed([None, None]) == {}
