@@ -202,9 +202,10 @@ def test_files_of_both_kinds_show_the_same_and_are_always_alike() -> None:
 
 
 def test_the_toy_is_drawn_with_every_variant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use two seeds and few steps, since each seed trains five networks."""
+    """Use two seeds, few steps and few points, since each seed trains five networks."""
     monkeypatch.setattr(pnp_toy, "SEEDS", (4, 5))
     monkeypatch.setattr(pnp_toy, "STEPS", 4)
+    monkeypatch.setattr(pnp_toy, "POINTS", 40)
     content, said = picture("pnp-6", ".svg")
     texts = "".join(ElementTree.fromstring(content.decode()).itertext())
     for title in ("training and test data", "before training", *(named(built(variant)) for variant in VARIANTS)):
@@ -214,7 +215,7 @@ def test_the_toy_is_drawn_with_every_variant(monkeypatch: pytest.MonkeyPatch) ->
     train, _ = points(4)
     model = trained(built("Ib"), train, 4)
     unit_N2 = embedded(model, train)
-    within = [1 - (one @ one.T)[~torch.eye(150, dtype=torch.bool)].mean().item() for one in unit_N2.split(150)]
+    within = [1 - (one @ one.T)[~torch.eye(40, dtype=torch.bool)].mean().item() for one in unit_N2.split(40)]
     scored = pnp_toy.scores(model, train)
     assert scored["dists_intra"] == pytest.approx(np.mean(within), abs=1e-5)
     mean, deviation = map(float, rows["PNP-Ib, b = 4"][2].split("\n±"))

@@ -90,12 +90,12 @@ def test_a_plain_script_runs(name: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 def spec_of(name: str, folder: Path) -> TrialSpec:
     dataset = DATA[name]
-    names = tuple(dataset.classes())[:9]
+    names = tuple(dataset.classes())[:6]
     images = StoreSpec(dataset=dataset, class_names=names, short_side=32, cache=str(folder / "cache"))
     path = f"examples.trainers.{name}:{name}"
     params = {key: entry.default for key, entry in trainable_class(path).space.items()}
     spec = own_spec(folder, path, epochs=2)
-    return replace(spec, hyperparameters=params, images=images, train_classes=names[:6], validation_classes=names[6:])
+    return replace(spec, hyperparameters=params, images=images, train_classes=names[:4], validation_classes=names[4:])
 
 
 def test_the_short_training_on_the_page_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,10 +42,6 @@ USES = {
         "from spaces.search_space import search_space; from trainables.training.config import TrainingConfig;"
         "search_space('mpa', TrainingConfig(), {}, {'training': {'proxy_lr': {'low': 1e-4}}})"
     ),
-    "a space accepted earlier": (
-        "from spaces.search_space import search_space; from trainables.training.config import TrainingConfig;"
-        "search_space('mpa', TrainingConfig(), {'margin': 0.3}, {}, checked=False)"
-    ),
 }
 
 

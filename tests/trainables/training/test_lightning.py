@@ -84,16 +84,10 @@ class Net(LightningModule):
         self.hooks.append("end")
 
 
-class Made(LightningTrainable):
-    """A training that keeps its network in reach."""
+def made(schedule: str, **options: Any) -> Any:
+    """Return a training of :class:`Net`, set up, that keeps its network in reach."""
 
-    net: Net
-
-
-def made(schedule: str, **options: Any) -> Made:
-    """A training of :class:`Net`, set up."""
-
-    class Training(Made):
+    class Training(LightningTrainable):
         trainer_options = options
 
         def function(self, params: Mapping[str, Any], train: Items, report: Report) -> Any:
@@ -111,7 +105,7 @@ def loader() -> Any:
     return DataLoader(TensorDataset(torch.from_numpy(ITEMS.items), torch.from_numpy(ITEMS.labels)), 16, shuffle=True)
 
 
-def epoch(training: Made, number: int) -> Mapping[str, float]:
+def epoch(training: Any, number: int) -> Mapping[str, float]:
     seed_epoch(0, number)
     return training.train_epoch()
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from support.own_trainings import EACH, PlaceInTheList, Records, Scales, own_spec, trained, vectors
+from support.own_trainings import EACH, PlaceInTheList, Records, own_spec, trained, vectors
 from support.refusals import sentences_of
 from support.small_training import drawn_images, small_spec, worker_of
 
@@ -104,10 +104,8 @@ def test_a_resumed_training_gives_the_same_numbers(tmp_path: Path, path: str) ->
 def test_the_tested_model_is_that_of_the_best_epoch(tmp_path: Path) -> None:
     spec = own_spec(tmp_path, SCALES, validates=())
     training = begin(spec, CPU)
-    assert isinstance(training, OwnTraining)
     while not training.finished:
         training.run_epoch()
-    assert isinstance(training._own, Scales)
     test = replace(spec.images, class_names=("class-6", "class-7"))
     view, embeddings_ND = OwnTraining.tested(spec, Path(spec.directory) / "attempt-1/best.safetensors", test, CPU)
     assert view.image_keys == tuple(f"{label}-{number}" for label in (6, 7) for number in range(EACH))
@@ -133,10 +131,7 @@ def test_folds_train_one_after_the_other(tmp_path: Path) -> None:
 
 
 def items_of(folder: Path) -> Items:
-    training = begin(own_spec(folder, SCALES), CPU)
-    assert isinstance(training, OwnTraining)
-    assert isinstance(training._own, Scales)
-    return training._own.train
+    return begin(own_spec(folder, SCALES), CPU)._own.train
 
 
 def test_nothing_but_its_own_items_can_be_reached_from_what_it_gets(tmp_path: Path) -> None:
