@@ -100,23 +100,26 @@ def summary(runs: Path, search: str) -> dict[str, Any]:
     return content
 
 
-def holdout_without(
-    packages: Sequence[str], folder: Path, *commands: Sequence[str | Path], refused: int = 0
-) -> subprocess.CompletedProcess[str]:
-    """Run commands in one process in ``folder``, the user's home, where ``packages`` cannot be imported.
-
-    They run in turn, to the first whose exit code is not ``refused``.
-    """
+def in_one_process(*commands: Sequence[str | Path], before: str = "", refused: int = 0) -> list[str]:
+    """Return a program that runs commands of ``holdout`` in turn, to the first whose exit code is not ``refused``."""
     program = (
-        f"import sys; sys.modules.update(dict.fromkeys({list(packages)!r}))\n"
+        f"import sys; {before}\n"
         "from search.cli.main import main\n"
         f"for sys.argv in {[['holdout', *map(str, arguments)] for arguments in commands]!r}:\n"
         "    try: main()\n"
         f"    except SystemExit as end:\n        if end.code != {refused}: raise"
     )
+    return [sys.executable, "-c", program]
+
+
+def holdout_without(
+    packages: Sequence[str], folder: Path, *commands: Sequence[str | Path], refused: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Run :func:`in_one_process` in ``folder``, the user's home, where ``packages`` cannot be imported."""
+    without = f"sys.modules.update(dict.fromkeys({list(packages)!r}))"
+    program = in_one_process(*commands, before=without, refused=refused)
     environment = {"PYTHONPATH": str(ROOT), "HOME": str(folder), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, cwd=folder, env=environment, check=False, capture_output=True, text=True)
+    return subprocess.run(program, cwd=folder, env=environment, check=False, capture_output=True, text=True)
 
 
 def plain(text: str) -> str:
