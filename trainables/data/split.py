@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from decimal import ROUND_HALF_UP, Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trainables.data.marks import check_listing, joined_classes
@@ -93,7 +94,7 @@ class ClassSplit:
         content |= {"marks": dict(self.marks)} if self.marks else {}
         return json.loads(json.dumps(content))
 
-    @property
+    @cached_property  # every trial records it, and there may be ten thousand classes
     def digest(self) -> str:
         """SHA-256 (hex) of the split and of the training half's images; results with equal digests are comparable."""
         return _sha256(self._content())
