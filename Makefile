@@ -47,7 +47,7 @@ test: check
 	wait $$beside; simulated=$$?; cat build/simulated-gpu.log; exit $$((rest || simulated))
 
 # MLflow, its PostgreSQL and a Ray cluster of two nodes, each of them broken while a search runs; a campaign killed in a
-# fold; a driver killed twenty times; and a trial whose machines die repeatedly.
+# fold; and a trial whose machines die repeatedly.
 test-cluster: setup
 	$(BIN)/pytest -m cluster
 
