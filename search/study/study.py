@@ -71,20 +71,19 @@ class LossStudy:
     def _take_new(self) -> None:
         """Take note of the trials that were added to the storage."""
         for trial in self._study.get_trials(deepcopy=False)[len(self._trials) :]:
-            self._take(trial.number)
+            self._keep(trial)
             self._seen.take(trial)
             self._rule.add(trial)
             if trial.state != TrialState.WAITING:  # it has no parameters yet
                 self._first_with.setdefault(params_of(trial), trial.number)
 
-    def _take(self, number: int) -> FrozenTrial:
+    def _keep(self, trial: FrozenTrial) -> FrozenTrial:
         """Take note of a trial that was changed in the storage or added to it, and return it."""
-        trial = self.storage.get_trial(self._trial_id(number))
-        if number < len(self._trials):
-            self.tally.replace(self._trials[number], trial)
+        if trial.number < len(self._trials):
+            self.tally.replace(self._trials[trial.number], trial)
         else:
             self.tally.add(trial)
-        self._trials[number : number + 1] = [trial]
+        self._trials[trial.number : trial.number + 1] = [trial]
         return trial
 
     def trials(self) -> list[FrozenTrial]:
@@ -127,18 +126,19 @@ class LossStudy:
         with self.storage.transaction():
             # Not by ``Study.ask``, which lists all trials in order to find the enqueued ones.
             if number < len(self._trials):
-                self.storage.set_trial_state_values(self._trial_id(number), TrialState.RUNNING)
+                trial_id = self._trial_id(number)
+                self.storage.set_trial_state_values(trial_id, TrialState.RUNNING)
             else:
                 new = create_trial(state=TrialState.RUNNING, user_attrs={"seed": seed(number)})
-                self.storage.create_new_trial(self._id, new)
-            trial = Trial(self._seen, self._trial_id(number))
-            if "seed" not in self._take(number).user_attrs:  # it was enqueued
+                trial_id = self.storage.create_new_trial(self._id, new)
+            trial = Trial(self._seen, trial_id)
+            if "seed" not in self._keep(self.storage.get_trial(trial_id)).user_attrs:  # it was enqueued
                 trial.set_user_attr("seed", seed(number))
             params = self._space.suggest(trial)
             first = self._first_with.setdefault(params, number)
             if first < number:
                 trial.set_user_attr("replicate_of", first)
-        return self._take(number)
+        return self._keep(self.storage.get_trial(trial_id))
 
     def report(self, number: int, record: EpochRecord) -> tuple[bool, str | None]:
         """Store one epoch of a trial; return True if it is new, and the outcome if the trial is to be pruned.
@@ -153,14 +153,14 @@ class LossStudy:
             if known["checkpoint"] != record["checkpoint"]:
                 again = {**known, "checkpoint": record["checkpoint"]}
                 self.storage.set_trial_user_attr(trial_id, key, again)
-                self._take(number)
+                self._keep(self.storage.get_trial(trial_id))
             return False, None
         earlier = [before.user_attrs[other] for other in record_keys(before) if other < key]
         step, value = len(earlier) + 1, running_value([*earlier, record], self.objective)
         with self.storage.transaction():
             self.storage.set_trial_user_attr(trial_id, key, record)
             self.storage.set_trial_intermediate_value(trial_id, step, value)
-        self._take(number)
+        self._keep(self.storage.get_trial(trial_id))
         # Trial 0 takes part in the comparisons, but is never pruned.
         reason = self._rule.reason(number, step, value)
         return True, pruning_sentence(self.objective, step, value, reason) if reason and number else None
@@ -183,7 +183,7 @@ class LossStudy:
                 for constraint in self._goal.constraints:
                     stored.set_constraint(constraint.text, constraint.excess(measured))
             self._study.tell(number, steps[max(steps)] if state == TrialState.COMPLETE else None, state=state)
-        ended = self._take(number)
+        ended = self._keep(self.storage.get_trial(trial_id))
         self._seen.take(ended)
         self._rule.end(ended)
 
