@@ -16,13 +16,16 @@ from support.mlflow_database import copy_migrated
 from support.refusals import NOWHERE
 from support.services import SECRET, TOKEN, Nodes, ray_nodes
 from support.small_disk import SmallDisk, small_disk
+from support.small_model import SmallModel, small_model
 from support.small_search import draw_folder, save_resnet, small_search
 from support.trees import Trees, make_tree
 
+import holdout
 from search import trust
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch, open_search
+from trainables.inference.embedder import Embedder
 from trainables.secrets import REFERRED
 
 os.environ.pop("COLUMNS", None)  # set by xdist from the terminal
@@ -160,6 +163,18 @@ def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a file with the weights of a ResNet-18 that nobody trained."""
     return save_resnet(tmp_path_factory.mktemp("weights"))
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> SmallModel:
+    """Return a model that was trained for one epoch; not to be changed."""
+    return small_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="session")
+def model(made: SmallModel) -> Embedder:
+    """Return that model, loaded."""
+    return holdout.load(made.folder, device="cpu")
 
 
 @pytest.fixture(scope="session")

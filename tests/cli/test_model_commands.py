@@ -10,23 +10,12 @@ import pyarrow.parquet
 import pytest
 from support.commands import holdout_here, plain
 from support.listening import listening
-from support.small_model import SmallModel, small_model
+from support.small_model import SmallModel
 
-import holdout
 from trainables.inference.embedder import Embedder
 from trainables.inference.index import ImageIndex
 
 CPU = ("--device", "cpu")
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> SmallModel:
-    return small_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def model(made: SmallModel) -> Embedder:
-    return holdout.load(made.folder, device="cpu")
 
 
 @pytest.fixture

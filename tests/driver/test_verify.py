@@ -229,7 +229,7 @@ LOT: dict[str, tuple[Change, str]] = {
 KINDS: dict[str, tuple[str, Change, str]] = {
     "a score of another query": ("groups, queries and a gallery", array("map_at_r", 0, float("nan")), "map_at_r queries"),
     "another neighbour": ("groups, queries and a gallery", array("neighbours_QK", (0, 0), lambda row: row + 1, lambda c: c.rankings[0]), ".npz was changed: its digest is"),
-    "an embedding of a training of one's own": ("own class", array("embeddings", 0, lambda row: row[::-1], lambda c: next(c.path.glob("test/*/embeddings/*.npz"))), "embeddings/languages@final"),
+    "an embedding of an own training": ("own class", array("embeddings", 0, lambda row: row[::-1], lambda c: next(c.path.glob("test/*/embeddings/*.npz"))), "embeddings/languages@final"),
     **{f"{name} of a test list": ("test lists", entry("test.json", f"{SCORE}/metrics/{name}", 0.123), name) for name in ("recall_at_1-small", "nmi-medium", "dists_intra-large")},
     **{f"a network without training, {name}": ("frozen backbone", change, says) for name, change, says in (
         ("validated", entry("baselines.json", "validation/untrained/map_at_r", 0.9), "baselines.json was changed"),

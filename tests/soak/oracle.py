@@ -31,8 +31,8 @@ Trials = dict[tuple[str, str, int], FrozenTrial]
 class Left:
     """What was asked of searches, and where they left their records.
 
-    ``trials`` and ``epochs`` are those of each loss in each search, in so many ``folds``, 0 without any. The files of
-    ``runs`` and ``others`` are checked, and the locks below ``folder``.
+    ``trials`` and ``epochs`` are those of each loss in each search; ``folds`` is 0 without a cross-validation. The
+    oracle checks the files of ``runs`` and ``others``, and the locks below ``folder``.
     """
 
     folder: Path

@@ -122,7 +122,7 @@ DAMAGED: dict[str, dict[str, Callable[[Left], object]]] = {
     },
     "a changed line": {"study.journal cannot be read": lambda left: _changed(left.journals[0])},
 }
-"""Damages that do not hide each other, with what is said of each."""
+"""Groups of damages that are found together -> the expected sentence of each."""
 
 
 def _change(left: Left, change: Callable[[list[Operation]], object]) -> None:
