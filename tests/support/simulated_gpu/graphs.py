@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 from support.simulated_gpu.streams import STATE, Stream, current, of_autograd
-from support.simulated_gpu.tensors import NO_ACCESS, Sim, _key, _simulated, _tensors
-from torch.utils._pytree import tree_map
+from support.simulated_gpu.tensors import NO_ACCESS, Sim, _key, _simulated, _tensors, mapped
 
 
 class Graph:
@@ -47,7 +46,7 @@ class Graph:
         def frozen(leaf: Any) -> Any:
             return leaf.clone() if isinstance(leaf, torch.Tensor) and not isinstance(leaf, Sim) else leaf
 
-        self._operations.append((func, *tree_map(frozen, (args, kwargs)), fresh))
+        self._operations.append((func, *mapped(frozen, (args, kwargs)), fresh))
 
     @contextlib.contextmanager
     def capturing(self) -> Iterator[None]:

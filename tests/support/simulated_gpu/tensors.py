@@ -1,12 +1,13 @@
 """Tensors on a simulated GPU: each operation is checked, counted, and computed on the CPU."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from support.simulated_gpu.streams import CPU, HOST, LOCK, STATE, Memory, SimulationError, Stream, current, line, note
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
 
 # Autograd sees this name as the device of the tensors: for "cuda" it would ask the driver for streams.
 NAME = "simulated"
@@ -82,7 +83,23 @@ class Mode(TorchDispatchMode):
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    """Return the tensors in arguments or results, several times faster than by PyTorch's trees."""
+    if isinstance(values, torch.Tensor):
+        return [values]
+    if isinstance(values, dict):
+        values = values.values()
+    elif not isinstance(values, (tuple, list)):
+        return []
+    return [tensor for value in values for tensor in _tensors(value)]
+
+
+def mapped(function: Callable[[Any], Any], values: Any) -> Any:
+    """Return arguments or results with ``function`` applied to each leaf."""
+    if isinstance(values, (tuple, list)):
+        return type(values)([mapped(function, value) for value in values])
+    if isinstance(values, dict):
+        return {name: mapped(function, value) for name, value in values.items()}
+    return function(values)
 
 
 def simulated(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -121,7 +138,7 @@ def _simulated(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
     back = {id(tensor.values_): tensor for tensor in sims}
     memories = {_key(tensor.values_): tensor.memory_ for tensor in sims}
-    real_args, real_kwargs = tree_map(lambda leaf: leaf.values_ if isinstance(leaf, Sim) else leaf, (args, kwargs))
+    real_args, real_kwargs = mapped(lambda leaf: leaf.values_ if isinstance(leaf, Sim) else leaf, (args, kwargs))
     pin = real_kwargs.pop("pin_memory", None)
     if asked is not None:
         real_kwargs["device"] = CPU
@@ -143,7 +160,7 @@ def _simulated(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
                 memories[key].use(name, writes=True)
         return Sim(leaf, memories[key])
 
-    return tree_map(wrapped, out)
+    return mapped(wrapped, out)
 
 
 def _run(func: Any, args: Any, kwargs: Any, on_device: bool) -> Any:
@@ -161,10 +178,14 @@ def _run(func: Any, args: Any, kwargs: Any, on_device: bool) -> Any:
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
     """Return the tensors that an operation changes."""
-    arguments = list(func._schema.arguments)
-    values = [args[at] if at < len(args) else kwargs.get(one.name) for at, one in enumerate(arguments)]
-    changed = [value for one, value in zip(arguments, values) if one.alias_info is not None and one.alias_info.is_write]
-    return _tensors(changed)
+    return _tensors([args[at] if at < len(args) else kwargs.get(name) for at, name in _changes(func)])
+
+
+@functools.cache
+def _changes(func: Any) -> list[tuple[int, str]]:
+    """Return the places and names of the arguments that an operation changes."""
+    arguments = enumerate(func._schema.arguments)
+    return [(at, one.name) for at, one in arguments if one.alias_info is not None and one.alias_info.is_write]
 
 
 def _check(name: str, func: Any, args: Any, sims: list[Sim], plain: list[torch.Tensor]) -> None:
