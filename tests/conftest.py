@@ -28,6 +28,7 @@ from search.plan.search import OpenedSearch, open_search
 from trainables.inference.embedder import Embedder
 from trainables.secrets import REFERRED
 
+gc.disable()  # until the tests begin: collections take seconds of their imports
 os.environ.pop("COLUMNS", None)  # set by xdist from the terminal
 os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it at its first import
 settings.register_profile("few", max_examples=50, deadline=None)  # tests have no time limits of their own
@@ -67,6 +68,7 @@ def small_heap() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:

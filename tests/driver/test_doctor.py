@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import holdout, write_search
+from support.commands import holdout, holdout_here, write_search
 from support.services import needs_ray, ray_nodes
 from support.small_search import draw_folder, small_search
 
@@ -31,8 +31,7 @@ def found(findings: list[CheckResult], check: str) -> CheckResult:
 @needs_ray
 def test_a_machine_and_a_search_are_examined(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     file = write_search(tmp_path / "x.yaml", search_file(losses=["pnp"], resources={"engine": "ray"}))
-    # a process of its own: Ray keeps the first token it saw
-    findings = json.loads(holdout("doctor", file, "--runs", tmp_path / "runs", "--json").stdout)
+    findings = json.loads(holdout_here("doctor", file, "--runs", tmp_path / "runs", "--json").stdout)
     by_check = {entry["check"]: entry for entry in findings}
     assert [*by_check][:6] == ["python", "torch", "faiss", "token", "ray", "tracking"]
     assert "on this machine: 1 node, " in by_check["ray"]["found"]
