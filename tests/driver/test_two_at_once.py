@@ -1,44 +1,33 @@
 """Two concurrent commands on the same search or file: no lost, torn or overwritten records."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from support.commands import holdout_here, plain
+from support.forks import forked
 from support.kinds import Finished
 
 from search.config.initial_file import write_initial_file
 from search.plan.runs import RunFolder
-from search.selection.ledger import Ledger
-
-OPEN = """
-import sys
-from pathlib import Path
-from search.selection.ledger import Ledger
+from search.selection.ledger import NAME, Ledger
 from search.selection.ledger_file import ImageSet
 
-folder, name = sys.argv[1:]
-ledger = Ledger(Path(folder, "test_openings.jsonl"))
-print("ready", flush=True)
-sys.stdin.readline()
-for number in range(8):
-    search = f"{name}-{number}"
-    opening = ledger.open(
-        test_digest="t", search=search, selections={search: search}, configurations={search: 1}, studies={},
-        reason="x" * 9000,
-    )
-    ledger.read(opening, ImageSet.of([[("a", "b")]]))
-"""
 
-
-def ledger_writer(runs: Path, name: str) -> subprocess.Popen[str]:
-    program = [sys.executable, "-c", OPEN, str(runs), name]
-    root = Path(__file__).parents[2]
-    return subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
+def write_openings(parent: Connection, runs: Path, name: str) -> None:
+    ledger = Ledger(runs / NAME)
+    parent.send("ready")
+    parent.recv()
+    for number in range(8):
+        search = f"{name}-{number}"
+        opening = ledger.open(
+            test_digest="t", search=search, selections={search: search}, configurations={search: 1}, studies={},
+            reason="x" * 9000,
+        )  # fmt: skip
+        ledger.read(opening, ImageSet.of([[("a", "b")]]))
 
 
 @pytest.fixture
@@ -89,18 +78,18 @@ def test_only_one_of_many_writers_creates_a_file(tmp_path: Path) -> None:
 
 def test_no_line_of_the_ledger_is_torn_and_none_is_lost(tmp_path: Path, state: Path) -> None:
     """Three processes of one user write to two runs folders at once, with lines longer than a page."""
-    processes = [ledger_writer(tmp_path / ("one", "two")[number % 2], f"search-{number}") for number in range(3)]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        process.communicate("go\n")
-        assert process.returncode == 0
+    writers = [forked(write_openings, tmp_path / ("one", "two")[number % 2], f"search-{number}") for number in range(3)]
+    assert [connection.recv() for _, connection in writers] == ["ready"] * 3
+    for _, connection in writers:
+        connection.send("go")
+    for process, _ in writers:
+        process.join()
+        assert process.exitcode == 0
     for runs in (tmp_path / "one", tmp_path / "two"):
-        ledger = Ledger(runs / "test_openings.jsonl")
+        ledger = Ledger(runs / NAME)
         ledger.catch_up()
         assert not [*ledger.broken_links()]
     for file in (state / "holdout", tmp_path / "one", tmp_path / "two"):
-        lines = [json.loads(line) for line in (file / "test_openings.jsonl").read_text().splitlines()]
+        lines = [json.loads(line) for line in (file / NAME).read_text().splitlines()]
         assert len(lines) == 2 * 24
         assert len({line["search"] for line in lines if "search" in line}) == 24

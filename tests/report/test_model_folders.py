@@ -1,11 +1,15 @@
 """What a search hands out: the model that the rule names, which embeds as the test did and needs no search any more."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ import torch
 import yaml
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.commands import holdout_here, plain
+from support.forks import forked
 from support.services import ROOT
 
 import holdout
@@ -156,6 +161,20 @@ def test_there_is_none_before_the_choice_and_of_no_other_loss(tested: Path, tmp_
         holdout.load(str(tested / "small"))
 
 
+def export_until(_: Connection, to: Path, runs: Path, file: str) -> None:
+    """Export a model, and die where ``file`` would be complete."""
+    replace = Path.replace
+
+    def killing(path: Path, target: Path) -> Path:
+        if target.name == file:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return replace(path, target)
+
+    no_gpu = mock.patch("torch.cuda.is_available", return_value=False)
+    with no_gpu, mock.patch.object(Path, "replace", killing):
+        holdout_here("export", "small", "--to", to, "--runs", runs)
+
+
 @pytest.mark.parametrize(
     "file",
     ["model.safetensors", *(pytest.param(name, marks=pytest.mark.slow) for name in ("model.json", "model.onnx"))],
@@ -164,21 +183,10 @@ def test_a_killed_export_is_repeated_and_embeds_as_the_chosen_model_in_every_for
     file: str, tested: Path, tmp_path: Path
 ) -> None:
     torch.set_num_threads(1)
-    program = f"""
-import os, signal
-from pathlib import Path
-from search.cli.main import program
-replace = Path.replace
-def killing(path, target):
-    if os.path.basename(target) == {file!r}:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return replace(path, target)
-Path.replace = killing
-program()(["export", "small", "--to", {LONG!r}, "--runs", {str(tested)!r}], standalone_mode=False)
-"""
     (other := tmp_path / ".other.1-0.draft").mkdir()
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False, capture_output=True, text=True)
-    assert done.returncode == -9, done.stderr
+    killed, _ = forked(export_until, tmp_path / LONG, tested, file)
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
     assert not (tmp_path / LONG).exists()
     assert len(list(tmp_path.iterdir())) == 2, "its draft, which no command takes for a model"
     exported = tmp_path / LONG

@@ -1,19 +1,22 @@
 """The ledger of test openings: searches and images are identified by content, not by name."""
 
+import itertools
 import json
 import logging
+import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given, strategies as st
+from support.forks import forked
 from support.small_disk import small_disk
 
 from search.selection.ledger import NAME, Ledger, Opening
@@ -174,31 +177,24 @@ def lines_of(folder: Path) -> list[str]:
     return (folder / NAME).read_text().splitlines(keepends=True)
 
 
-KILLED = """
-import itertools, os, signal, sys
-from pathlib import Path
-from search.selection.ledger_file import ImageSet
-from search.selection.ledger import Ledger
+def write_until_killed(_: Connection, runs: Path, writes: int) -> None:
+    written, flush = itertools.count(1), os.fsync
 
-written, flush = itertools.count(1), os.fsync
-def fsync(file):
-    flush(file)
-    if next(written) == int(sys.argv[2]):
-        os.kill(os.getpid(), signal.SIGKILL)
+    def fsync(file: int) -> None:
+        flush(file)
+        if next(written) == writes:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-os.fsync = fsync
-ledger = Ledger(Path(sys.argv[1], "test_openings.jsonl"))
-one = {"selections": {"one": "s"}, "configurations": {"one": 2}, "studies": {}}
-opening = ledger.open(test_digest="names", search="one", reason="a test", **one)
-ledger.read(opening, ImageSet.of([[(f"{ord(letter):016x}",) * 2 for letter in name] for name in ("ab", "cd")]))
-"""
+    with mock.patch("os.fsync", fsync):
+        opened(ledger_in(runs), images("ab", "cd"), search="one")
 
 
 @pytest.mark.parametrize("writes", [4, 6])
 def test_a_kill_between_the_two_files_hides_nothing(writes: int, tmp_path: Path, state: Path) -> None:
     """The first two writes are of the opening, then come the images and their line, each to the user's file first."""
-    program = [sys.executable, "-c", KILLED, str(tmp_path / "runs"), str(writes)]
-    assert subprocess.run(program, check=False, cwd=Path(__file__).parents[2]).returncode == -signal.SIGKILL
+    process, _ = forked(write_until_killed, tmp_path / "runs", writes)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     elsewhere = ledger_in(tmp_path / "elsewhere")
     second = opened(elsewhere, images("ab", "cd"), search="two")
     assert elsewhere.sentence(second) == "this test set: 2 openings by 2 searches, 4 configurations scored"

@@ -3,8 +3,6 @@
 import hashlib
 import os
 import resource
-import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -136,20 +134,20 @@ def test_damaged_and_missing_stores_are_named(folder: Dataset, tmp_path: Path) -
 
 
 def test_one_of_two_concurrent_processes_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = slow_build(tmp_path, read=1)
+    process, keys = slow_build(tmp_path, read=1)
     monkeypatch.setattr(Glyphs, "read", None)  # the waiting process must not read
     store = build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
-    output, _ = process.communicate()
-    assert process.returncode == 0
-    assert len(output.splitlines()) == 47
+    assert len([*keys]) == 47
+    process.join()
+    assert process.exitcode == 0
     assert len(store) == 48
     assert {path.suffix for path in tmp_path.iterdir()} <= {"", ".lock", ".used"}
 
 
 def test_remains_of_a_killed_process_are_removed(tmp_path: Path) -> None:
-    process = slow_build(tmp_path, read=40)  # more than are decoded ahead of writing
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process, _ = slow_build(tmp_path, read=40)  # more than are decoded ahead of writing
+    process.kill()
+    process.join()
     (draft,) = tmp_path.glob("*.draft")
     assert not draft.with_suffix("").exists()
     store = build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
@@ -159,14 +157,14 @@ def test_remains_of_a_killed_process_are_removed(tmp_path: Path) -> None:
 
 
 def test_a_waiting_process_builds_if_the_builder_is_killed(tmp_path: Path) -> None:
-    first = slow_build(tmp_path, read=1)
-    second = subprocess.Popen(first.args, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
+    first, _ = slow_build(tmp_path, read=1)
+    second, keys = slow_build(tmp_path, read=0)
     time.sleep(0.2)
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
-    drawn, _ = second.communicate()
-    assert second.returncode == 0
-    assert len(drawn.splitlines()) == 48
+    first.kill()
+    first.join()
+    assert len([*keys]) == 48
+    second.join()
+    assert second.exitcode == 0
     store = build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
     assert np.array_equal(image_of(store, 47), GLYPHS.read("glyph-003/011"))
     assert not list(tmp_path.glob("*.draft"))

@@ -1,16 +1,18 @@
 """Eviction of unused image stores, tested with real processes, some of which are killed."""
 
 import os
-import signal
 import subprocess
-import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from support.forks import forked
 from support.image_stores import build_store
 from support.slow_build import slow_build
 from support.small_disk import small_disk
@@ -18,13 +20,14 @@ from support.small_disk import small_disk
 from trainables.data import DATASETS
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.build import expected_size
-from trainables.data.store.cache import LIMIT, is_used, limit_of, lock_file, make_room, stores_in
+from trainables.data.store.cache import LIMIT, InUse, is_used, limit_of, lock_file, make_room, stores_in
+from trainables.data.store.contents import read_contents
+from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import Store
 from trainables.errors import InvalidInput
 
 SIDES = (20, 24, 28)
 GLYPHS = Glyphs(num_classes=2, images_per_class=4)
-ROOT = Path(__file__).parents[3]
 
 
 def build(cache: Path, side: int) -> Path:
@@ -44,31 +47,26 @@ def bytes_of(*stores: Path) -> int:
     return sum(file.stat().st_size for store in stores for file in store.iterdir())
 
 
-HOLD = """
-import sys
-from pathlib import Path
-from trainables.data.store.cache import InUse
-in_use = InUse(Path(sys.argv[1]))
-print("held", flush=True)
-sys.stdin.readline()
-del in_use
-print("released", flush=True)
-sys.stdin.readline()
-"""
+def hold(parent: Connection, store: Path) -> None:
+    """Use a store until the parent says something."""
+    in_use = InUse(store)
+    parent.send("held")
+    parent.recv()
+    in_use.close()
+    parent.send("released")
+    parent.recv()
 
 
 @contextmanager
-def holder(store: Path) -> Iterator[subprocess.Popen[str]]:
-    """Start a process that uses a store until a line is written to it, and then keeps running."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        try:
-            yield process
-        finally:
-            process.kill()
+def holder(store: Path) -> Iterator[tuple[ForkProcess, Connection]]:
+    """Start a process that uses a store until something is sent to it, and then keeps running."""
+    process, connection = forked(hold, store)
+    assert connection.recv() == "held"
+    try:
+        yield process, connection
+    finally:
+        process.kill()
+        process.join()
 
 
 def test_the_least_recently_used_go_first(stores: list[Path], tmp_path: Path) -> None:
@@ -82,61 +80,49 @@ def test_the_least_recently_used_go_first(stores: list[Path], tmp_path: Path) ->
 
 
 def test_a_used_store_stays_until_released_or_its_user_dies(stores: list[Path], tmp_path: Path) -> None:
-    with holder(stores[0]) as one, holder(stores[0]) as other, holder(stores[2]) as third:
+    with holder(stores[0]) as (one, _), holder(stores[0]) as (_, other), holder(stores[2]) as (third, _):
         assert [store.path for store in make_room(tmp_path, limit=0)] == [stores[1]]
         assert is_used(stores[0])
-        one.send_signal(signal.SIGKILL)
-        one.wait()
+        one.kill()
+        one.join()
         assert make_room(tmp_path, limit=0) == []
-        assert other.stdin is not None
-        assert other.stdout is not None
-        other.stdin.write("\n")
-        other.stdin.flush()
-        assert other.stdout.readline() == "released\n"
+        other.send("release it")
+        assert other.recv() == "released"
         assert [store.path for store in make_room(tmp_path, limit=0)] == [stores[0]]
-        third.send_signal(signal.SIGKILL)
-        third.wait()
+        third.kill()
+        third.join()
         assert [store.path for store in make_room(tmp_path, limit=0)] == [stores[2]]
 
 
-READ = """
-import sys
-import numpy as np
-from trainables.data.sets.glyphs import Glyphs
-from trainables.data.store.contents import read_contents
-from trainables.data.store.spec import StoreSpec
-
-glyphs = Glyphs(num_classes=2, images_per_class=4)
-for count in range(8):
-    side = 20 + 4 * (count % 2)
-    spec = StoreSpec(dataset=glyphs, class_names=tuple(glyphs.classes()), short_side=side, cache=sys.argv[1])
-    with spec.held() as path:
-        for _ in range(3):
-            contents = read_contents(path)
-            assert contents.pixels[: 3 * side * side].any() and len(contents.image_keys) == 8
-"""
+def read(_: Connection, cache: Path) -> None:
+    glyphs = Glyphs(num_classes=2, images_per_class=4)
+    for count in range(8):
+        side = 20 + 4 * (count % 2)
+        spec = StoreSpec(dataset=glyphs, class_names=tuple(glyphs.classes()), short_side=side, cache=str(cache))
+        with spec.held() as path:
+            for _ in range(3):
+                contents = read_contents(path)
+                assert contents.pixels[: 3 * side * side].any()
+                assert len(contents.image_keys) == 8
 
 
 def test_concurrent_readers_and_eviction(tmp_path: Path) -> None:
-    readers = [subprocess.Popen([sys.executable, "-c", READ, str(tmp_path)], cwd=ROOT) for _ in range(2)]
-    removed = 0
-    for reader in readers:
-        while reader.returncode is None:
-            with suppress(subprocess.TimeoutExpired):
-                reader.wait(0.002)
-            removed += len(make_room(tmp_path, limit=0))
-    assert [reader.returncode for reader in readers] == [0, 0]
+    readers, removed = [forked(read, tmp_path)[0] for _ in range(2)], 0
+    while any(reader.is_alive() for reader in readers):
+        removed += len(make_room(tmp_path, limit=0))
+        time.sleep(0.002)
+    assert [reader.exitcode for reader in readers] == [0, 0]
     assert removed > 2
     assert {path.suffix for path in tmp_path.iterdir()} <= {"", ".lock", ".used"}
 
 
 def test_an_abandoned_draft_is_removed(tmp_path: Path) -> None:
-    with slow_build(tmp_path, read=1) as process:
-        (draft,) = stores_in(tmp_path)
-        assert draft.is_draft
-        assert make_room(tmp_path, limit=0) == []
-        process.kill()
-        process.wait()
+    process, _ = slow_build(tmp_path, read=1)
+    (draft,) = stores_in(tmp_path)
+    assert draft.is_draft
+    assert make_room(tmp_path, limit=0) == []
+    process.kill()
+    process.join()
     assert [store.path for store in make_room(tmp_path, limit=10**9)] == [draft.path]
     assert not draft.path.exists()
 

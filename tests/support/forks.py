@@ -1,0 +1,21 @@
+"""Processes that begin as a copy of this one, which has imported what they need.
+
+They must not train or use a GPU: neither works in a copy of a process that has done so.
+"""
+
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+from typing import Any
+
+FORK = multiprocessing.get_context("fork")
+
+
+def forked(work: Callable[..., object], *arguments: Any) -> tuple[ForkProcess, Connection]:
+    """Start ``work(connection, *arguments)`` in a copy of this process; return the process and the other end."""
+    ours, theirs = FORK.Pipe()
+    process = FORK.Process(target=work, args=(theirs, *arguments))
+    process.start()
+    theirs.close()
+    return process, ours
