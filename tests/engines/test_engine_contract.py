@@ -17,6 +17,7 @@ from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
 from search.engines.base import Engine, make_engine
 from search.engines.in_process import InProcess
+from search.engines.ray_engine import check_ray
 from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.trial_queue import QueuedStage, QueuedStudy, TrialQueue
@@ -36,6 +37,9 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             nodes = stack.enter_context(ray_nodes(tmp_path_factory.mktemp("token") / "auth_token", bare=True))
             nodes.add(cpus=1)
             stack.enter_context(pytest.MonkeyPatch.context()).setenv("RAY_ADDRESS", nodes.gcs_address)
+            (found,) = check_ray()  # of `holdout doctor`
+            assert found.state == "ok"
+            assert f"on {nodes.gcs_address}: 2 nodes, 2 CPUs, 0 GPUs" in found.found
         engine = make_engine(ResourcesSection(engine=request.param), max_concurrent=1)
         stack.enter_context(engine.session())
         engine.load()
