@@ -19,6 +19,7 @@ from search.trials import epochs_of, params_of
 from spaces.search_space import SearchSpace
 from trainables.data.augment import short_side_needed
 from trainables.data.batch_samplers import fitting_batch
+from trainables.data.marks import GALLERY
 from trainables.data.split import ClassSplit, learned_sizes
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput
@@ -43,17 +44,23 @@ class Plan:
     notices: tuple[str, ...] = ()
     """Messages for the user about how the search file was interpreted."""
 
-    @cached_property  # used by the spec of every trial, and reads the data set
+    @cached_property  # every trial asks, and listing the files of ten thousand classes takes seconds
+    def classes(self) -> Mapping[str, tuple[str, ...]]:
+        """The keys of the images of each class of the training half."""
+        half = {*self.split.train, *self.split.validation}
+        return {name: tuple(keys) for name, keys in self.config.dataset.source.classes().items() if name in half}
+
+    @cached_property
+    def queries(self) -> Mapping[str, int]:
+        """The number of images of each class of the training half that are queries."""
+        parts = self.config.dataset.source.parts()
+        return {name: sum(parts.get(key) != GALLERY for key in keys) for name, keys in self.classes.items()}
+
+    @cached_property
     def images(self) -> StoreSpec:
         """The images of the training half only."""
-        half = {*self.split.train, *self.split.validation}
-        dataset = self.config.dataset.source
-        return StoreSpec(
-            dataset=dataset,
-            class_names=tuple(name for name in dataset.classes() if name in half),
-            short_side=self.short_side,
-            cache=self.cache,
-        )
+        source, names = self.config.dataset.source, tuple(self.classes)
+        return StoreSpec(dataset=source, class_names=names, short_side=self.short_side, cache=self.cache)
 
     @property
     def cache(self) -> str:
@@ -212,7 +219,7 @@ def _fitting_batch(
     if plan.config.trainable is not None:
         return {}
     batches = replace(settings, **training)
-    sizes = learned_sizes(plan.split, plan.config.dataset.source.classes(), train_classes)
+    sizes = learned_sizes(plan.split, plan.classes, train_classes)
     fitting = fitting_batch(batches.sampler, sizes, batches.batch_size, batches.images_per_class)
     assert fitting is not None, "halves whose classes fill no batch are refused before the start"
     return {"batch_size": fitting}

@@ -24,7 +24,6 @@ from search.tables import PRUNERS
 from search.trials import epochs_of, params_of, record_key, record_keys, running_value, value_in, whole_training
 from spaces.space import Params
 from trainables.arrays import read_arrays
-from trainables.data.marks import GALLERY
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import counted
 from trainables.metrics import metric_name
@@ -103,7 +102,7 @@ def _parts(
         if stage is Stage.SEARCH:
             yield "seed", attributes["seed"], derived_seed(plan.config.search.seed, loss, trial.number)
     spec = training_of(plan, loss, stage, trial)
-    yield from _epochs(trial, spec)
+    yield from _epochs(trial, spec, plan.queries)
     records, objective = epochs_of(trial), plan.config.objective
     values = {step: running_value(records[:step], objective) for step in range(1, len(records) + 1)}
     last = max(values, default=0)
@@ -123,10 +122,11 @@ def _parts(
             yield "outcome", attributes.get("outcome"), sentence
 
 
-def _epochs(trial: FrozenTrial, spec: TrialSpec) -> Iterator[Pair]:
+def _epochs(trial: FrozenTrial, spec: TrialSpec, queries_of: Mapping[str, int]) -> Iterator[Pair]:
     """Yield the folds, metrics, checkpoints and classes of the epochs.
 
     Exactly the best epochs so far have a checkpoint and values by class, whose mean by query is the objective.
+    ``queries_of`` counts the queries of each class.
     """
     records, objective = epochs_of(trial), metric_name(spec.objective)
     folds = range(1, len(spec.folds) + 1) if spec.folds else (None,)
@@ -141,25 +141,19 @@ def _epochs(trial: FrozenTrial, spec: TrialSpec) -> Iterator[Pair]:
         value = value_in(record, objective) if objective in record["metrics"] else float(epoch)
         best = -math.inf if epoch == 1 else best
         found, is_best, best = record.get("classes"), value > best, max(value, best)
-        queries = _queries(spec.of_fold(fold) if fold else spec) if found and is_retrieval(objective) else None
+        validating = (spec.of_fold(fold) if fold else spec).validation_classes
         stored = sorted(record["metrics"]), record["checkpoint"] is not None, found is not None
         yield (
             f"epoch {epoch}: metrics, checkpoint, classes",
             stored,
             (sorted(measured), is_best, is_best and spec.by_class),
         )
-        if found and queries is not None:
+        if found and is_retrieval(objective):
+            queries = {name: count for name in validating if (count := queries_of[name])}
             yield f"epoch {epoch}: classes", [*found], [*queries]
             mean = statistics.fmean(found.values(), queries.values())
             if not math.isclose(mean, value, rel_tol=1e-9, abs_tol=1e-12):
                 yield f"epoch {epoch}: mean of the classes by query", mean, value
-
-
-def _queries(spec: TrialSpec) -> dict[str, int]:
-    """Return the number of queries of each validation class that has any."""
-    classes, parts = spec.images.dataset.classes(), spec.images.dataset.parts()
-    counts = {name: sum(parts.get(key) != GALLERY for key in classes[name]) for name in spec.validation_classes}
-    return {name: count for name, count in counts.items() if count}
 
 
 def _due_prunings(search: OpenedSearch, loss: str, trials: Sequence[FrozenTrial], reports: Reports) -> Prunings:
