@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
+from support.commands import plain
 from support.driving import made_trial
 from support.refusals import sentences_of
 from support.small_search import draw_folder
 
 from search.config.parts import SHARED
 from search.config.recipes import read_search
-from search.config.search_config import parse_config, settled_digest, settled_entries
+from search.config.search_config import SearchConfig, parse_config, parse_stored, settled_digest, settled_entries
 from search.config.sections import ResourcesSection
 from search.config.yaml_file import apply_settings, parse_yaml
 from search.engines.base import make_engine
@@ -167,3 +169,46 @@ def test_losses_that_a_setting_leaves_out_take_their_own_settings_with_them(tmp_
     assert fewer["training_by_loss"] == {"mpa": OWN["mpa"]}
     assert fewer["space"] == {"mpaa": {"tau": 0.1}}, "a mistake stays one"
     assert read_search(file)["training_by_loss"] == OWN
+
+
+# The size before the crop that a network of timm brings with it.
+
+
+def search(backbone: str, **training: Any) -> SearchConfig:
+    model = {"backbone": backbone, "embedding_dim": 8}
+    return parse_config(
+        {"name": "s", "dataset": {"name": "glyphs"}, "losses": ["pnp"], "model": model, "training": training}
+    )
+
+
+@pytest.mark.parametrize("side", [64, 112])
+def test_a_size_left_null_is_timms(side: int) -> None:
+    from timm.data import create_transform, resolve_data_config
+
+    settings = resolve_data_config(pretrained_cfg={"input_size": (3, side, side), "crop_pct": 0.95})
+    resize = create_transform(**settings).transforms[0]
+    config = search("timm:test_resnet", image_size=side)
+    assert config.training.resize_size == resize.size
+    assert (config.training.frame.side, config.training.frame.short_side) == (side, resize.size)
+
+
+def test_a_size_in_the_file_is_kept() -> None:
+    assert search("timm:test_resnet", image_size=64, resize_size=70).training.resize_size == 70
+    assert search("resnet18", image_size=64).training.resize_size is None
+    assert search("timm:nothing", image_size=64).training.resize_size is None
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    config = search("timm:test_resnet", image_size=64)
+    assert torch.equal(torch.rand(3), expected), "random numbers are left alone"
+    assert config.training.resize_size == 67
+    assert parse_stored(config.model_dump(mode="json"), Path("search.yaml")) == config
+
+
+def test_the_plan_says_what_was_taken_over(tmp_path: Path) -> None:
+    (notice,) = make_plan(search("timm:test_convnext", image_size=64, resize_size=70), tmp_path / "runs").notices
+    assert plain(notice) == (
+        "model.backbone: timm's mean 0.5 0.5 0.5 and std 0.5 0.5 0.5; training.resize_size is 70, and timm's crop_pct "
+        "0.95 gives 67; timm evaluates crops of 160 pixels, resized with bicubic interpolation, and this search those "
+        "of 64, bilinear."
+    )

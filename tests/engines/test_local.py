@@ -2,19 +2,19 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 from support.driving import only
+from support.forks import forked
 from support.odd_workers import MadeUpLocal, dies, dies_always, fails, forecasts
-from support.services import ROOT
 
 from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
@@ -189,37 +189,29 @@ def test_a_worker_that_cannot_start_is_named(tmp_path: Path, monkeypatch: pytest
         engine.map(abs, [-1])
 
 
-DRIVER = """
-import signal, sys
-from pathlib import Path
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
-from search.config.sections import ResourcesSection
-from search.engines.local import Local
-
-engine = Local(ResourcesSection(), 1)
-with engine.session():
-    print(engine._processes[0]._process.pid, flush=True)
-    engine.map(Path.read_text, [Path(sys.argv[1])])
-"""
+def drive(connection: Connection, pipe: Path) -> None:
+    """Send the process of a worker, and let it read from a pipe."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
+    engine = Local(ResourcesSection(), 1)
+    with engine.session():
+        connection.send(engine._processes[0]._process.pid)
+        engine.map(Path.read_text, [pipe])
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_no_worker_outlives_its_driver(number: int, tmp_path: Path) -> None:
     """A worker that is in the middle of a call."""
     os.mkfifo(pipe := tmp_path / "pipe")
-    command = [sys.executable, "-c", DRIVER, str(pipe)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as driver:
-        assert driver.stdout is not None
-        worker = int(driver.stdout.readline())
-        with pipe.open("w"):  # once the worker reads
-            assert alive(worker)
-            driver.send_signal(number)
-            driver.wait(60)
-            deadline = time.monotonic() + 60
-            while alive(worker):
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+    driver, connection = forked(drive, pipe)
+    worker = connection.recv()
+    with pipe.open("w"):  # once the worker reads
+        assert alive(worker)
+        os.kill(driver.pid, number)
+        driver.join(60)
+        deadline = time.monotonic() + 60
+        while alive(worker):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 def alive(process: int) -> bool:

@@ -1,13 +1,16 @@
-"""Damaged records of a finished search, one per row: the file, its change, and the expected output.
+"""Damaged records of a finished search, one per row: the file, its change, and the expected output; hostile files.
 
 The command fails with that sentence and changes no record.
 """
 # ruff: noqa: E501
 # fmt: off
 
+import gc
 import json
 import locale
+import random
 import shutil
+import sqlite3
 import struct
 import subprocess
 from collections.abc import Callable, Iterator
@@ -20,12 +23,13 @@ from support.refusals import contents, levels_below, refused
 from support.serving import asked
 from support.tampered import Copied
 
-from hostile.world import World
+from hostile.inputs import KINDS, PLACES, Place, put, with_runs
+from hostile.world import LOSSES, World
 from search.report.live import live_app
 
 Change = Callable[[Path], object]
 STATUS, TRIALS, SHOW = ["status", "small"], ["trials", "small"], ["trials", "small", "proxy_anchor", "0"]
-REPORT, STATUS_TABLE = ["report", "small"], ["trials", "small"]
+REPORT = ["report", "small"]
 COMPARE, EXPORT, TEST = ["compare", "small"], ["export", "small", "--to", "exported"], ["test", "small"]
 EMBED = ["embed", "runs/small/models/proxy_anchor", "image.png", "--to", "e.npz"]
 EMBED_CHECKPOINT = ["embed", "runs/small/trials/proxy_anchor/0000/attempt-1/best.safetensors", "image.png", "--to", "e.npz"]
@@ -189,3 +193,115 @@ def test_a_lock_that_is_a_folder_is_a_sentence_on_the_live_page(copied: Copied) 
     for page in ("/api/searches/small", "/api/searches/small/report"):
         status, _, body = asked(live_app(copied.runs), page, "", (b"host", b"localhost"))
         assert status == 200 or (status == 503 and body.startswith("A record cannot be read (")), body
+
+
+# MLflow databases that were emptied, deleted or changed between a run and the commands that write to them.
+
+@pytest.fixture
+def database(copied: Copied) -> Path:
+    return copied.runs / "mlflow.db"
+
+
+def _sql(*statements: str) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        with sqlite3.connect(path) as found:
+            for statement in statements:
+                found.execute(statement)
+        found.close()
+
+    return change
+
+
+def _rows(path: Path, table: str) -> int:
+    with sqlite3.connect(path) as found:
+        count = found.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    found.close()
+    return int(count)
+
+
+WRITTEN_AGAIN: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "without runs": _sql("DELETE FROM tags", "DELETE FROM latest_metrics", "DELETE FROM metrics", "DELETE FROM runs"),
+}
+
+REFUSED: dict[str, Callable[[Path], object]] = {
+    "garbage": lambda path: path.write_bytes(b"no database" * 1000),
+    "a folder": lambda path: [path.unlink(), path.mkdir()],
+    "of another workspace": _sql("UPDATE experiments SET workspace = '/dev/zero'"),
+    "of a later version": _sql("UPDATE alembic_version SET version_num = 'ffffffffffff'"),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_AGAIN)
+def test_register_writes_what_is_missing(name: str, database: Path) -> None:
+    WRITTEN_AGAIN[name](database)
+    said = plain(holdout_here("sync", "small", "--register", "--runs", database.parent).stdout)
+    assert "models:/small@champion is the model of " in said
+    assert _rows(database, "model_versions") == len(LOSSES)
+    holdout_here("sync", "small", "--runs", database.parent)
+    assert _rows(database, "runs") >= 5, "trials, losses and the search"
+
+
+@pytest.mark.parametrize("options", [(), ("--register",)])
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_mlflow_cannot_write_is_a_sentence(name: str, options: tuple[str, ...], database: Path) -> None:
+    REFUSED[name](database)
+    done = holdout_here("sync", "small", *options, "--runs", database.parent, code=(1, 2))
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "MLflow cannot be written (" in plain(done.stderr) or "mlflow.db" in plain(done.stderr)
+
+
+# A sample of every kind of hostile file in every place where a command reads one.
+
+DEEP, PRIVATE = "100,000 lists in one another", "a link to a private file"
+PICKLES = {
+    ".pth": ("a pickle", "torch.save", "legacy torch.save"), ".safetensors": ("torch.save",), ".faiss": ("a pickle",),
+    ".npz": ("a pickle", "arrays of objects"),
+}  # fmt: skip
+"""Files whose loading may run any code."""
+
+
+def is_record(place: Place) -> bool:
+    return Path(place.file).parent.name == "small"
+
+
+def sample(place: Place) -> Iterator[str]:
+    """Yield the kinds that are dangerous in a place, and another."""
+    yield "a pipe"  # reading one without a writer never ends
+    yield PRIVATE
+    yield from PICKLES.get(Path(place.file).suffix, ())
+    if is_record(place):
+        yield DEEP
+    yield random.Random(place.file).choice(place.kinds)
+
+
+SAMPLE = [(place, kind) for place in PLACES for kind in dict.fromkeys(sample(place)) if kind in place.kinds]
+
+
+@pytest.fixture(scope="module")
+def copy(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("copy") / "here"
+    shutil.copytree(world.origin, folder)
+    return folder
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(("place", "kind"), SAMPLE, ids=[f"{place.file}: {kind}" for place, kind in SAMPLE])
+def test_it_is_one_sentence_and_nothing_is_written(
+    place: Place, kind: str, copy: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(copy)
+    path = copy / place.file
+    before, sentences = path.read_bytes(), place.says or (path.name,)
+    if is_record(place) and kind == PRIVATE:
+        sentences = (f"{path.name} is a link, which is not followed",)
+    put(KINDS[kind], path, world)
+    try:
+        if kind == DEEP:
+            gc.collect()  # else a destructor that runs in the depth of a nested file fails there
+        said = refused(copy, with_runs(place.command.replace("FILE", place.file)), *sentences)
+    finally:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+        path.write_bytes(before)
+    assert not world.canary.exists()
+    assert world.secret_word not in said

@@ -11,9 +11,11 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from support.commands import holdout_here, plain
+from support.commands import holdout_here, plain, stored
 from support.driving import drive
-from support.mlflow_rows import everything_in
+from support.kinds import FinishedCampaign
+from support.mlflow_rows import assert_mlflow_equals_the_studies, everything_in
+from support.tampered import Copied
 
 from search.driver.stages import recorded_outcome
 from search.driver.synchronise import make_projection, synchronise, where_to_look
@@ -203,3 +205,37 @@ def test_two_searches_of_one_experiment_share_its_views_and_repair_them(opened: 
         client.set_experiment_tag(experiment, "mlflow.sharedViewState.holdout-results", damage)
         synchronise(recorded_outcome(searches[0]), make_projection(searches[0].plan))
         assert own <= set(columns(views_of(searches[0])["holdout-results"]))
+
+
+STUDIES = ("pnp", "pnp@confirm", "pnp@final")
+
+
+def test_a_sync_shows_the_campaign_above_its_searches_once(lot: FinishedCampaign, tmp_path: Path) -> None:
+    runs = Copied(lot.runs, tmp_path / "runs", "lot").runs
+    names = [member.config.name for member in lot.campaign.members]
+    trials = sum(len(stored(runs, name, study)) for name in names for study in STUDIES)
+    rows = []
+    for _ in range(2):
+        done = holdout_here("sync", "lot", "--runs", runs)
+        assert f"all {trials} trials of lot" in done.stdout
+        rows.append(everything_in(runs / "mlflow.db"))
+    assert rows[0] == rows[1]
+
+    for name in names:
+        assert_mlflow_equals_the_studies(runs, name, ("pnp",), experiment_name="lot")
+    client = MlflowClient(f"sqlite:///{runs / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("lot")
+    assert experiment is not None
+    (whole,) = client.search_runs([experiment.experiment_id], "tags.`holdout.kind` = 'campaign'")
+    assert whole.info.run_name == "lot"
+    assert whole.info.status == "FINISHED"
+    below = client.search_runs([experiment.experiment_id], f"tags.`mlflow.parentRunId` = '{whole.info.run_id}'")
+    assert {run.info.run_name for run in below} == {*names}
+    assert {entry.path for entry in client.list_artifacts(whole.info.run_id)} == {
+        "campaign.yaml",
+        "campaign.json",
+        "table.md",
+        "table.csv",
+    }
+    assert whole.data.metrics["epochs/search"] == lot.result.epochs["search"]
+    assert "| pnp" in whole.data.tags["mlflow.note.content"]
