@@ -26,7 +26,6 @@ from search.plan.search import OpenedSearch, open_search
 from search.trust import allow, remember
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.cache import InUse
-from trainables.models import BACKBONES
 from trainables.training.checkpoints import BEST
 
 TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 32}
@@ -79,15 +78,6 @@ def test_the_limit_of_the_checkpoints_is_counted(tmp_path: Path) -> None:
     limited = search(root, tmp_path / "cache", stages=["search"], checkpoints={"max_gb": 1e-6})
     need = by_kind(plan_of(limited, runs))[CHECKPOINTS]
     assert whole - need == pytest.approx(4 * 450_000, rel=0.1)  # a model of the built-in network
-
-
-@pytest.mark.parametrize("name", BACKBONES)
-def test_the_numbers_of_a_network_are_those_that_it_holds(name: str) -> None:
-    import torch
-
-    with torch.device("meta"):
-        built = BACKBONES[name].build()
-    assert BACKBONES[name].numbers == sum(tensor.numel() for tensor in built.state_dict().values())
 
 
 def test_what_cannot_fit_is_refused_and_nothing_is_created(disk: SmallDisk, tmp_path: Path) -> None:
