@@ -186,7 +186,7 @@ def test_a_user_without_a_home_is_told_what_to_set(tmp_path: Path, monkeypatch: 
 
 
 def test_a_full_disk_below_the_output_is_not_that_of_the_current_folder(tmp_path: Path) -> None:
-    done = subprocess.run(f"{shlex.join(command('losses'))} > /dev/full", shell=True, capture_output=True, text=True)
+    done = subprocess.run(f"{shlex.join(command('--help'))} > /dev/full", shell=True, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("There is no space left for the output, or temporary files. Free some space there,")
 

@@ -18,7 +18,7 @@ from search.plan.make_plan import make_plan
 SMALL: dict[str, Any] = {
     "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
     "losses": ["proxy_anchor"],
-    "search": {"trials": 2},
+    "search": {"trials": 1},
     "selection": {"finalists": 1, "seeds": 1},
     "final": {"seeds": 1},
 }

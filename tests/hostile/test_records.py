@@ -12,12 +12,13 @@ import random
 import shutil
 import sqlite3
 import struct
-import subprocess
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from support.commands import holdout_here, in_one_process, plain
+from support.commands import holdout_here, plain
+from support.forks import forked
 from support.journals import rewrite
 from support.refusals import contents, levels_below, refused
 from support.serving import asked
@@ -152,13 +153,20 @@ def test_a_damaged_journal_is_one_sentence_everywhere(
     assert contents(here) == before, "nothing is written"
 
 
+def run_too_deep(connection: Connection) -> None:
+    for words in (["verify", "small"], ["remove", "small", "--yes"]):
+        connection.send(holdout_here(*words, "--runs", "runs", code=2).stderr)
+
+
 def test_folders_in_many_levels_are_a_sentence(copied: Copied) -> None:
     """The commands have a process of their own, since an iterator that recursion interrupts is never closed."""
     sentence = "Folders are nested in more levels than this command can follow; move or remove them."
     with levels_below(copied.path / "models", 1_900) as deepest:
-        commands = [[*words, "--runs", "runs"] for words in (["verify", "small"], ["remove", "small", "--yes"])]
-        done = subprocess.run(in_one_process(*commands, refused=2), capture_output=True, text=True, check=True)
-        assert (done.stderr.count(sentence), done.stderr.count("Traceback")) == (2, 0), done.stderr
+        process, connection = forked(run_too_deep)
+        said = [connection.recv(), connection.recv()]
+        process.join()
+        assert [plain(each).endswith(sentence) for each in said] == [True, True], said
+        assert "Traceback" not in "".join(said)
         assert deepest.exists(), "nothing is removed in part"
         assert (copied.path / "selection.json").exists()
 
@@ -198,7 +206,8 @@ def test_a_lock_that_is_a_folder_is_a_sentence_on_the_live_page(copied: Copied) 
 # MLflow databases that were emptied, deleted or changed between a run and the commands that write to them.
 
 @pytest.fixture
-def database(copied: Copied) -> Path:
+def database(copied: Copied, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("RAY_ADDRESS")
     return copied.runs / "mlflow.db"
 
 
