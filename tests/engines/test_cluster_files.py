@@ -76,13 +76,6 @@ def test_the_containers_run_our_versions() -> None:
     assert f"psycopg[binary]=={pins['psycopg']}" in build
 
 
-def test_compose_understands_the_file() -> None:
-    if not shutil.which("docker") or subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
-        pytest.skip("no `docker compose` on this machine")
-    command = ["docker", "compose", "--file", str(ROOT / "mlflow" / "compose.yaml"), "config", "--quiet"]
-    subprocess.run(command, check=True)
-
-
 @pytest.mark.cluster
 def test_a_new_node_sets_itself_up(tmp_path: Path) -> None:
     """In a clean folder."""

@@ -267,20 +267,16 @@ def test_a_share_is_proposed_that_memory_and_cpus_allow(peak: float, cpus: int, 
     assert roomier(ResourcesSection(gpus_per_trial=float(share)), memory, machine) == ""
 
 
-@pytest.mark.parametrize(("workers", "drivers", "expected"), [(16, 1, 16), (16, 3, 5), (2, 5, 1), (4, 0, 4)])
-def test_every_search_has_the_same_share_and_at_least_one_worker(workers: int, drivers: int, expected: int) -> None:
-    share = Share(workers, lambda: drivers)
-    assert share.workers == expected
-    assert share.is_shared == (drivers > 1)
-
-
-def test_a_share_follows_the_number_of_drivers(caplog: pytest.LogCaptureFixture) -> None:
-    on_cluster = iter([1, 2, 2, 3, 1])
-    share = Share(12, lambda: next(on_cluster), poll_s=0.0)
+def test_a_share_follows_the_number_of_drivers_and_is_at_least_one_worker(caplog: pytest.LogCaptureFixture) -> None:
+    drivers = [1, 2, 2, 5, 20, 0]
+    share = Share(12, iter(drivers).__next__, poll_s=0.0)
     with caplog.at_level(logging.WARNING):
-        assert [share.workers for _ in range(5)] == [12, 6, 6, 4, 12]
+        assert [(share.workers, share.is_shared) for _ in drivers] == [
+            (12, False), (6, True), (6, True), (2, True), (1, True), (12, False),
+        ]  # fmt: skip
     assert caplog.messages == [
         "2 searches share this cluster: 6 of 12 workers each.",
-        "3 searches share this cluster: 4 of 12 workers each.",
+        "5 searches share this cluster: 2 of 12 workers each.",
+        "20 searches share this cluster: 1 of 12 workers each.",
         "No other search uses this cluster any more: all 12 workers are free.",
     ]

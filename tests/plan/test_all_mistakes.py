@@ -178,16 +178,8 @@ Change = Callable[[str, tuple[str, ...]], tuple[Any, Any]]
 CLASSES: list[tuple[Change, str]] = [
     (lambda name, keys: (int(name[-1]), keys), "The data set lists names that are no text in UTF-8 (8): 0, 1, 2"),
     (
-        lambda name, keys: (name, tuple(map(Path, keys))),
-        "The data set lists names that are no text in UTF-8 (48): PosixPath('0/0')",
-    ),
-    (
         lambda name, keys: (f"{name}\udc80", keys),
         r"The data set lists names that are no text in UTF-8 (8): 'grey-0\udc80'",
-    ),
-    (
-        lambda name, keys: (name, (*keys, keys[0])),
-        "The data set lists images that are listed twice (8): '0/0', '1/0', '2/0'",
     ),
     (lambda name, keys: (name, (*keys, KEY)), "The data set lists images that are listed twice (1): '0/0'"),
     (lambda name, keys: (name, set(keys)), "8 classes whose images are in no tuple or list: grey-0 (set)"),
@@ -225,10 +217,10 @@ def refuses(answers: dict[str, Any], sentence: str) -> None:
 
 @pytest.mark.parametrize(
     ("method", "error"),
-    zip(
-        (*METHODS, "features", "identity", "published_split", "left_out", "stamp"),
-        itertools.cycle(("KeyError('x')", "SystemExit(3)")),
-    ),
+    [
+        (method, ("KeyError('x')", "SystemExit(3)")[place % 2])
+        for place, method in enumerate((*METHODS, "features", "identity", "published_split", "left_out", "stamp"))
+    ],
 )
 def test_what_a_method_raises_is_a_sentence(method: str, error: str, search_file: Any, tmp_path: Path) -> None:
     module = f"raising_{method}_{error[:3]}"
