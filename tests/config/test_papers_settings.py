@@ -43,10 +43,11 @@ class Run:
 
     def rate(self, epoch: int) -> float:
         """Return the network's learning rate in an epoch, relative to the first, computed step by step."""
-        rate = self.training.lr
+        training = self.training
+        rate = training.lr
         for before in range(1, epoch):
-            if before in self.training.schedule.changes(self.training.epochs):
-                rate *= self.training.schedule.gamma
+            if before in training.schedule.changes(training.epochs):
+                rate *= training.schedule.gamma
         return round(rate, 15)
 
 

@@ -167,7 +167,7 @@ def run_too_deep(connection: Connection) -> None:
 def test_folders_in_many_levels_are_a_sentence(copied: Copied) -> None:
     """The commands have a process of their own, since an iterator that recursion interrupts is never closed."""
     sentence = "Folders are nested in more levels than this command can follow; move or remove them."
-    with levels_below(copied.path / "models", 1_900) as deepest:
+    with levels_below(copied.path / "models", 1_200) as deepest:
         process, connection = forked(run_too_deep)
         said = [connection.recv(), connection.recv()]
         process.join()

@@ -230,8 +230,7 @@ def test_a_sync_shows_the_campaign_above_its_searches_once(lot: FinishedCampaign
         rows.append(everything_in(runs / "mlflow.db"))
     assert rows[0] == rows[1]
 
-    for name in names:
-        assert_mlflow_equals_the_studies(runs, name, ("pnp",), experiment_name="lot")
+    assert_mlflow_equals_the_studies(runs, "lot-folds", ("pnp",), experiment_name="lot")
     client = MlflowClient(f"sqlite:///{runs / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("lot")
     assert experiment is not None
