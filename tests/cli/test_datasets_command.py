@@ -1,15 +1,26 @@
-"""``holdout datasets``: its list, and its check of a folder."""
+"""``holdout datasets``: its list, and its check of a folder, also of hostile ones."""
+# ruff: noqa: E501
 
 import json
+import os
+import stat
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
-from support.commands import holdout_here, plain
-from support.small_search import draw_folder
-from support.trees import make_cub200
+from scipy.io import loadmat, savemat
+from support.commands import holdout_here, plain, write_search
+from support.small_search import draw_folder, small_search
+from support.trees import WRITERS, make_cub200, make_tree
+from support.without_ray import MADE_UP
 
 from trainables.data import DATASETS
+from trainables.data.sets.folders import Folder
+from trainables.errors import InvalidInput
 
 
 def test_each_is_listed_with_publisher_layout_and_options() -> None:
@@ -104,3 +115,278 @@ def test_images_that_look_damaged_are_told_of_each_half(tmp_path: Path) -> None:
         "1 of 32 images of test classes looks damaged: class-15/00.png (not an image of a known format)."
     )
     assert "test half │ 8 │ 32" in plain(done.stdout)
+
+
+# Hostile data trees, one per row: the change to a good tree and the expected sentence, or "" if it is accepted. Lists
+# that are no files, or of another format, are in `tests/hostile`, and what a folder leaves out in `tests/trainables/data`.
+
+Change = Callable[[Path], object]
+IMAGE = "class-00/00.png"
+
+
+def only(root: Path, classes: int, images: int = 5) -> None:
+    for folder in sorted(root.iterdir()):
+        for path in sorted(folder.iterdir()):
+            if folder.name >= f"class-{classes:02d}" or path.name >= f"{images:02d}.png":
+                path.unlink()
+        if folder.name >= f"class-{classes:02d}":
+            folder.rmdir()
+
+
+def linked(root: Path, name: str, target: str) -> None:
+    (root / name).symlink_to(target)
+
+
+def too_deep(root: Path) -> None:
+    """Create a path longer than the system allows, step by step."""
+    here = os.open(root / "class-00", os.O_RDONLY)
+    for _ in range(18):
+        os.mkdir("d" * 250, dir_fd=here)
+        here, above = os.open("d" * 250, os.O_RDONLY, dir_fd=here), here
+        os.close(above)
+    os.close(here)
+
+
+def named(name: str | bytes) -> Change:
+    """Rename the first class."""
+    return lambda root: os.rename(root / "class-00", os.fsencode(root) + b"/" + os.fsencode(name))
+
+
+TWICE = "by another name, so its images would be read twice; remove the link"
+# fmt: off
+FOLDERS: dict[str, tuple[Change, str]] = {
+    "a good folder": (lambda root: None, ""),
+    "no class": (lambda root: only(root, 0), "has no sub-folder. Give it one for each class."),
+    "three classes": (lambda root: only(root, 3), "The data set has 3 classes"),
+    "a class of one image": (lambda root: [path.unlink() for path in root.glob("class-00/0[1-9].png")], ""),
+    "classes of one image each": (lambda root: only(root, 8, 1), "classes has 2 images, and a class with one has nothing to find"),
+    "a class by a link to nowhere": (lambda root: linked(root, "heron", "nowhere"), "1 broken link in {root!r}: heron."),
+    "a link in a circle": (lambda root: linked(root, "class-00/again", "."), TWICE),
+    "one folder in the training and the test half": (lambda root: linked(root, "zebra", "class-00"), TWICE),
+    "a path that is too long": (too_deep, "cannot be read: File name too long. Fix or remove it."),
+    "a class of a line break and markup": (named("a\n[red]b["), ""),
+}
+# fmt: on
+
+
+def refused(*arguments: object) -> str:
+    """Return the lines of a refused command, without terminal codes."""
+    done = holdout_here(*map(str, arguments), code=2)
+    assert done.stdout == ""
+    assert done.stderr.replace("\n", "").isprintable()
+    return done.stderr
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder(name: str, tmp_path: Path) -> None:
+    (change, said), root = FOLDERS[name], draw_folder(tmp_path / "images", classes=8, images=5)
+    change(root)
+    arguments = ("datasets", "folder", "--root", root)
+    if said:
+        assert said.format(root=str(root)) in refused(*arguments)
+        return
+    done = holdout_here(*arguments, "--json")
+    assert done.stderr == ""
+    found = json.loads(done.stdout)
+    images = sum(1 for path in root.rglob("*.png"))
+    assert found["train_half"]["images"] + found["test"]["images"] == images
+    assert found["train_half"]["classes"] == found["test"]["classes"] == 4
+
+
+@pytest.mark.parametrize("root", ["a\0b", "x" * 5000, "/dev/null", ""])
+def test_a_root_that_cannot_be(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = refused("datasets", "cub200", "--set", f"root={json.dumps(root)}")
+    assert ("cannot be used (File name too long)" if len(root) > 1000 else "dataset.root is ") in said
+
+
+def test_folders_that_may_not_be_read(tmp_path: Path) -> None:
+    """Root can read every folder, so the process becomes another user meanwhile."""
+    root = draw_folder(tmp_path / "images", classes=8, images=5)
+    assert len(Folder(root=str(root)).classes()) == 8  # imports what the other user may not
+    for folder in (tmp_path, *tmp_path.parents):
+        if not folder.stat().st_mode & stat.S_IXOTH:
+            folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
+    user, group = os.geteuid(), os.getegid()
+    for closed, said in ((root / "class-00", "cannot be read: Permission denied"), (root, "which cannot be read")):
+        closed.chmod(0)
+        if user == 0:
+            os.setegid(65534)
+            os.seteuid(65534)
+        try:
+            with pytest.raises(InvalidInput, match=said):
+                Folder(root=str(root)).classes()
+        finally:
+            os.seteuid(user)
+            os.setegid(group)
+            closed.chmod(0o755)
+
+
+def lines(list_: str, change: Callable[[list[str]], list[str]]) -> Change:
+    """Change the lines of a list."""
+    return lambda root: (root / list_).write_text(
+        "".join(f"{line}\n" for line in change((root / list_).read_text().splitlines()))
+    )
+
+
+def doubled(list_: str) -> Change:
+    return lines(list_, lambda found: [*found, found[-1]])
+
+
+def swapped(list_: str, old: str, new: str) -> Change:
+    """Replace the first ``old`` of a list by ``new``."""
+
+    def change(root: Path) -> None:
+        text = (root / list_).read_text()
+        assert old in text
+        (root / list_).write_text(text.replace(old, new, 1))
+
+    return change
+
+
+def as_windows_writes(list_: str) -> Change:
+    """Add a byte-order mark, and end lines with CRLF."""
+    return lambda root: (root / list_).write_bytes(
+        b"\xef\xbb\xbf" + (root / list_).read_bytes().replace(b"\n", b"\r\n")
+    )
+
+
+def cars(change: Callable[[Any, Any], object]) -> Change:
+    """Change the annotations and names of Cars196."""
+
+    def rewrite(root: Path) -> None:
+        found = loadmat(root / "cars_annos.mat")
+        change(found["annotations"], found["class_names"])
+        savemat(root / "cars_annos.mat", {key: found[key] for key in ("annotations", "class_names")})
+
+    return rewrite
+
+
+def annotation(key: str, value: object) -> Change:
+    """Change the first annotation of iNaturalist."""
+
+    def rewrite(root: Path) -> None:
+        found = json.loads((root / "train2018.json").read_text())
+        found["annotations"][0][key] = value
+        (root / "train2018.json").write_text(json.dumps(found))
+
+    return rewrite
+
+
+def renumbered(root: Path) -> None:
+    """Number the last class 7000."""
+    swapped("classes.txt", "8 008.Bird_8", "7000 008.Bird_8")(root)
+    lines(
+        "image_class_labels.txt",
+        lambda found: [line.removesuffix(" 8") + " 7000" * line.endswith(" 8") for line in found],
+    )(root)
+
+
+def in_both(root: Path) -> None:
+    """List another image of the last training product for the test."""
+    last = (root / "Ebay_train.txt").read_text().splitlines()[-1].replace("_4.", "_9.", 1)
+    lines("Ebay_test.txt", lambda found: [*found, last])(root)
+
+
+def half_that_is_a_file(root: Path) -> None:
+    half = root / "omniglot-py" / "images_evaluation"
+    half.rename(root / "gone")
+    half.write_text("x")
+
+
+OUTSIDE = " outside of '/"
+# fmt: off
+LISTED: dict[str, dict[str, tuple[Change, str]]] = {
+    "cub200": {
+        "a line twice": (doubled("images.txt"), "images.txt in {root!r} repeats 1 image_id: 40."),
+        "an image without a class": (lines("image_class_labels.txt", lambda found: found[:-1]), "1 image in only one of images.txt and"),
+        "a class that is not named": (swapped("image_class_labels.txt", "1 1\n", "1 999\n"), "(KeyError: '999')"),
+        "classes that are not numbered in a row": (renumbered, ""),
+        "a path out of the folder": (swapped("images.txt", "001.Bird_1/Bird_1_0001_0.jpg", "../../secret.jpg"), OUTSIDE),
+        "a list as Windows writes it": (as_windows_writes("images.txt"), ""),
+    },
+    "cars196": {
+        "a class that is not named": (cars(lambda found, _: found["class"].__setitem__((0, 0), np.array([[200]]))), "(ValueError: a class is 200, and there are 8)"),
+        "two classes of one name": (cars(lambda _, names: names[0].__setitem__(1, names[0][0])), "more than one class is called"),
+        "annotations of another kind": (lambda root: savemat(root / "cars_annos.mat", {"annotations": 7, "class_names": 7}), "damaged or not of"),
+    },
+    "sop": {
+        "a line twice": (doubled("Ebay_train.txt"), " listed more than once: "),
+        "a product in both lists": (in_both, " listed both for training and for test: 4."),
+        "an absolute path": (swapped("Ebay_test.txt", "bicycle_final/", "/etc/"), OUTSIDE),
+        "a column too few": (swapped("Ebay_test.txt", " 1 bicycle", " bicycle"), "line 2 is '"),
+    },
+    "inshop": {
+        "a part that is none": (swapped("Eval/list_eval_partition.txt", "gallery", "\x1b[2J"), "an evaluation_status is '\\x1b[2J'"),
+    },
+    "vehicleid": {
+        "test lists that disagree": (lines("train_test_split/test_list_1600.txt", lambda found: found[1:]), "has other images than a smaller list"),
+    },
+    "inaturalist": {
+        "a category without end": (annotation("category_id", float("inf")), "(OverflowError: "),
+        "an image that is not listed": (annotation("image_id", 10**9), "(KeyError: 1000000000)"),
+    },
+    "omniglot": {
+        "a half that is a file": (half_that_is_a_file, "images_evaluation' cannot be read: Not a directory"),
+    },
+}
+OWN_LISTS = {
+    "categories that are not there": (lambda path: path.write_text("1\n7777\n"), "1 of the 2 categories in it missing in the annotations: 7777."),
+    "categories that are a pipe": (os.mkfifo, "own.txt' cannot be read: it is not a regular file"),
+    "categories that are nowhere": (lambda path: None, "own.txt' cannot be read: No such file"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("dataset", "name"), [(dataset, name) for dataset in WRITERS for name in LISTED[dataset]])
+def test_a_published_data_set(dataset: str, name: str, tmp_path: Path) -> None:
+    (change, said), root = LISTED[dataset][name], make_tree(dataset, tmp_path / dataset)
+    change(root)
+    arguments = ("datasets", dataset, "--root", root, "--set", "subset=true")
+    if said:
+        assert said.format(root=str(root)) in refused(*arguments)
+        return
+    found = json.loads(holdout_here(*arguments, "--json").stdout)
+    assert found["train_half"] == found["test"] == {"classes": 4, "images": 20}
+
+
+@pytest.mark.parametrize(("change", "said"), OWN_LISTS.values(), ids=OWN_LISTS)
+def test_a_list_of_classes(change: Change, said: str, tmp_path: Path) -> None:
+    root = make_tree("inaturalist", tmp_path / "inaturalist")
+    change(root / "own.txt")
+    options = ("--set", "subset=true", "--set", "class_list=own.txt")
+    assert said in refused("datasets", "inaturalist", "--root", root, *options)
+
+
+def test_a_search_over_hostile_images_names_them_all_and_creates_nothing(tmp_path: Path) -> None:
+    """A pipe without a writer and an endless device do not block."""
+    root, cache = draw_folder(tmp_path / "images", images=5), tmp_path / "cache"
+    training, test = root / "class-00", root / "class-15"
+    for held in (training, test):
+        os.mkfifo(held / "a.jpg")
+        (held / "b.jpg").symlink_to("/dev/zero")
+        (held / "c.jpg").symlink_to("nowhere")
+        (held / "d.jpg").write_bytes((held / "00.png").read_bytes()[:200])
+        (held / "e.jpg").touch()
+        (held / "f\n\x1b[2J.jpg").write_text("<html>")
+    dataset = {"name": "folder", "root": str(root), "cache": str(cache)}
+    file = write_search(tmp_path / "small.yaml", small_search(root, dataset=dataset, resources=MADE_UP))
+    told = refused("run", file, "--runs", tmp_path / "runs")
+    assert told.splitlines()[-1] == (
+        "6 of 46 images cannot be read: class-00/a.jpg (not a file); class-00/b.jpg (not a file); "
+        "class-00/c.jpg (No such file or directory); class-00/d.jpg (image file is truncated); class-00/e.jpg (the "
+        "file is empty); class-00/f\\n\\x1b[2J.jpg (not an image of a known format). Replace or remove them."
+    )
+    assert not (tmp_path / "runs").exists()
+    assert {path.suffix for path in cache.iterdir()} <= {".lock", ".used"}
+
+
+def test_a_very_large_image_is_no_mistake_and_pillow_does_not_talk_into_it(tmp_path: Path) -> None:
+    """Only the header is read, so its hundred million pixels need not exist."""
+    root = draw_folder(tmp_path / "images", classes=8, images=5)
+    size = (10_000).to_bytes(4, "big")
+    content = (root / "class-00" / "00.png").read_bytes()
+    header = b"IHDR" + size + size + content[24:29]
+    large = content[:12] + header + zlib.crc32(header).to_bytes(4, "big") + content[33:]
+    (root / "class-00" / "00.png").write_bytes(large)
+    assert holdout_here("datasets", "folder", "--root", root).stderr == ""

@@ -86,13 +86,6 @@ def test_numbers_are_whole_at_every_width(
         check(tables(comparison), width)
 
 
-@pytest.mark.parametrize("columns", ["1", "abc"])
-def test_a_result_is_printed_whatever_the_terminal_says(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
-    monkeypatch.setenv("LINES", columns)
-    assert len(holdout_here("run", "--help").stdout) > 200
-
-
 def test_a_result_of_three_losses_is_a_screen(tmp_path: Path) -> None:
     made_search(tmp_path, "three", {"proxy_anchor": (0.3, 0.6), "mpa": (0.5, 0.5), "pnp": (0.4, 0.5)})
     comparison = compared(tmp_path, ["three"])

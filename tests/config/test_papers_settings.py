@@ -3,6 +3,7 @@
 Compared is the resulting training of trial 0 of each loss, not the text of the search file.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import filter as matching
@@ -11,15 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.driving import made_trial
 from support.spaces import spaces_of
-from support.trees import Trees, recipe_on, varied_on
+from support.trees import Trees, make_tree, recipe_on, varied_on
 
 from search.config.recipes import campaigns, read_search, recipes
-from search.config.search_config import SearchConfig
+from search.config.search_config import SearchConfig, parse_config
+from search.config.yaml_file import apply_settings, read_yaml
+from search.plan.make_plan import make_plan
+from search.plan.plan import training_of
+from search.stages import Stage
 from spaces.search_space import SearchSpace
 from spaces.space import Params
-from trainables.losses import loss_row
+from trainables.losses import LOSSES, loss_row
 from trainables.training.config import TrainingConfig
+from trainables.training.train import train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +43,11 @@ class Run:
 
     def rate(self, epoch: int) -> float:
         """Return the network's learning rate in an epoch, relative to the first, computed step by step."""
-        rate = self.training.lr
+        training = self.training
+        rate = training.lr
         for before in range(1, epoch):
-            if before in self.training.schedule.changes(self.training.epochs):
-                rate *= self.training.schedule.gamma
+            if before in training.schedule.changes(training.epochs):
+                rate *= training.schedule.gamma
         return round(rate, 15)
 
 
@@ -325,3 +333,79 @@ def test_the_network_learns_by_the_printed_schedule(recipe: str, configured: Con
         for epoch in range(1, training.epochs + 1)
     ]
     assert rates == pytest.approx(RATES[recipe])
+
+
+# Every recipe is a search file that runs.
+
+PAPERS = [name for name in recipes() if name != "quickstart"]
+
+# What the papers vary beside it, as the recipes' comments tell to set it.
+BESIDE = {
+    "pnp-sop": "training.batch_size=384",
+    "pnp-vehicleid": "training.batch_size=384",
+    "topk-cub200": "model.backbone=bninception",
+    "topk-cars196": "model.backbone=bninception",
+    "topk-sop": "model.backbone=bninception",
+}
+
+# A recipe made so small that it trains in moments, by the means that a user has.
+SMALL = (
+    "model.backbone=convnet", "model.weights=null", "training.epochs=1", "training.warmup_epochs=0",
+    "training.image_size=64", "training.resize_size=null", "training.batch_size=6", "training.images_per_class=3",
+    "metrics.test=all", "resources.gpus_per_trial=0",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> Trees:
+    """Trees with more images a class than the shared ones, which metrics of ten neighbours need."""
+    above = tmp_path_factory.mktemp("trees")
+    return cache(lambda name: make_tree(name, above / name, classes_per_half=4, images_per_class=6))
+
+
+def with_settings(recipe: str, *settings: str) -> SearchConfig:
+    return parse_config(apply_settings(read_yaml(recipes()[recipe]), settings))
+
+
+def at_tree(trees: Trees, recipe: str) -> tuple[str, ...]:
+    """Return the settings with which a recipe reads its data set's tree."""
+    return (f"dataset.root={trees(recipe.split('-')[1])}", "dataset.subset=true")
+
+
+def named_settings(recipe: str) -> Iterator[tuple[str, ...]]:
+    """Yield every line of a recipe's comments that names settings."""
+    for line in recipes()[recipe].read_text().splitlines():
+        if found := re.findall(r"--set ([\w.]+=[\w.-]+)", line):
+            yield tuple(found)
+
+
+def test_every_schedule_that_is_printed_has_its_recipe() -> None:
+    assert {*PAPERS} == RATES.keys()
+
+
+@pytest.mark.parametrize("recipe", PAPERS)
+def test_a_recipe_names_itself_and_settings_and_its_losses_build(recipe: str, trees: Trees) -> None:
+    config = with_settings(recipe, *at_tree(trees, recipe))
+    assert config.name == recipe
+    assert config.dataset.name == recipe.split("-")[1]
+    for loss, space in spaces_of(config).items():
+        LOSSES[loss](num_classes=3, embedding_dim=4, **space.default.loss)
+    what, command = recipes()[recipe].read_text().splitlines()[:2]
+    assert what.startswith("# ")
+    assert command == f"# holdout run {recipe} --set dataset.root=DIR"
+    lines = list(named_settings(recipe))
+    assert BESIDE.get(recipe) in {None, *(setting for line in lines for setting in line)}
+    for settings in lines:
+        own = [setting for setting in settings if not setting.startswith("dataset.root=")]
+        if "dataset.name=folder" not in own:
+            with_settings(recipe, *at_tree(trees, recipe), *own)
+
+
+@pytest.mark.parametrize("recipe", ["mpa-cub200", "pnp-sop", "topk-sop", "thesis-sop-resnet50"])
+def test_a_recipe_of_each_paper_trains(recipe: str, trees: Trees, tmp_path: Path) -> None:
+    """With the recipe's metrics."""
+    made = make_plan(with_settings(recipe, *at_tree(trees, recipe), *SMALL), tmp_path)
+    loss = made.config.loss_names[0]
+    trial = made_trial(made.spaces[loss], made.spaces[loss].default)
+    (record,) = train(replace(training_of(made, loss, Stage.SEARCH, trial), directory=str(tmp_path / "trial")))
+    assert tuple(record["metrics"]) == made.metrics

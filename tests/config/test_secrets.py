@@ -89,7 +89,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
         monkeypatch.delenv(name, raising=False)
     with HTTPServer(("127.0.0.1", 0), _Guarded) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server.server_port
         server.shutdown()
@@ -198,7 +198,7 @@ def raised(secret: str, written: str, where: str) -> Exception:
         return error
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=30)
 @given(secrets, st.sampled_from(sorted(WRITTEN)), st.sampled_from(["arguments", "cause", "group", "note"]))
 @example(VALUE, "in a list's repr in a repr", "arguments")
 @example('it\'s "a" \\ b\N{LATIN SMALL LETTER E WITH ACUTE}\ud7ff', "in JSON in JSON", "cause")
@@ -254,7 +254,7 @@ FROM_PYTHON = """
 import holdout, sys
 
 content = {content!r}
-holdout.run(content, runs={runs!r}, quiet=True).report()
+holdout.run(content, runs={runs!r}, quiet=True)
 print("it said nothing", file=sys.stderr)
 """
 STRICT = {
@@ -295,7 +295,7 @@ def test_no_secret_is_told(tmp_path: Path, port: int, monkeypatch: pytest.Monkey
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stdout + done.stderr
     told += [done.stdout + done.stderr, (tmp_path / "processes").read_text()]
     assert "holdout" in told[-1]
-    for words in ("report small", "status small --json", "trials small", "disk --json", "verify small --json"):
+    for words in ("status small --json", "trials small", "disk --json", "verify small --json"):
         say(words)
     assert "https://hooks/${LAB_TOKEN}" in say("show small tells 1 --json")
     assert "MLflow holds all" in say("sync small")

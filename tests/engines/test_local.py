@@ -2,19 +2,20 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from optuna.trial import FrozenTrial, TrialState
-from support.driving import only
+from support.driving import begun, only
+from support.forks import forked
 from support.odd_workers import MadeUpLocal, dies, dies_always, fails, forecasts
-from support.services import ROOT
 
 from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
@@ -24,7 +25,7 @@ from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialListener, TrialQueue
 from search.trials import epochs_of
 from trainables.errors import Failure
-from trainables.spec import EpochRecord
+from trainables.training.cross_validation import begin
 
 LOSS = "pnp"
 HALF = ResourcesSection(cpus_per_trial=0.5)
@@ -112,30 +113,23 @@ def test_a_trial_whose_worker_ends_is_retried(
     assert message.endswith("retrying.")
 
 
-class Killer(TrialListener):
-    """Kills the process of the first trial that reports its second epoch, by the name of its log."""
-
-    killed = ""
-
-    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
-        if record["epoch"] == 2 and not self.killed:
-            self.killed = running.spec.directory
-            (log,) = (Path(running.spec.directory) / "logs").iterdir()
-            os.kill(int(log.stem.rpartition("-")[2]), signal.SIGKILL)
-
-
 def test_a_real_training_resumes_from_its_checkpoint(opened: Callable[..., OpenedSearch]) -> None:
+    """The checkpoint of a process that died; its driver, too, since that costs one process less."""
     search = opened(losses=[LOSS], search={"trials": 1, "pruner": "none"})
-    killer, engine = Killer(), Local(HALF, max_concurrent=1)
     search.plan.images.make()
+    killed = begun(TrialQueue(only(search_stage(search))))
+    training = begin(killed.spec, torch.device("cpu"))
+    training.run_epoch()
+    training.wait_for_checkpoints()
+    training.end()
+    engine = Local(HALF, max_concurrent=1)
     with engine.session():
-        engine.run(TrialQueue(only(search_stage(search)), [killer]), 1)
+        engine.run(TrialQueue(only(search_stage(search))), 1)
     (trial,) = search.trials(LOSS, Stage.SEARCH)
     assert trial.state == TrialState.COMPLETE
     assert len(epochs_of(trial)) == 3
-    said = "".join(log.read_text() for log in sorted((Path(killer.killed) / "logs").iterdir()))
-    assert "Resuming after epoch" in said
-    assert said.count("Training begins") == 2
+    said = "".join(log.read_text() for log in (Path(killed.spec.directory) / "logs").iterdir())
+    assert "Resuming after epoch 1" in said
 
 
 class Unreadable:
@@ -189,37 +183,29 @@ def test_a_worker_that_cannot_start_is_named(tmp_path: Path, monkeypatch: pytest
         engine.map(abs, [-1])
 
 
-DRIVER = """
-import signal, sys
-from pathlib import Path
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
-from search.config.sections import ResourcesSection
-from search.engines.local import Local
-
-engine = Local(ResourcesSection(), 1)
-with engine.session():
-    print(engine._processes[0]._process.pid, flush=True)
-    engine.map(Path.read_text, [Path(sys.argv[1])])
-"""
+def drive(connection: Connection, pipe: Path) -> None:
+    """Send the process of a worker, and let it read from a pipe."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
+    engine = MadeUpLocal(ResourcesSection(), 1)
+    with engine.session():
+        connection.send(engine._processes[0]._process.pid)
+        engine.map(Path.read_text, [pipe])
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_no_worker_outlives_its_driver(number: int, tmp_path: Path) -> None:
     """A worker that is in the middle of a call."""
     os.mkfifo(pipe := tmp_path / "pipe")
-    command = [sys.executable, "-c", DRIVER, str(pipe)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as driver:
-        assert driver.stdout is not None
-        worker = int(driver.stdout.readline())
-        with pipe.open("w"):  # once the worker reads
-            assert alive(worker)
-            driver.send_signal(number)
-            driver.wait(60)
-            deadline = time.monotonic() + 60
-            while alive(worker):
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+    driver, connection = forked(drive, pipe)
+    worker = connection.recv()
+    with pipe.open("w"):  # once the worker reads
+        assert alive(worker)
+        os.kill(driver.pid, number)
+        driver.join(60)
+        deadline = time.monotonic() + 60
+        while alive(worker):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 def alive(process: int) -> bool:

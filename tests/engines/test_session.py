@@ -1,20 +1,32 @@
-"""Ray's session: a start that fails on a busy machine is tried again, and nothing of it stays; its loss is reported."""
+"""Ray's session: starts that fail, or never could work, the loss of Ray, and errors held against a trial."""
 
 import os
+import pickle
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
+from hypothesis import given, settings, strategies as st
+from ray.air.execution._internal import RayActorManager
+from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError, RayActorError
+from support.commands import holdout_here, plain, write_search
+from support.refusals import NOWHERE
 from support.services import needs_ray
 
 from search.engines import ray_session as session
+from search.engines.ray_engine import check_ray
 from search.engines.ray_session import ATTEMPTS, NoRay, ray_session, watched_head
+from search.engines.ray_tune import ActorManager, ActorOutOfMemory, _is_own, error_of
+from search.tables import engine_name, ray_mistakes
 
 
 class FakeRay:
@@ -196,3 +208,120 @@ def test_a_driver_ends_when_its_raylet_dies() -> None:
     assert code == 1
     assert "Ray has died on this machine" in said
     assert "run the same command again to resume" in said
+
+
+# A Python whose path a shell would take apart: Ray's workers would never start from it, and this is found first.
+
+SPACED = "/home/me/my project/.venv/bin/python"
+
+
+@pytest.fixture
+def spaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", SPACED)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+@settings(max_examples=15)
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0/"), min_size=1))
+def test_a_path_that_passes_stays_one_word(name: str) -> None:
+    """Against the two ways that Ray's own command takes: joined and split again, and through bash."""
+    python = f"/nowhere/{name}/bin/python"
+    if ray_mistakes(python):
+        return
+    assert shlex.split(subprocess.list2cmdline([python])) == [python]
+    found = subprocess.run(["bash", "-c", f"printf '[%s]' {python}"], capture_output=True, check=True).stdout
+    assert found == f"[{python}]".encode()
+
+
+def test_a_path_that_a_shell_takes_apart_is_refused_and_no_other() -> None:
+    for name in ("my_project-2.0+cu", "élan", "a#b", "~me", "a=b,c@d"):
+        assert ray_mistakes(f"/home/{name}/bin/python") == []
+    for name in ("my project", "it's", 'a"b', "a\\b", "a&b", "copy (1)", "$HOME"):
+        (mistake,) = ray_mistakes(f"/home/{name}/bin/python")
+        assert f"/home/{name}/bin/python, because this path contains " in mistake
+        assert "virtual environment in a folder without it, or set resources.engine to local." in mistake
+    again = pickle.loads(pickle.dumps(mistake))  # as a sentence of an error does, between processes
+    assert (again, again.found, again.advice) == (mistake, mistake.found, mistake.advice)
+
+
+@settings(max_examples=20)
+@given(st.text("aé", min_size=1, max_size=60))
+def test_a_folder_that_passes_has_room_for_sockets(name: str) -> None:
+    folder = f"/{name}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", folder)
+        found = ray_mistakes("/bin/python")
+        patch.setenv("RAY_ADDRESS", "there:6379")
+        assert not ray_mistakes("/bin/python")
+    fits = len(f"{folder}/ray/session_2026-11-26_16-00-00_123456_1234567/sockets/plasma_store".encode()) <= 107
+    assert found == [] if fits else f"sockets below {folder}, because" in found[0]
+
+
+@pytest.mark.parametrize(("address", "state"), [(NOWHERE, "failed"), ("", "warning")])
+@pytest.mark.usefixtures("spaced")
+def test_doctor_fails_where_searches_would_take_ray(address: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    if engine_name("auto", 0) == "ray":
+        state = "failed"  # a GPU
+    (found,) = check_ray()
+    assert (found.check, found.state) == ("ray", state)
+    assert found.found == f"Ray cannot start workers with {SPACED}, because this path contains ' '"
+    assert found.fix.startswith("Make the virtual environment in a folder without it, or set ")
+
+
+@pytest.mark.usefixtures("spaced")
+def test_a_search_is_refused_at_once(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    file = write_search(tmp_path / "x.yaml", search_file(resources={"engine": "ray"}))
+    done = holdout_here("run", file, "--runs", tmp_path / "runs", code=2)
+    assert f"Ray cannot start workers with {SPACED}" in plain(done.stderr)
+    assert not (tmp_path / "runs").exists()
+
+
+# Which of Ray's errors are held against a trial.
+
+DIED = ActorDiedError()
+UNAVAILABLE = ActorUnavailableError("Socket closed", None)
+NOT_MADE = RayActorError("0" * 32, "raised in its creation task", True, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "node", "own"),
+    [
+        (DIED, "lives", True),
+        (DIED, "gone", False),
+        (DIED, "unknown", False),
+        (DIED, "draining", False),  # a preempted machine ends its processes before it goes
+        (DIED, None, False),  # it never came to run
+        (UNAVAILABLE, "lives", False),  # its machine died a moment ago, and nobody has noticed
+        (UNAVAILABLE, "gone", False),
+        (NOT_MADE, None, True),
+        (ActorOutOfMemory(error_msg="low on memory"), "lives", True),
+        (None, "lives", True),
+    ],
+)
+def test_a_death_counts_on_a_living_machine_only(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None, node: str | None, own: bool
+) -> None:
+    nodes = [{"NodeID": name, "Alive": name != "gone"} for name in ("lives", "gone", "draining")]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(ray._private.state.state, "get_draining_nodes", lambda: ["draining"])
+    assert _is_own(error, node) is own
+
+
+def test_the_error_is_the_one_that_tune_met(tmp_path: Path) -> None:
+    file = tmp_path / "error.pkl"
+    file.write_bytes(ray.cloudpickle.dumps(UNAVAILABLE))
+    assert isinstance(error_of(SimpleNamespace(pickled_error_file=str(file))), ActorUnavailableError)
+    assert error_of(SimpleNamespace(pickled_error_file=None)) is None
+
+
+def test_an_actor_killed_for_its_memory_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To Tune's own manager it is the end of everything."""
+    met: list[Exception] = []
+    monkeypatch.setattr(RayActorManager, "_actor_task_failed", lambda self, task, exception: met.append(exception))
+    manager = ActorManager.__new__(ActorManager)
+    for error in (OutOfMemoryError("low on memory"), DIED):
+        manager._actor_task_failed(None, error)
+    assert isinstance(met[0], ActorOutOfMemory)
+    assert str(met[0]) == "low on memory"
+    assert met[1] is DIED

@@ -239,16 +239,10 @@ def test_the_command_lists_and_writes_figures(tmp_path: Path, capsys: pytest.Cap
     assert [entry.name for entry in tmp_path.iterdir()] == ["worked.svg"]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "pnp-8 --to a.svg",
-        "sampling-3",
-        "sampling-3 --to a.pdf",
-        "sampling-3 --to b/a.svg",
-        "sampling-3 --to folder.svg",
-    ],
-)
+MISTAKES = "pnp-8 --to a.svg", "sampling-3", *(f"sampling-3 --to {file}" for file in ("a.pdf", "b/a.svg", "folder.svg"))
+
+
+@pytest.mark.parametrize("arguments", MISTAKES)
 def test_mistakes_exit_with_2(arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder.svg").mkdir()

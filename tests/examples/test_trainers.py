@@ -1,13 +1,17 @@
-"""The ten trainings of libraries: their plain scripts run, few lines differ, and a kill in an epoch changes nothing."""
+"""The trainings of libraries: plain scripts run, few lines differ, and a kill changes nothing; the notebook runs."""
 
+import json
 import re
 import runpy
+import subprocess
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import numpy as np
 import pytest
 import torch
@@ -121,7 +125,7 @@ class Killed(BaseException):
     """The end of a process, which nothing handles."""
 
 
-@each
+@pytest.mark.parametrize("name", sorted(DATA.keys() - {"cached", "matryoshka"}))  # as pairs but for their losses
 def test_killed_in_an_epoch_it_ends_with_the_same_numbers(name: str, tmp_path: Path) -> None:
     whole = trained(spec_of(name, tmp_path / "whole"))
     spec = spec_of(name, tmp_path / "killed")
@@ -144,3 +148,39 @@ def test_killed_in_an_epoch_it_ends_with_the_same_numbers(name: str, tmp_path: P
     for before, after in zip(whole, resumed, strict=True):
         for key in ("epoch", "batches", "loss", "metrics", "reported"):
             assert before.get(key) == after.get(key), key
+
+
+# The notebook, whose cells run from the search to a table.
+
+NOTEBOOK = ROOT / "examples" / "first_search.ipynb"
+PROGRAM = """
+import json, sys
+if __name__ == "__main__":  # the engine's processes import this file
+    space = {}
+    for cell in json.loads(sys.argv[1]):
+        exec(cell, space)
+    print(json.dumps([list(space["table"]["loss"]), len(space["search"].trials("pnp"))]))
+"""
+
+
+@pytest.mark.slow
+def test_the_notebook_ends_with_a_table(tmp_path: Path) -> None:
+    nbformat.validate(nbformat.read(NOTEBOOK, as_version=4))
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    assert not any(cell.get("outputs") for cell in cells), "outputs are not stored"
+    code = [cell for cell in cells if cell["cell_type"] == "code" and "install" not in cell["metadata"].get("tags", [])]
+    program = tmp_path / "cells.py"
+    program.write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, program, json.dumps(["".join(cell["source"]) for cell in code])],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    losses, trials = json.loads(done.stdout.splitlines()[-1])
+    assert set(losses) == {"proxy_anchor", "pnp"}
+    assert trials == 4

@@ -1,11 +1,9 @@
 """A finished search, and files of every kind that commands read, which the tests of this folder change."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from support.listening import listening
-from support.tampered import Copied
 
 from hostile.world import World
 
@@ -17,8 +15,3 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         world = World(tmp_path_factory.mktemp("world"), port, heard)
         world.begin()
         yield world
-
-
-@pytest.fixture
-def copied(world: World, tmp_path: Path) -> Copied:
-    return Copied(world.origin / "runs", tmp_path / "runs")

@@ -1,6 +1,6 @@
 """Hostile input: every kind of file, in every place where a command reads one, and values that strangers may write.
 
-``KINDS`` × ``PLACES`` is one table. ``test_files.py`` takes a sample of it; ``test_drawn.py`` (`make attack`) draws
+``KINDS`` × ``PLACES`` is one table. ``test_records.py`` takes a sample of it; ``test_drawn.py`` (`make attack`) draws
 from it, with dangerous values and changed bytes in addition.
 """
 

@@ -1,31 +1,42 @@
-"""Damaged records of a finished search, one per row: the file, its change, and the expected output.
+"""Damaged records of a finished search, one per row: the file, its change, and the expected output; hostile files.
 
 The command fails with that sentence and changes no record.
 """
 # ruff: noqa: E501
 # fmt: off
 
+import gc
 import json
 import locale
+import random
 import shutil
+import sqlite3
 import struct
-import subprocess
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from support.commands import holdout_here, in_one_process, plain
+from support.commands import holdout_here, plain
+from support.finished_search import finish
+from support.forks import forked
 from support.journals import rewrite
 from support.refusals import contents, levels_below, refused
 from support.serving import asked
+from support.small_search import draw_folder, small_search
 from support.tampered import Copied
 
-from hostile.world import World
+from hostile.inputs import KINDS, PLACES, Place, put, with_runs
+from hostile.world import LOSSES, World
+from search.config.search_config import parse_config
+from search.plan.make_plan import make_plan
 from search.report.live import live_app
 
 Change = Callable[[Path], object]
 STATUS, TRIALS, SHOW = ["status", "small"], ["trials", "small"], ["trials", "small", "proxy_anchor", "0"]
-REPORT, STATUS_TABLE = ["report", "small"], ["trials", "small"]
+REPORT = ["report", "small"]
 COMPARE, EXPORT, TEST = ["compare", "small"], ["export", "small", "--to", "exported"], ["test", "small"]
 EMBED = ["embed", "runs/small/models/proxy_anchor", "image.png", "--to", "e.npz"]
 EMBED_CHECKPOINT = ["embed", "runs/small/trials/proxy_anchor/0000/attempt-1/best.safetensors", "image.png", "--to", "e.npz"]
@@ -148,13 +159,20 @@ def test_a_damaged_journal_is_one_sentence_everywhere(
     assert contents(here) == before, "nothing is written"
 
 
+def run_too_deep(connection: Connection) -> None:
+    for words in (["verify", "small"], ["remove", "small", "--yes"]):
+        connection.send(holdout_here(*words, "--runs", "runs", code=2).stderr)
+
+
 def test_folders_in_many_levels_are_a_sentence(copied: Copied) -> None:
     """The commands have a process of their own, since an iterator that recursion interrupts is never closed."""
     sentence = "Folders are nested in more levels than this command can follow; move or remove them."
-    with levels_below(copied.path / "models", 1_900) as deepest:
-        commands = [[*words, "--runs", "runs"] for words in (["verify", "small"], ["remove", "small", "--yes"])]
-        done = subprocess.run(in_one_process(*commands, refused=2), capture_output=True, text=True, check=True)
-        assert (done.stderr.count(sentence), done.stderr.count("Traceback")) == (2, 0), done.stderr
+    with levels_below(copied.path / "models", 1_200) as deepest:
+        process, connection = forked(run_too_deep)
+        said = [connection.recv(), connection.recv()]
+        process.join()
+        assert [plain(each).endswith(sentence) for each in said] == [True, True], said
+        assert "Traceback" not in "".join(said)
         assert deepest.exists(), "nothing is removed in part"
         assert (copied.path / "selection.json").exists()
 
@@ -189,3 +207,178 @@ def test_a_lock_that_is_a_folder_is_a_sentence_on_the_live_page(copied: Copied) 
     for page in ("/api/searches/small", "/api/searches/small/report"):
         status, _, body = asked(live_app(copied.runs), page, "", (b"host", b"localhost"))
         assert status == 200 or (status == 503 and body.startswith("A record cannot be read (")), body
+
+
+# MLflow databases that were emptied, deleted or changed between a run and the commands that write to them.
+
+@pytest.fixture
+def database(copied: Copied, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("RAY_ADDRESS")
+    return copied.runs / "mlflow.db"
+
+
+def _sql(*statements: str) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        with sqlite3.connect(path) as found:
+            for statement in statements:
+                found.execute(statement)
+        found.close()
+
+    return change
+
+
+def _rows(path: Path, table: str) -> int:
+    with sqlite3.connect(path) as found:
+        count = found.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    found.close()
+    return int(count)
+
+
+WRITTEN_AGAIN: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "without runs": _sql("DELETE FROM tags", "DELETE FROM latest_metrics", "DELETE FROM metrics", "DELETE FROM runs"),
+}
+
+REFUSED: dict[str, Callable[[Path], object]] = {
+    "garbage": lambda path: path.write_bytes(b"no database" * 1000),
+    "a folder": lambda path: [path.unlink(), path.mkdir()],
+    "of another workspace": _sql("UPDATE experiments SET workspace = '/dev/zero'"),
+    "of a later version": _sql("UPDATE alembic_version SET version_num = 'ffffffffffff'"),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_AGAIN)
+def test_register_writes_what_is_missing(name: str, database: Path) -> None:
+    WRITTEN_AGAIN[name](database)
+    said = plain(holdout_here("sync", "small", "--register", "--runs", database.parent).stdout)
+    assert "models:/small@champion is the model of " in said
+    assert _rows(database, "model_versions") == len(LOSSES)
+    holdout_here("sync", "small", "--runs", database.parent)
+    assert _rows(database, "runs") >= 5, "trials, losses and the search"
+
+
+@pytest.mark.parametrize("options", [(), ("--register",)])
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_mlflow_cannot_write_is_a_sentence(name: str, options: tuple[str, ...], database: Path) -> None:
+    REFUSED[name](database)
+    done = holdout_here("sync", "small", *options, "--runs", database.parent, code=(1, 2))
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "MLflow cannot be written (" in plain(done.stderr) or "mlflow.db" in plain(done.stderr)
+
+
+# A sample of every kind of hostile file in every place where a command reads one.
+
+DEEP, PRIVATE = "100,000 lists in one another", "a link to a private file"
+PICKLES = {
+    ".pth": ("a pickle", "torch.save", "legacy torch.save"), ".safetensors": ("torch.save",), ".faiss": ("a pickle",),
+    ".npz": ("a pickle", "arrays of objects"),
+}  # fmt: skip
+"""Files whose loading may run any code."""
+
+
+def is_record(place: Place) -> bool:
+    return Path(place.file).parent.name == "small"
+
+
+def sample(place: Place) -> Iterator[str]:
+    """Yield the kinds that are dangerous in a place, and another."""
+    yield "a pipe"  # reading one without a writer never ends
+    yield PRIVATE
+    yield from PICKLES.get(Path(place.file).suffix, ())
+    if is_record(place):
+        yield DEEP
+    yield random.Random(place.file).choice(place.kinds)
+
+
+SAMPLE = [(place, kind) for place in PLACES for kind in dict.fromkeys(sample(place)) if kind in place.kinds]
+
+
+@pytest.fixture(scope="module")
+def copy(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("copy") / "here"
+    shutil.copytree(world.origin, folder)
+    return folder
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(("place", "kind"), SAMPLE, ids=[f"{place.file}: {kind}" for place, kind in SAMPLE])
+def test_it_is_one_sentence_and_nothing_is_written(
+    place: Place, kind: str, copy: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(copy)
+    path = copy / place.file
+    before, sentences = path.read_bytes(), place.says or (path.name,)
+    if is_record(place) and kind == PRIVATE:
+        sentences = (f"{path.name} is a link, which is not followed",)
+    put(KINDS[kind], path, world)
+    try:
+        if kind == DEEP:
+            gc.collect()  # else a destructor that runs in the depth of a nested file fails there
+        said = refused(copy, with_runs(place.command.replace("FILE", place.file)), *sentences)
+    finally:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+        path.write_bytes(before)
+    assert not world.canary.exists()
+    assert world.secret_word not in said
+
+
+# A search over images with the longest names, in deep folders, and alone in their class.
+
+SMALL: dict[str, Any] = {
+    "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+    "losses": ["proxy_anchor"],
+    "search": {"trials": 1},
+    "selection": {"finalists": 1, "seeds": 1},
+    "final": {"seeds": 1},
+}
+LONG = "\N{LATIN SMALL LETTER U WITH DIAERESIS}" * 125
+"""250 bytes."""
+
+
+def long_names(root: Path) -> None:
+    """Give every class and every image a name of 255 bytes."""
+    for folder in sorted(root.iterdir()):
+        for image in folder.iterdir():
+            image.rename(folder / f"{LONG[:-1]}-{image.stem}.png")
+        folder.rename(root / f"{LONG}a-{folder.name[-2:]}x")
+
+
+def alone(root: Path) -> tuple[str, str]:
+    """Leave one image in a training, a validation and a test class; return another training and test class."""
+    split = make_plan(parse_config(small_search(root)), root.parent / "none").split
+    for name in (split.train[0], split.validation[0], split.test[0]):
+        for image in sorted((root / name).iterdir())[1:]:
+            image.unlink()
+    return split.train[1], split.test[1]
+
+
+def test_they_are_trained_scored_and_verified(tmp_path: Path) -> None:
+    """Images with long names, alone in their class, and below 500 folders, or more than Python's recursions allow."""
+    root, runs = draw_folder(tmp_path / "images", images=5), tmp_path / "runs"
+    long_names(root)
+    trains, tests = alone(root)
+    with levels_below(root / trains, 1_100) as trained, levels_below(root / tests, 500) as tested:
+        for name, folder in ((trains, trained), (tests, tested)):
+            next((root / name).glob("*.png")).rename(folder / "deep.png")
+        finish(runs, small_search(root, **SMALL))
+        for command in ("report", "verify"):
+            holdout_here(command, "small", "--runs", runs)
+        assert "small" in (runs / "small" / "report.html").read_text()
+        assert "proxy_anchor" in plain(holdout_here("compare", "small", "--runs", runs).stdout)
+    (opening,) = json.loads((runs / "small" / "test.json").read_text())["openings"]
+    with np.load(runs / "small" / "test" / opening["id"] / opening["scores"][0]["per_image"]) as file:
+        assert f"{tests}/{'d/' * 500}deep.png" in file["keys"].tolist()
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".csv"])
+def test_a_file_of_255_bytes_is_written(suffix: str, world: World, tmp_path: Path) -> None:
+    runs, file = world.origin / "runs", tmp_path / f"{LONG}a{suffix}"
+    if suffix == ".npz":
+        holdout_here("embed", runs / "small" / "models" / LOSSES[0], world.origin / "images", "--to", file)
+    else:
+        holdout_here("compare", "small", "--runs", runs, "--output", file)
+    assert file.stat().st_size > 100
+    assert not list(tmp_path.glob(".*draft"))
+    too_long = tmp_path / f"{LONG}abc{suffix}"
+    done = holdout_here("compare", "small", "--runs", runs, "--output", f"{too_long}.csv", code=2)
+    assert len(plain(done.stderr).strip().splitlines()) == 1

@@ -12,8 +12,12 @@ EMPTY = sqlite3.connect(":memory:", check_same_thread=False)
 
 def copy_migrated() -> None:
     """Copy the tables of a new database instead of migrating it, which takes seconds; only once MLflow is imported."""
-    utils = sys.modules.get("mlflow.store.db.utils")
-    if utils is None or hasattr(utils, "migrate"):
+    if "mlflow" not in sys.modules:
+        return
+    import mlflow.store.tracking.sqlalchemy_store  # noqa: F401, which MLflow imports with the first database
+
+    utils = sys.modules["mlflow.store.db.utils"]
+    if hasattr(utils, "migrate"):
         return
     utils.migrate = utils._initialize_tables  # type: ignore[attr-defined]
 
@@ -35,7 +39,7 @@ def copy_migrated() -> None:
 
 def write_migrated(path: Path) -> None:
     """Write an empty database of MLflow's, for a process that would otherwise migrate one."""
-    import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
+    import mlflow  # noqa: F401
 
     copy_migrated()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,23 +19,24 @@ from mlflow.entities import LoggedModel, LoggedModelStatus
 from mlflow.models import Model
 from PIL import Image
 from support.commands import holdout_here
-from support.finished_search import run_here
+from support.kinds import Finished
 from support.mlflow_database import write_migrated
 from support.mlflow_rows import everything_in
 from support.services import MlflowServer, free_port
-from support.small_search import GLYPHS
+from support.tampered import Copied
 
 import holdout
 from search.driver.stages import recorded_outcome
 from search.driver.synchronise import described, described_model, make_projection, register, synchronise
-from search.plan.search import OpenedSearch
+from search.plan.make_plan import read_plan
+from search.plan.search import OpenedSearch, open_search
 from search.tracking.client import downloaded_model, open_client
 from search.tracking.models import keep_versions
 from search.tracking.summary_runs import DescribedModel, Registration
 from trainables.errors import Failure, InvalidInput
 from trainables.inference.embedder import load_model
 
-LOSSES = ("proxy_anchor", "pnp")
+LOSSES = ("pnp", "triplet")
 Served = tuple[str, str, dict[str, Any]]
 PROGRAM = """
 import json, sys
@@ -81,10 +82,10 @@ def server(database: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def search(server: str, tmp_path_factory: pytest.TempPathFactory) -> OpenedSearch:
+def search(server: str, kinds: Callable[[str], Finished], tmp_path_factory: pytest.TempPathFactory) -> OpenedSearch:
     """A finished search whose models are logged and registered."""
-    file = {**GLYPHS, "name": "small", "losses": [*LOSSES], "final": {"seeds": 2}, "tracking": {"uri": server}}
-    (search,) = run_here(tmp_path_factory.mktemp("models") / "runs", [file])
+    runs = Copied(kinds("images").runs, tmp_path_factory.mktemp("models") / "runs").runs
+    search = open_search(read_plan({**kinds("images").content, "tracking": {"uri": server}}, runs))
     synchronise(recorded_outcome(search), make_projection(search.plan))
     register(recorded_outcome(search), make_projection(search.plan), "small")
     return search
@@ -228,7 +229,7 @@ def test_what_a_killed_process_left_is_completed_and_another_model_is_another_on
 def test_the_alias_moves_and_those_of_users_stay(search: OpenedSearch, client: MlflowClient) -> None:
     models = {loss: (model.model_id, nothing_said(model)) for loss, model in logged(search, client).items()}
     wanted = Registration(name="small-aliases", description="", best="pnp")
-    for best in ("pnp", "pnp", "proxy_anchor", "pnp"):
+    for best in ("pnp", "pnp", "triplet", "pnp"):
         found = keep_versions(client, described(search.plan), replace(wanted, best=best), models)
         assert found.best == best
         assert client.get_registered_model(wanted.name).aliases == {"champion": found.versions[best]}
@@ -265,17 +266,17 @@ def test_a_model_is_loaded_from_its_address(
         version.tags["holdout.loss"]: version.version for version in client.search_model_versions("name='small'")
     }
     ((alias, aliased),) = client.get_registered_model("small").aliases.items()
-    best = next(loss for loss, version in versions.items() if str(version) == aliased)
-    addresses = {f"models:/small@{alias}": best}
-    addresses |= {f"models:/small/{version}": loss for loss, version in versions.items()}
-    addresses |= {f"models:/{model.model_id}": loss for loss, model in logged(search, client).items()}
-    addresses |= {f"runs:/{model.source_run_id}/{loss}": loss for loss, model in logged(search, client).items()}
-    for address, loss in addresses.items():
-        found = embeddings_of(downloaded_model(address), images)
-        assert np.array_equal(found, embeddings_of(search.plan.folder.model(loss), images))
+    best, other = sorted(LOSSES, key=lambda loss: str(versions[loss]) != aliased)
+    models = logged(search, client)
+    for address, loss in (
+        (f"models:/small@{alias}", best),
+        (f"models:/small/{versions[other]}", other),
+        (f"models:/{models[other].model_id}", other),
+        (f"runs:/{models[other].source_run_id}/{other}", other),
+    ):
         model = holdout.load(address, device="cpu")
         assert model.address == address, "an index would name a folder that is gone with this process"
-        assert np.array_equal(model.embed(images), found)
+        assert np.array_equal(model.embed(images), embeddings_of(search.plan.folder.model(loss), images))
     for address, sentence in {
         "models:/small@nobody": "There is no model models:/small@nobody at http",
         "models:/small/99": "There is no model models:/small/99",

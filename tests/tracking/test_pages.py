@@ -1,7 +1,14 @@
-"""The pages of MLflow: the tree of runs, the views, and no duplicates."""
+"""The pages of MLflow: the tree of runs, the views, and no duplicates; and its server."""
 
+import base64
 import getpass
+import http.client
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +18,13 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from support.commands import holdout_here, plain
+from support.commands import holdout_here, plain, stored
 from support.driving import drive
-from support.mlflow_rows import everything_in
+from support.kinds import FinishedCampaign
+from support.mlflow_database import write_migrated
+from support.mlflow_rows import assert_mlflow_equals_the_studies, everything_in
+from support.services import ROOT, free_port
+from support.tampered import Copied
 
 from search.driver.stages import recorded_outcome
 from search.driver.synchronise import make_projection, synchronise, where_to_look
@@ -203,3 +214,117 @@ def test_two_searches_of_one_experiment_share_its_views_and_repair_them(opened: 
         client.set_experiment_tag(experiment, "mlflow.sharedViewState.holdout-results", damage)
         synchronise(recorded_outcome(searches[0]), make_projection(searches[0].plan))
         assert own <= set(columns(views_of(searches[0])["holdout-results"]))
+
+
+STUDIES = ("pnp", "pnp@confirm", "pnp@final")
+
+
+def test_a_sync_shows_the_campaign_above_its_searches_once(lot: FinishedCampaign, tmp_path: Path) -> None:
+    runs = Copied(lot.runs, tmp_path / "runs", "lot").runs
+    names = [member.config.name for member in lot.campaign.members]
+    trials = sum(len(stored(runs, name, study)) for name in names for study in STUDIES)
+    rows = []
+    for _ in range(2):
+        done = holdout_here("sync", "lot", "--runs", runs)
+        assert f"all {trials} trials of lot" in done.stdout
+        rows.append(everything_in(runs / "mlflow.db"))
+    assert rows[0] == rows[1]
+
+    assert_mlflow_equals_the_studies(runs, "lot-folds", ("pnp",), experiment_name="lot")
+    client = MlflowClient(f"sqlite:///{runs / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("lot")
+    assert experiment is not None
+    (whole,) = client.search_runs([experiment.experiment_id], "tags.`holdout.kind` = 'campaign'")
+    assert whole.info.run_name == "lot"
+    assert whole.info.status == "FINISHED"
+    below = client.search_runs([experiment.experiment_id], f"tags.`mlflow.parentRunId` = '{whole.info.run_id}'")
+    assert {run.info.run_name for run in below} == {*names}
+    assert {entry.path for entry in client.list_artifacts(whole.info.run_id)} == {
+        "campaign.yaml",
+        "campaign.json",
+        "table.md",
+        "table.csv",
+    }
+    assert whole.data.metrics["epochs/search"] == lot.result.epochs["search"]
+    assert "| pnp" in whole.data.tags["mlflow.note.content"]
+
+
+# ``mlflow/serve.sh``: it reports when MLflow responds, and errors at once.
+
+SERVE = str(ROOT / "mlflow" / "serve.sh")
+PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
+def refused(*arguments: str | Path, cwd: Path | None = None) -> str:
+    """What the script says when it refuses its arguments."""
+    done = subprocess.run([SERVE, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=cwd)
+    assert (done.returncode, done.stdout) == (2, "")
+    return done.stderr
+
+
+def test_a_taken_port_is_said(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"Port {port} is taken" in refused(tmp_path, str(port))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_password_that_all_could_read_is_refused_and_not_shown(tmp_path: Path) -> None:
+    for address in ("postgresql://u:a/hush@h/x", "postgresql://h/x?password=hush"):
+        said = refused("--database", address, tmp_path)
+        assert "holds a password" in said
+        assert "hush" not in said
+
+
+def test_a_port_that_is_none_is_refused(tmp_path: Path) -> None:
+    runs = tmp_path / 'it\'s a "folder" $(touch x)'
+    runs.mkdir()
+    for port in ("0", "70000", "5000;touch x", "-1"):
+        sentence = f"PORT must be a whole number between 1 and 65535; it is {port}.\n"
+        assert refused(runs, port, cwd=tmp_path) == sentence
+    assert [path.name for path in tmp_path.rglob("*")] == [runs.name]
+
+
+def test_the_options_are_explained_and_paths_to_be_quoted(tmp_path: Path) -> None:
+    done = subprocess.run([SERVE, "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Start the MLflow server")
+    assert all(word in done.stdout for word in ("--database URL", "--host ADDRESS", "--auth", "RUNS"))
+    assert "#" not in done.stdout
+    assert "quote a path that has spaces" in refused(tmp_path, "5001", "more")
+
+
+def status(port: int, path: str, host: str, **headers: str) -> int:
+    asking = http.client.HTTPConnection("127.0.0.2", port, timeout=60)
+    asking.request("GET", path, headers={"Host": host, "Connection": "close", **headers})
+    return asking.getresponse().status
+
+
+def test_only_users_get_in_and_only_by_names_that_are_its_own(tmp_path: Path) -> None:
+    port = free_port()
+    write_migrated(tmp_path / "mlflow.db")
+    environment = {
+        **os.environ,
+        "PATH": PATH,
+        "HOME": str(tmp_path),
+        "MLFLOW_AUTH_ADMIN_PASSWORD": "long-enough-to-be-one",
+    }
+    command = [SERVE, "--auth", "--host", "127.0.0.2", str(tmp_path), str(port)]
+    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **quiet, text=True, env=environment, start_new_session=True) as server:
+        try:
+            assert server.stdout is not None
+            assert any("answers at" in line for line in server.stdout)
+            experiments, own = "/api/2.0/mlflow/experiments/search?max_results=1", f"127.0.0.2:{port}"
+            known = base64.b64encode(b"admin:long-enough-to-be-one").decode()
+            wrong = base64.b64encode(b"admin:password1234").decode()
+            assert status(port, experiments, own, Authorization=f"Basic {known}") == 200
+            assert status(port, experiments, f"localhost:{port}", Authorization=f"Basic {known}") == 200
+            for host in ("evil.example", "10.0.0.1.evil.example", f"10.0.0.1.evil.example:{port}"):
+                assert status(port, experiments, host, Authorization=f"Basic {known}") == 403
+            for path in (experiments, "/", "/get-artifact?path=x&run_uuid=x", "/graphql", "/version", "/signup"):
+                assert status(port, path, own) == 401
+                assert status(port, path, own, Authorization=f"Basic {wrong}") == 401
+            assert (tmp_path / "mlflow_users.db").stat().st_mode & 0o777 == 0o600
+            assert (tmp_path / ".config" / "holdout" / "mlflow_secret_key").stat().st_mode & 0o777 == 0o600
+        finally:
+            os.killpg(server.pid, signal.SIGKILL)

@@ -52,11 +52,19 @@ def mlflow_runs(search: OpenedSearch) -> list[Run]:
 
 
 def test_a_study_is_projected_whole_and_only_once(search: OpenedSearch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into no experiment that somebody has deleted."""
     for name, value in OF_CLUSTERS.items():
         monkeypatch.setenv(f"MLFLOW_{name}", value)
     for _ in range(2):  # by a second process, which does not know the runs of the first one
         assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 2
         assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
+    client = MlflowClient(search.plan.folder.tracking)
+    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
+    client.delete_experiment(experiment.experiment_id)
+    with pytest.raises(Failure, match="The experiment 'small' is deleted in MLflow; restore it"), mlflow_errors():
+        synchronise(recorded_outcome(search), make_projection(search.plan))
+    client.restore_experiment(experiment.experiment_id)
+    assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 2
 
 
 def test_searches_of_one_name_in_one_store_are_known_by_their_ids(
@@ -96,17 +104,6 @@ def test_a_user_without_a_name_is_known_by_the_number(monkeypatch: pytest.Monkey
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", nobody)
     assert origin_tags.__wrapped__()["mlflow.user"] == f"uid {os.getuid()}"  # without its cache
-
-
-def test_a_deleted_experiment_is_named(search: OpenedSearch) -> None:
-    synchronise(recorded_outcome(search), make_projection(search.plan))
-    client = MlflowClient(search.plan.folder.tracking)
-    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
-    client.delete_experiment(experiment.experiment_id)
-    with pytest.raises(Failure, match="The experiment 'small' is deleted in MLflow; restore it"), mlflow_errors():
-        synchronise(recorded_outcome(search), make_projection(search.plan))
-    client.restore_experiment(experiment.experiment_id)
-    assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 2
 
 
 def test_what_a_killed_process_left_is_completed(opened: Opened) -> None:

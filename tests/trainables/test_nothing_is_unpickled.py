@@ -1,6 +1,6 @@
 """Loading a pickle may run any code: it is never run in place of a checkpoint, a store, or code that a model names.
 
-``hostile.test_files`` puts the same files where commands read weights, models, indexes and features.
+``hostile.test_records`` puts the same files where commands read weights, models, indexes and features.
 """
 
 import io

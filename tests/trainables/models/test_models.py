@@ -32,6 +32,7 @@ def check_embeds_and_learns(config: ModelConfig, images_B3HW: Tensor) -> None:
     model.backbone.register_forward_hook(lambda module, images, maps: features.append(maps.shape[1]))
     embeddings = model(images_B3HW)
     assert features == [BACKBONES[config.backbone].features]
+    assert sum(tensor.numel() for tensor in model.backbone.state_dict().values()) == BACKBONES[config.backbone].numbers
     assert embeddings.shape == (len(images_B3HW), config.embedding_dim)
     assert (embeddings.norm(dim=1) - 1).abs().max() > 1e-3
     embeddings.square().sum().backward()

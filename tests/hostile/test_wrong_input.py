@@ -1,17 +1,22 @@
-"""Wrong search files and campaign files, one per row: the change to a good one, and the expected sentences.
+"""Wrong search files, campaign files and arguments, one per row: the change to a good one, and the expected sentences.
 
 Each row is one line; its sections replace those of a good file. Bounds, choices and unknown keys have a row a kind of
-mistake: `tests/config/test_keys.py` goes over those of all keys.
+mistake: `tests/config/test_search_config.py` goes over those of all keys.
 """
 # ruff: noqa: E501
 # fmt: off
 
+import json
+import os
+import shutil
+import socket
+import sqlite3
 from pathlib import Path
 
 import pytest
 from support.refusals import GOOD, laid_over, refused
 
-from hostile.world import CAMPAIGN
+from hostile.world import CAMPAIGN, LOSSES, World
 
 FOLDER_NAME = "name: a search's name names a folder: up to 100 letters, digits, '.', '_' and '-', beginning with a letter or digit; it is "
 
@@ -29,7 +34,6 @@ VALUES = [
     ("training: {warmup_epochs: 9}", "training: warmup_epochs must be at most epochs (8); it is 9."),
     ("training: {schedule: {milestones: [3, 2]}}", "training.schedule.milestones must be epochs, each later than the one before; they are [3, 2]."),
     ("training: {schedule: {decay: cosine, step: 2}}", "schedule.decay is cosine, and schedule.step or schedule.milestones change"),
-    ("training: {schedule: 3}", "training.schedule: must be keys and values; it is 3."),
     ("training_by_loss: {pnp: {epochs: 3}}", "training_by_loss.pnp.epochs: it must be the same for all losses of a search, and here it is 3; remove it."),
     ("split: {ratio: 0.01}", "At split.ratio 0.01, 48 of the training half validate and 0 are left to train."),
     ("split: {folds: 2, ratio: 0.5}", "split: folds is 2 and ratio 0.5; each fold validates on its own part"),
@@ -55,7 +59,6 @@ PARTS = [
     ("losses: []", "losses: must have at least one entry; it is []."),
     ("losses: pnp", "losses: must be a list; it is 'pnp'."),
     ("losses: [pnp, pnp]", "losses: pnp is given more than once; keep one of each."),
-    ("losses: [pnpp]", "losses: must be one of contrastive, "),
     ("losses: [proxy anchor]", "it is 'proxy anchor' (did you mean proxy_anchor?)."),
     ("losses: [pr\u043exy_anchor]", r"(did you mean proxy_anchor? It is written 'pr\u043exy_anchor'.)"),
     ("losses: ['']", "such as mylab.parts:Mine; it is ''."),
@@ -75,7 +78,6 @@ PARTS = [
     ("model: {weights: nope}", "not a file. Give a file, 'imagenet' or null."),
     ("model: {weights: /etc/passwd}", "The weights in /etc/passwd cannot be read: "),
     ("metrics: {validation: []}", "metrics.validation: must have at least one entry; it is []."),
-    ("metrics: {validation: ['R@1']}", "metrics.validation: R@1 is not known (did you mean recall_at_1?)"),
     ("metrics: {validation: [recall_at_0]}", "metrics.validation: recall_at_0 is not known (did you mean recall_at_1?)"),
     ("search: {objective: loss}", "search.objective: loss is not known; choose one of recall_at_k, "),
     ("search: {sampler: gp}", "search: sampler gp models complete trials alone, and a pruner leaves few of them; set pruner to none (it is asha)"),
@@ -245,3 +247,131 @@ def test_what_is_odd_and_right_is_accepted(content: str, here: Path) -> None:
     """It fails for the missing cluster alone: without this, the tables above would prove nothing."""
     (here / "row.yaml").write_bytes(content.encode())
     refused(here, ["run", "row.yaml"])
+
+
+# Wrong arguments, options and ``--set``. ``row.yaml`` is a good search file; :func:`odd_files` makes the others.
+
+SETTINGS = [
+    (["trials"], "--set needs key.path=value, such as search.trials=20; it is 'trials'."),
+    (["search..trials=3"], "--set needs key.path=value, such as search.trials=20; it is 'search..trials=3'."),
+    ([f"{'.'.join(['a'] * 5_000)}=1"], "--set needs key.path=value, such as search.trials=20; it is 'a.a.a."),
+    (["search.trials=3", "search.trials=0"], "search.trials: must be at least 1; it is 0."),
+    (["name.x=3"], "name: must be text; it is {'x': 3}."),
+    (["search.trials=[1"], "--set search.trials=[1 is not valid YAML: line 2, column 1: while parsing a flow sequence"),
+    (["search.trials=\x1b[31m"], r"--set search.trials=\x1b[31m is not valid YAML: unacceptable character #x001b"),
+    (["a\x1bb=1"], r"--set a\x1bb=1 has the key 'a\x1bb', which holds an invisible character"),
+    (["__class__=3"], "__class__: no such section; remove it."),
+]
+
+COMMANDS = [
+    (["run", "folder"], "folder cannot be read (Is a directory); name a search file."),
+    (["run", "/dev/zero"], "/dev/zero has more than 1,000,000 characters, too many for a search file; shorten it."),
+    (["run", "circle"], "circle cannot be read (Too many levels of symbolic links); name a search file."),
+    (["run", "gone.yaml"], "There is no file 'gone.yaml' and no recipe or campaign of that name"),
+    (["run", "mpa_cub200"], "(did you mean mpa-cub200?)"),
+    (["run", "ro.yaml"], "(did you mean row.yaml?)"),
+    (["run", "x" * 300], "xxx…' cannot be used (File name too long); name another path, or change its permissions."),
+    (["doctor", "loss-benchmark-cub200"], "loss-benchmark-cub200 is a campaign of several searches; `holdout run loss-benchmark-cub200` runs it."),
+    (["run", "row.yaml", "--output", "x.pdf"], "--output x.pdf: the suffix of the file is its format and must be one of .csv, .md, .tex; it is '.pdf'."),
+    (["run", "row.yaml", "--runs", "/dev/null/x"], "--runs: /dev/null cannot be written to; name a folder of your own."),
+    (["run", "row.yaml", "--set", "tracking.uri=sqlite:///other.db"], "tracking.uri: other.db is the database of another program (it has the tables bookmarks, but not experiments); name another file."),
+    (["status", ".."], "There is no search '..' in "),
+    (["status", "a\0b"], r"There is no search 'a\x00b' in "),
+    (["embed", "folder", "folder", "--to", "e.npz"], "The folder 'folder' holds no image."),
+    (["query", "folder", "row.yaml"], "folder is not an index: index.json cannot be read there (No such file or directory)."),
+    (["query", "future", "row.yaml"], "describes an index in the format 99, and this version reads 3; make the index again"),
+    (["papers", "zebra"], "zebra is not a paper; choose one of mpa, "),
+    (["status", "--jobs", "--address", "http://127.0.0.1:9"], "No cluster answers at http://127.0.0.1:9 ([Errno 111] Connection refused)"),
+    (["stop", "x", "--address", "http://user:not-for-every-eye@127.0.0.1:9"], "No cluster answers at http://user:***@127.0.0.1:9 "),
+]
+
+MODELS = [
+    (["embed", "model", "nothing", "--to", "a.npz"], "There is no image and no folder "),
+    (["embed", "model", "image.png", "--to", "a.csv"], "--to a.csv: the file's suffix sets the format and must be one of .npz, .parquet; it is '.csv'."),
+    (["embed", "model", "image.png", "--to", "b.npz"], "it is a folder; name a file."),
+    (["embed", "model", "image.png", "--to", "row.yaml/c.npz"], "is not writable"),
+    (["embed", "model", "image.png", "--to", "a.npz", "--batch-size", "0"], "batch_size is 0; give 1 or more."),
+    (["embed", "model", "image.png", "--to", "a.npz", "--device", "gpu"], "which is not available here"),
+    (["embed", "folder", "image.png", "--to", "a.npz"], "is not a model: model.json and model.safetensors cannot be read there"),
+    (["embed", "birds", "image.png", "--to", "a.npz"], "is the folder of a search, not a model"),
+    (["embed", "nowhere://birds", "image.png", "--to", "a.npz"], "cannot be accessed (ValueError: Unsupported filesystem: 'nowhere'); install"),
+    (["embed", "own", "image.png", "--to", "a.npz"], "has a user-defined network, lab:Net, whose code would be imported and run"),
+    (["embed", "weights.pt", "image.png", "--to", "a.npz"], "other formats, which would have to be unpickled, are not read"),
+    (["index", "model", "image.png", "--to", "birds"], "holds files that are not an index's (search.yaml)"),
+    (["query", "nothing", "image.png"], "is not an index"),
+    (["query", "index", "nothing", "--model", "model"], "There is no image and no folder"),
+    (["query", "index", "image.png", "--model", "model", "-k", "97"], "k is 97, and the index holds 96 images; give 1 to 96."),
+    (["query", "index", "image.png", "--model", "model", "-k", "0"], "k is 0, and the index holds 96 images; give 1 to 96."),
+    (["query", "index", "image.png", "--model", "other"], "The index index was made by the model "),
+    (["query", "nameless", "image.png"], "nameless does not name its model; add --model."),
+]
+
+USAGE = [
+    (["run", "row.yaml", "--runs", "row.yaml"], "dir 'row.yaml' is a file"),
+    (["run", "a\0b"], "embedded null byte"),
+    (["compare"], "Missing argument 'NAME' of `"),
+    (["query", "folder"], "holdout query INDEX IMAGES`. `"),
+    (["ruN"], "No such command 'ruN'. Did you mean 'run'?"),
+    (["run", "row.yaml", "--nope"], "No such option: --nope"),
+    (["trials", "x", "pnp", "1e3"], "Invalid value for 'NUMBER'"),
+    (["serve", "--port", "99999"], "Invalid value for '--port': it must be less than or equal to 65535"),
+    (["check", "pnp", "--kind", "zebra"], "'zebra' is not one of 'loss', 'dataset', 'backbone', 'sampler', 'metric'"),
+]
+
+
+@pytest.fixture
+def odd_files(here: Path) -> Path:
+    """The current folder of the commands, with files of all kinds."""
+    (here / "row.yaml").write_text(GOOD)
+    for name in ("folder", "future"):
+        (here / name).mkdir()
+    (here / "future" / "index.json").write_text('{"format": 99}')
+    os.mkfifo(here / "pipe")
+    (here / "circle").symlink_to("circle")
+    database = sqlite3.connect(here / "other.db")
+    database.execute("CREATE TABLE bookmarks (address)")
+    database.close()
+    return here
+
+
+@pytest.fixture
+def models(odd_files: Path, world: World) -> Path:
+    """The folder with two models, an index and more that is none."""
+    for name, loss in (("model", LOSSES[0]), ("own", LOSSES[0]), ("other", LOSSES[1])):
+        shutil.copytree(world.origin / "runs" / "small" / "models" / loss, odd_files / name)
+    for name in ("index", "nameless"):
+        shutil.copytree(world.origin / "index", odd_files / name)
+    for file, section, key, value in (("own/model.json", "model", "backbone", "lab:Net"), ("nameless/index.json", "", "model", None)):
+        content = json.loads((odd_files / file).read_text())
+        (content[section] if section else content)[key] = value
+        (odd_files / file).write_text(json.dumps(content))
+    for name in ("birds", "b.npz"):
+        (odd_files / name).mkdir()
+    (odd_files / "birds" / "search.yaml").write_text("name: birds\n")
+    (odd_files / "weights.pt").write_bytes(b"\x80\x04N.")
+    shutil.copy(world.origin / "image.png", odd_files)
+    return odd_files
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), MODELS, ids=lambda value: str(value)[:60])
+def test_a_wrong_model_index_or_image_is_a_sentence(arguments: list[str], sentence: str, models: Path) -> None:
+    refused(models, arguments, sentence)
+
+
+SET = [(["run", "row.yaml", *(word for setting in settings for word in ("--set", setting))], said) for settings, said in SETTINGS]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [*SET, *COMMANDS, *USAGE], ids=lambda value: str(value)[:60])
+def test_a_wrong_argument_is_a_sentence(arguments: list[str], sentence: str, odd_files: Path) -> None:
+    refused(odd_files, arguments, sentence)
+
+
+def test_runs_from_the_environment_may_be_no_file(odd_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDOUT_RUNS", "row.yaml")
+    refused(odd_files, ["status"], "dir 'row.yaml' is a file")
+
+
+def test_a_port_that_is_taken_is_a_sentence(odd_files: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused(odd_files, ["serve", "--runs", "folder", "--port", str(port)], f"127.0.0.1:{port} (Address already in use); choose")

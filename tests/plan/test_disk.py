@@ -1,0 +1,336 @@
+"""The needs of a search, in bytes against what it writes and in time; disk usage against sums over files; commands."""
+
+import io
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.commands import holdout_here, plain, write_search
+from support.finished_search import run_here
+from support.image_stores import build_store
+from support.small_disk import SmallDisk
+from support.small_search import draw_folder, small_search
+from support.stores import ftp_store
+
+from search.config.search_config import parse_config
+from search.disk.needs import CHECKPOINTS, IMAGES, check_space, disk_needs
+from search.disk.usage import Usage, measure_disk
+from search.driver.doctor import START_S, expected_seconds, expected_works, images_of, measured_trainings
+from search.plan.make_plan import make_plan, reopened
+from search.plan.plan import Plan
+from search.plan.search import OpenedSearch, open_search
+from search.stages import Stage
+from search.trust import allow, remember
+from trainables.data.sets.glyphs import Glyphs
+from trainables.data.store.cache import InUse
+from trainables.training.checkpoints import BEST
+from trainables.training.cost import Cost
+
+TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 32}
+ABOUT = 2.0
+"""The largest ratio of the estimate to the bytes written; the smallest is 0.9."""
+
+
+def search(root: Path, cache: Path, **changes: Any) -> dict[str, Any]:
+    dataset = {"name": "folder", "root": str(root), "cache": str(cache)}
+    content = small_search(root, dataset=dataset, training=TRAINING, losses=["proxy_anchor"])
+    return {**content, "search": {"trials": 4, "pruner": "none"}, "final": {"seeds": 2}, **changes}
+
+
+def plan_of(content: dict[str, Any], runs: Path) -> Plan:
+    return make_plan(parse_config(content), runs)
+
+
+def by_kind(plan: Plan) -> dict[str, int]:
+    return {what: size for (what, _), size in disk_needs([plan]).items()}
+
+
+def bytes_in(folder: Path, pattern: str = "*") -> int:
+    return sum(path.stat().st_size for path in folder.rglob(pattern) if path.is_file())
+
+
+@pytest.mark.parametrize("changes", [{}, {"losses": ["mpa"], "split": {"folds": 2}}], ids=["epochs", "folds"])
+def test_what_a_search_writes_is_known_before(changes: dict[str, Any], tmp_path: Path) -> None:
+    few: dict[str, Any] = {"search": {"trials": 2}, "selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 1}}
+    runs, cache = tmp_path / "runs", tmp_path / "cache"
+    content = search(draw_folder(tmp_path / "images", images=8, size=40), cache, name="birds", **few, **changes)
+    needs = by_kind(plan_of(content, runs))
+    run_here(runs, [content])[0].close()
+    trials = runs / "birds" / "trials"
+    (model, *_) = trials.rglob(BEST)
+    written = {
+        IMAGES: bytes_in(cache),
+        CHECKPOINTS: bytes_in(trials) + 2 * 2 * 3 * model.stat().st_size,  # two at once and their drafts
+    }
+    for what, size in written.items():
+        assert 0.9 * size <= needs[what] <= ABOUT * size, what
+    left = by_kind(reopened(runs, "birds"))
+    assert IMAGES not in left
+    assert left[CHECKPOINTS] < needs[CHECKPOINTS] - 0.9 * bytes_in(trials)
+
+
+def test_the_limit_of_the_checkpoints_is_counted(tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images")
+    runs = tmp_path / "runs"
+    whole = by_kind(plan_of(search(root, tmp_path / "cache", stages=["search"]), runs))[CHECKPOINTS]
+    limited = search(root, tmp_path / "cache", stages=["search"], checkpoints={"max_gb": 1e-6})
+    need = by_kind(plan_of(limited, runs))[CHECKPOINTS]
+    assert whole - need == pytest.approx(4 * 450_000, rel=0.1)  # a model of the built-in network
+
+
+def test_what_cannot_fit_is_refused_and_nothing_is_created(disk: SmallDisk, tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images", classes=16, images=10, size=40)
+    disk.leave(100_000)
+    cache = disk.path / "cache"
+    content = search(root, cache, checkpoints={"storage_path": str(disk.path / "models")})
+    file = write_search(tmp_path / "search.yaml", content)
+    done = holdout_here("run", file, "--runs", tmp_path / "runs", code=2)
+    said = plain(done.stderr)
+    size = r"[\d.]+ [kM]B"
+    assert re.search(
+        rf"The disk is too small: about {size} for images in {cache}, {size} for checkpoints in {disk.path}/models "
+        rf"\({size} free\); make room, or set dataset\.cache to another disk",
+        said,
+    )
+    assert not (tmp_path / "runs").exists()
+    assert [path.name for path in disk.path.iterdir()] == ["filler"]
+
+
+def test_what_is_free_is_said_and_what_is_tight(disk: SmallDisk, tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images")
+    content = search(root, tmp_path / "cache", checkpoints={"storage_path": str(disk.path)})
+    plan = plan_of(content, tmp_path / "runs")
+    need = by_kind(plan)[CHECKPOINTS]
+    told = " ".join(check_space([plan]))
+    assert f" for images in {tmp_path / 'cache'}" in told
+    assert f" for checkpoints in {disk.path} (64.0 MB free)." in told
+    disk.leave(round(0.75 * need))
+    assert "if the disk fills up, the search ends, and the same command resumes it" in " ".join(check_space([plan]))
+
+
+# Usage, against plain sums over files.
+
+Make = Callable[..., OpenedSearch]
+SIDES = {"small": 16, "large": 17, "also-large": 17}
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Return a function that makes searches in ``tmp_path/runs``, with their own images and cache."""
+    root = draw_folder(tmp_path / "images")
+
+    def make_search(name: str, **changes: Any) -> OpenedSearch:
+        dataset = {"name": "folder", "root": str(root), "cache": str(tmp_path / "stores")}
+        content = small_search(root, name=name, dataset=dataset, **changes)
+        return open_search(make_plan(parse_config(content), tmp_path / "runs"))
+
+    return make_search
+
+
+def _bytes(folder: Path) -> int:
+    return sum(len(path.read_bytes()) for path in folder.rglob("*") if path.is_file())
+
+
+def _entries(runs: Path) -> dict[str, Usage]:
+    """What is in the runs folder, without the caches."""
+    return {entry.name: entry for entry in measure_disk(runs) if entry.kind != "decoded images"}
+
+
+def test_every_byte_of_the_runs_folder_is_counted_once_and_the_largest_comes_first(make: Make, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for name, size in (("small-one", 10), ("large", 5_000_000)):
+        trial = make(name).plan.folder.path / "trials" / "pnp" / "0000"
+        trial.mkdir(parents=True)
+        (trial / "best.safetensors").write_bytes(bytes(size))
+    (runs / "study").mkdir()
+    (runs / "study" / "campaign.yaml").write_text("name: study")
+    (runs / "mlflow.db").write_bytes(bytes(999))
+    for name, text in (("older", "name: older\n"), ("broken", "a: [")):  # which this version cannot read
+        (runs / name).mkdir()
+        (runs / name / "search.yaml").write_text(text)
+    entries = _entries(runs)
+    sizes = [entry.size for entry in entries.values()]
+    assert sum(sizes) == _bytes(runs)
+    assert sizes == sorted(sizes, reverse=True)
+    kinds = {name: entry.kind for name, entry in entries.items()}
+    searches = dict.fromkeys(("large", "small-one", "older", "broken"), "search")
+    assert kinds == {**searches, "study": "campaign", "mlflow.db": "other"}
+
+
+def test_what_a_link_leads_to_is_not_counted(make: Make, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "large").write_bytes(bytes(10_000_000))
+    folder = make("birds").plan.folder
+    (folder.path / "trials").symlink_to(outside)
+    (tmp_path / "runs" / "linked").symlink_to(outside)
+    assert all(entry.size < 1_000_000 for entry in _entries(tmp_path / "runs").values())
+
+
+def test_a_cache_is_measured_with_what_is_in_use(make: Make, tmp_path: Path) -> None:
+    searches = [make(name, training={**TRAINING, "image_size": side}) for name, side in SIDES.items()]
+    store = searches[0].plan.images.open()
+    searches[1].plan.images.open()
+    cache = next(usage for usage in measure_disk(tmp_path / "runs") if usage.name == str(tmp_path / "stores"))
+    folders = {path.name: _bytes(path) for path in (tmp_path / "stores").iterdir() if path.is_dir()}
+    assert len(folders) == 2
+    assert cache.size == sum(folders.values())
+    assert 0 < cache.removable < cache.size, store
+    assert "in use, limit " in cache.note
+
+
+def test_checkpoints_elsewhere_are_counted_where_they_can_be_reached(make: Make, tmp_path: Path) -> None:
+    with ftp_store(tmp_path / "store") as address:
+        for name, url in (("far", address), ("near", str(tmp_path / "shared"))):
+            make(name, checkpoints={"storage_path": url})
+            for folder in (tmp_path / "store", tmp_path / "shared"):
+                trial = folder / name / "trials" / "pnp" / "0000"
+                trial.mkdir(parents=True)
+                (trial / "best.safetensors").write_bytes(bytes(700))
+        allow(["127.0.0.1"])
+        for name, entry in _entries(tmp_path / "runs").items():
+            assert entry.size == _bytes(tmp_path / "runs" / name) + 700
+            assert entry.note.startswith("checkpoints in ")
+    assert _entries(tmp_path / "runs")["far"].note.startswith("checkpoints elsewhere not counted: ")
+
+
+# ``holdout disk`` and ``remove``: output, confirmation and errors.
+
+
+@pytest.fixture
+def runs(tmp_path: Path, image_folder: Path) -> Path:
+    """A runs folder with one search that has begun."""
+    open_search(make_plan(parse_config(small_search(image_folder, name="birds")), tmp_path / "runs"))
+    checkpoints = tmp_path / "runs" / "birds" / "trials" / "pnp" / "0000"
+    checkpoints.mkdir(parents=True)
+    (checkpoints / "best.safetensors").write_bytes(bytes(2_000_000))
+    return tmp_path / "runs"
+
+
+class _Terminal(io.StringIO):
+    """A terminal on which a user types an answer."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_disk_shows_sizes_and_what_is_free(runs: Path) -> None:
+    shown = plain(holdout_here("disk", "--runs", runs).stdout)
+    assert "birds search 2." in shown
+    assert f"free in {runs}" in shown
+    record = json.loads(holdout_here("disk", "--runs", runs, "--json").stdout)
+    (entry,) = [entry for entry in record["entries"] if entry["kind"] == "search"]
+    assert entry["name"] == "birds"
+    assert entry["size"] > 2_000_000
+    assert record["total"] == sum(entry["size"] for entry in record["entries"])
+
+
+@pytest.mark.parametrize(("answer", "code"), [("", 1), ("y", 0)])
+def test_it_asks_and_names_the_sizes(answer: str, code: int, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", _Terminal(f"{answer}\n"))
+    done = holdout_here("remove", "birds", "--runs", runs, code=code)
+    said = plain(done.stderr)
+    assert "birds takes 2." in said
+    assert "The ledger of test openings and MLflow's runs are kept" in said
+    assert (runs / "birds").exists() == (answer != "y")
+    assert ("Nothing was removed." in said) == (answer != "y")
+    assert ("birds was removed" in plain(done.stdout)) == (answer == "y")
+
+
+def test_yes_removes_at_once_and_is_needed_without_a_terminal(runs: Path) -> None:
+    said = plain(holdout_here("remove", "birds", "--runs", runs, code=2).stderr)
+    assert said == "`holdout remove birds` asks for confirmation, but there is no terminal; add --yes."
+    assert (runs / "birds" / "search.yaml").exists()
+    record = json.loads(holdout_here("remove", "birds", "--yes", "--runs", runs, "--json").stdout)
+    assert record["searches"] == ["birds"]
+    assert record["size"] > 2_000_000
+    assert not (runs / "birds").exists()
+    said = plain(holdout_here("remove", "birds", "--yes", "--runs", runs, code=2).stderr)
+    assert said == f"There is no search or campaign 'birds' in {runs}; it has: none yet."
+
+
+def test_trim_removes_decoded_images_that_nobody_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    glyphs = Glyphs(num_classes=2, images_per_class=4)
+    store = build_store(glyphs, list(glyphs.classes()), short_side=20, cache=tmp_path / "holdout")
+    trim = ("disk", "--trim", "--to", "0", "--runs", tmp_path / "runs")
+    in_use = InUse(store)
+    shown = json.loads(holdout_here(*trim, "--json").stdout)
+    assert shown["trimmed"] == [{"cache": str(tmp_path / "holdout"), "removed": [], "freed": 0}]
+    assert shown["total"] > 9000
+    in_use.close()
+    assert "1 image store removed" in plain(holdout_here(*trim).stderr)
+    assert not store.exists()
+
+
+def test_trim_removes_nothing_that_a_stranger_s_search_names(runs: Path, tmp_path: Path) -> None:
+    layer = tmp_path / "victim" / ("0" * 64)
+    layer.mkdir(parents=True)
+    (layer / "precious").touch()
+    content = yaml.safe_load((runs / "birds" / "search.yaml").read_text())
+    content["dataset"]["cache"] = str(layer.parent)
+    (runs / "birds" / "search.yaml").write_text(yaml.safe_dump(content))
+    trim = ("disk", "--trim", "--to", "0", "--runs", runs)
+    assert "victim" not in holdout_here(*trim).stderr
+    assert (layer / "precious").exists()
+    remember(runs / "birds", {})  # once the user starts the search with this cache, it is one
+    assert "victim" in holdout_here(*trim).stderr
+    assert "add --trim" in plain(holdout_here("disk", "--to", "0", "--runs", runs, code=2).stderr)
+
+
+# The estimated duration of a search, against sums by hand.
+
+
+@pytest.fixture
+def planned(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[..., Plan]:
+    return lambda **changes: make_plan(parse_config(search_file(**changes)), tmp_path / "runs")
+
+
+def cost(epoch: float) -> Cost:
+    return Cost(step=(epoch - 0.5) / 3, steps=3, validation=0.5, memory=10**9, device_memory=None)
+
+
+def test_all_stages_are_shared_out_to_the_slots(planned: Callable[..., Plan]) -> None:
+    """A loss with 3 trials, 2 finalists with 2 seeds on halves, 2 configurations with 2 seeds, of 3 epochs each."""
+    plan = planned(search={"trials": 3, "pruner": "none"})
+    works = expected_works(plan)
+    assert {(work.loss, work.stage): work.left() for work in works if work.budget.most} == {
+        (loss, stage): epochs
+        for loss in ("proxy_anchor", "pnp")
+        for stage, epochs in {Stage.SEARCH: 9, Stage.SELECT: 12, Stage.TEST: 12}.items()
+    }
+    costs = {"proxy_anchor": cost(2.0), "pnp": cost(4.0)}
+    by_hand = ((9 * 2 + 9 * 4) + (12 * 2 + 12 * 4) + (12 * 2 + 12 * 4)) / 2
+    assert expected_seconds(plan, works, costs, 2) == pytest.approx(START_S + by_hand)
+    # with a slot for each trial a stage takes as long as its longest training, of half of the classes in one of them
+    assert expected_seconds(plan, works, costs, 100) == pytest.approx(START_S + (3 + 1.5 + 3) * 4)
+
+
+def test_pruning_and_folds_count(planned: Callable[..., Plan]) -> None:
+    search = {"trials": 40, "pruner": "asha"}
+    (searched, *_) = expected_works(planned(training={"epochs": 8, "batch_size": 20, "image_size": 16}, search=search))
+    assert 40 * 8 * 0.4 < searched.left() < 40 * 8 * 0.6
+    folds = planned(search={"trials": 3, "pruner": "none"}, split={"folds": 4})
+    of_folds = {work.stage: work.left() for work in expected_works(folds) if work.loss == "pnp" and work.budget.most}
+    assert of_folds == {Stage.SEARCH: 3 * 4 * 3, Stage.SELECT: 4 * 2 * 3 / 2, Stage.TEST: 4 * 4 * 3}
+    confirmed = planned(search={"trials": 3}, split={"folds": 4}, selection={"finalists": 1, "on": "split"})
+    (work,) = (work for work in expected_works(confirmed) if (work.loss, work.stage) == ("pnp", Stage.SELECT))
+    assert work.left() == 4 * 4 * 3
+    assert (images_of(folds).train, images_of(folds).validation) == ((10,) * 6, (10,) * 2)
+
+
+def test_the_trainings_that_are_measured_are_those_of_the_search(planned: Callable[..., Plan], tmp_path: Path) -> None:
+    plan = planned(metrics={"gallery": "training_half"})
+    assert (images_of(plan).train, images_of(plan).validation, images_of(plan).gallery) == ((10,) * 6, (10,) * 2, 30)
+    plan.images.make()
+    trainings = measured_trainings(plan, str(tmp_path))
+    assert list(trainings) == ["proxy_anchor", "pnp"]
+    for spec in trainings.values():
+        assert (spec.images, spec.train_classes) == (plan.images, plan.split.train), "which are decoded"
+        assert spec.training == plan.config.training
+        assert not spec.validation_classes
