@@ -37,7 +37,12 @@ def test_every_step_runs_on_a_bare_machine(tmp_path: Path) -> None:
         assert not row.get("error"), row
 
 
-def test_a_step_that_fails_costs_only_its_own_results(tmp_path: Path) -> None:
+def test_a_step_that_fails_costs_only_its_own_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first step's process fails, and the second's never ends."""
+    program = tmp_path / "python"
+    program.write_text('#!/bin/sh\ncase "$*" in *nothing*) exit 2;; esac\nexec sleep 600\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
     steps = [Step(name="nothing", run=gpu_day.about, limit=600), Step(name="machine", run=gpu_day.about, limit=0)]
     assert gpu_day.run_all(tmp_path, "--rehearse", steps=steps) == 1
     rows = [json.loads(line) for line in (tmp_path / gpu_day.ROWS).read_text().splitlines()]

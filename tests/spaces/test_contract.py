@@ -107,14 +107,14 @@ RECORDS = {"name": "support.own_trainings:Records"}
 @pytest.mark.parametrize(
     ("path", "options"),
     [
-        ("examples.texts:LanguageTraining", {"name": "examples.texts:Languages"}),
+        ("examples.texts:LanguageTraining", {"name": "examples.texts:Languages", "languages": 6, "sentences": 6}),
         ("examples.function_training:contrast", {}),
         ("examples.trainers.discriminant:discriminant", {}),
         ("support.own_trainings:Scales", RECORDS),
         ("support.own_trainings:drawn_scales", RECORDS),
     ],
 )
-def test_a_good_training_passes(path: str, options: dict[str, str]) -> None:
+def test_a_good_training_passes(path: str, options: dict[str, object]) -> None:
     outcomes = list(check_part(path, options))
     assert len(outcomes) == 7
     assert [outcome.sentence for outcome in outcomes if not outcome.ok] == []

@@ -1,16 +1,12 @@
 """Failing storage is distinguished from errors in the code: the cause that a training records for each."""
 
 import errno
-import json
 import os
 import pickle
-import shutil
-import subprocess
 import sys
 import threading
 import time
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +16,14 @@ import torch
 from support.small_training import drawn_images, small_spec
 from support.stores import ftp_store, silent_server
 
+from trainables import losses
 from trainables.data.sets.folders import Folder
 from trainables.errors import InvalidInput
 from trainables.files import as_path
 from trainables.limits import Limits
 from trainables.spec import TrialSpec
 from trainables.storage import DiskFull, StorageFailure, ask, storage_errors
+from trainables.training.attempt import Attempt
 from trainables.training.checkpoints import Checkpoints
 from trainables.training.train import Training, failure_of
 
@@ -166,35 +164,19 @@ def test_a_large_file_has_longer() -> None:
         ask(store, threading.Event().wait, 100, limits)
 
 
-TWO_LOSSES = """
-import json, pickle, shutil, sys
-import torch
-from trainables.training.attempt import Attempt
-
-first, second = pickle.loads(bytes.fromhex(sys.argv[1]))
-package = sys.argv[2]
-attempt = Attempt(first, torch.device("cpu"))
-news = attempt.step()
-assert len(news["records"]) == 1, news
-shutil.move(package, f"{package}-away")
-news = Attempt(second, torch.device("cpu")).step()
-shutil.move(f"{package}-away", package)
-again = Attempt(second, torch.device("cpu")).step()
-on = attempt.step()
-print(json.dumps([news["failure"], len(again["records"]), len(on["records"])]))
-"""
-
-
-def test_code_removed_under_a_worker_is_not_a_trial_error(spec: TrialSpec, tmp_path: Path) -> None:
+def test_code_removed_under_a_worker_is_not_a_trial_error(
+    spec: TrialSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ray replaces the code when a second node starts on a machine, and a loss is imported when first trained."""
-    package = tmp_path / "code" / "trainables"
-    shutil.copytree(files("trainables"), package)
+    running = Attempt(spec, CPU)
+    assert len(running.step()["records"]) == 1
     other = replace(spec, loss="pnp", hyperparameters={}, directory=str(tmp_path / "other"))
-    command = [sys.executable, "-c", TWO_LOSSES, pickle.dumps([spec, other]).hex(), str(package)]
-    environment = {**os.environ, "PYTHONPATH": str(package.parent)}
-    done = subprocess.run(command, cwd=package.parent, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found, again, on = json.loads(done.stdout.splitlines()[-1])
+    with monkeypatch.context() as removed:
+        removed.setattr(losses, "__path__", [str(tmp_path)])
+        removed.setattr(losses.LOSSES, "_loaded", {})
+        removed.delitem(sys.modules, "trainables.losses.ranking", raising=False)
+        found = Attempt(other, CPU).step()["failure"]
     assert found["cause"] == "LOST"
     assert found["reason"].startswith("the module trainables.losses.ranking is missing from its folder")
-    assert (again, on) == (1, 1)
+    assert len(Attempt(other, CPU).step()["records"]) == 1
+    assert len(running.step()["records"]) == 1

@@ -96,7 +96,7 @@ def test_a_used_store_stays_until_released_or_its_user_dies(stores: list[Path], 
 
 def read(_: Connection, cache: Path) -> None:
     glyphs = Glyphs(num_classes=2, images_per_class=4)
-    for count in range(8):
+    for count in range(5):
         side = 20 + 4 * (count % 2)
         spec = StoreSpec(dataset=glyphs, class_names=tuple(glyphs.classes()), short_side=side, cache=str(cache))
         with spec.held() as path:

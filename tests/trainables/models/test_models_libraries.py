@@ -183,7 +183,7 @@ def test_published_names(make: Callable[[], nn.Module], as_published: Callable[[
     ("name", "side", "sides"),
     [
         ("test_resnet.r160_in1k", 64, 2),
-        ("mobilenetv3_small_100", 64, 2),
+        ("mobilenetv3_small_050", 64, 2),
         ("test_mambaout", 160, 5),
         ("test_vit", 160, 1),
     ],

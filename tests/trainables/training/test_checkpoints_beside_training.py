@@ -1,17 +1,15 @@
 """Checkpoints written during the next epoch, while trials are killed, pruned or out of disk space."""
 
-import pickle
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 import torch
+from support.forks import forked
 from support.small_training import small_spec, worker_of
 
 from trainables.data.store.spec import StoreSpec
@@ -25,7 +23,6 @@ from trainables.training.checkpoints import BackgroundWriter, parsed_state
 from trainables.training.cross_validation import begin
 from trainables.training.train import Training, train
 
-ROOT = Path(__file__).parents[3]
 CPU = torch.device("cpu")
 EPOCHS = 4
 Write = Callable[[IO[bytes]], object]
@@ -166,58 +163,42 @@ def test_a_full_disk_does_not_hinder_the_next_trial(spec: TrialSpec, monkeypatch
     assert len(news["records"]) == 1
 
 
-KILLED = r"""
-import os, pathlib, pickle, sys, time
-sys.path[:0] = [".", "tests"]
-import torch
-torch.set_num_threads(int(sys.argv[2]))
-from trainables.training import checkpoints
-from trainables.training.train import train
-write_whole = checkpoints.write_whole
-written = []
-
-def slow(path, write):
-    def write_slowly(file):
+def killed_while_it_writes(parent: Connection, path: AnyPath, write: Write) -> None:
+    def write_and_wait(file: IO[bytes]) -> None:
         write(file)
         file.flush()
-        os.write(1, f"in the middle of {path.name}\n".encode())  # several threads write: a line at once
-        time.sleep(600)
+        parent.send("in the middle")
+        parent.recv()
 
-    written.append(path)
-    stops = written.count(path) == 3 and path.name == path.parent.parent.name
-    write_whole(path, write_slowly if stops else write)
-
-checkpoints.write_whole = slow
-trainings = [train(spec) for spec in pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())]
-for training in trainings:
-    for number in range(3):
-        assert next(training)["epoch"] == number + 1
-time.sleep(600)
-"""
-
-
-@pytest.fixture(scope="module")
-def killed(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrialSpec]:
-    """Kill a process that writes the third epoch of two trainings: file that was half written -> training."""
-    folder = tmp_path_factory.mktemp("killed")
-    spec = small_spec(images, folder, epochs=EPOCHS)
-    specs = {file: replace(spec, directory=str(folder / file)) for file in ("best.safetensors", "last.pt")}
-    (folder / "specs").write_bytes(pickle.dumps([*specs.values()]))
-    command = [sys.executable, "-c", KILLED, str(folder / "specs"), str(torch.get_num_threads())]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        said = {process.stdout.readline().strip() for _ in specs}
-        process.send_signal(signal.SIGKILL)
-    assert said == {f"in the middle of {file}" for file in specs}
-    return specs
+    write_whole(path, write_and_wait)
 
 
 @pytest.mark.parametrize("file", ["best.safetensors", "last.pt"])
 def test_a_kill_in_the_middle_of_writing_loses_the_epoch_before(
-    killed: dict[str, TrialSpec], file: str, undisturbed: Training
+    file: str, spec: TrialSpec, undisturbed: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Resuming gives the same training."""
-    spec = killed[file]
+    """The process that writes a file of the third epoch is killed. Resuming gives the same training."""
+    written: list[AnyPath] = []
+
+    def writing(path: AnyPath, write: Write) -> None:
+        written.append(path)
+        if path.name != file or written.count(path) < 3:
+            write_whole(path, write)
+            return
+        process, connection = forked(killed_while_it_writes, path, write)
+        assert connection.recv() == "in the middle"
+        process.kill()
+        process.join()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write_whole", writing)
+        begun = Training(spec, CPU)
+        for _ in range(3):
+            begun.run_epoch()
+        with pytest.raises(KeyboardInterrupt):
+            begun.wait_for_checkpoints()
+    assert len(list(Path(spec.directory).rglob(f".{file}.*.draft"))) == 1
     resumed = Training(spec, CPU)
     assert len(resumed.records) == 2
     while not resumed.finished:

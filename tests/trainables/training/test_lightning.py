@@ -18,7 +18,7 @@ from trainables.errors import InvalidInput
 from trainables.training.library_trainables import LightningTrainable
 from trainables.training.trainable import Items, Report, seed_epoch
 
-EPOCHS, SAVED = 4, 3
+EPOCHS, SAVED = 3, 2
 RATE = 0.01
 ITEMS = Items(
     items=np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32),
@@ -152,6 +152,6 @@ def test_a_fit_that_ends_early_is_refused() -> None:
     training = made("cosine", callbacks=[EarlyStopping("train_loss", patience=1)])
     epoch(training, 1)
     epoch(training, 2)
-    with pytest.raises(InvalidInput, match=r"ended the fit after 2 epochs, and training\.epochs is 4; remove"):
+    with pytest.raises(InvalidInput, match=r"ended the fit after 2 epochs, and training\.epochs is 3; remove"):
         epoch(training, 3)
     training.finish()
