@@ -120,7 +120,7 @@ def test_heads_on_features_wait_once_an_epoch(tmp_path: Path) -> None:
     found = []
     for batch in (12, 6):
         model = ModelConfig(backbone="features:8", embedding_dim=8)
-        settings: dict[str, Any] = SETTINGS | {"warmup_epochs": 0, "batch_size": batch}
+        settings: dict[str, Any] = SETTINGS | {"epochs": 2, "warmup_epochs": 0, "batch_size": batch}
         spec = spec_of(images, tmp_path / str(batch), model=model, training=settings)
         graphs, plain = trained(spec, GPU), trained(spec, CPU)
         assert graphs.steps.mode == "graph"

@@ -78,6 +78,11 @@ class Sim(torch.Tensor):
 class Mode(TorchDispatchMode):
     """Lets operations without a tensor on the device be seen: those that make one, or copy to it."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Prevent a wrapper that imports torch's compiler, which takes seconds."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return simulated(func, args, kwargs or {})
 
