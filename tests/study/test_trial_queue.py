@@ -1,4 +1,4 @@
-"""Studies and the trial queue without a cluster: the order of trials, their results, and restarts."""
+"""Studies and the trial queue without a cluster: the order of trials, results, restarts, outages and budgets."""
 
 import json
 import os
@@ -7,13 +7,26 @@ from typing import Any
 
 import pytest
 from optuna.trial import TrialState
-from support.driving import begun, drive, only, record, train
+from rich.console import Console
+from support.driving import begun, drive, only, record, train, train_side_by_side
 
+from search.driver.progress import Progress
 from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
 from search.plan.search import OpenedSearch, open_search
+from search.plan.stored import StoredSearch, status_of
+from search.report.summary import write_summary
 from search.stages import Stage
-from search.study.trial_queue import MAX_CRASHES, QueuedStage, RunningTrial, TrialListener, TrialQueue
+from search.study.trial_queue import (
+    MAX_CRASHES,
+    MAX_STORAGE_FAILURES,
+    PAUSES_S,
+    QueuedStage,
+    RunningTrial,
+    TrialListener,
+    TrialQueue,
+)
 from search.trials import epochs_of
+from trainables.errors import Failure
 from trainables.spec import EpochRecord
 
 Opened = Callable[..., OpenedSearch]
@@ -241,3 +254,193 @@ def test_what_a_listener_raises_ends_the_queue_and_loses_nothing(opened: Opened)
     (trial,) = search.trials("mpa", Stage.SEARCH)
     assert [entry["epoch"] for entry in epochs_of(trial)] == [1]
     assert [running.number for running in drive(open_search(search.plan))] == [0]
+
+
+# Trials whose files cannot be stored: retried after pauses, and not FAIL while all trials are affected.
+
+
+AWAY = {"failure": {"cause": "LOST", "reason": "/models/0000/attempt-1/last.pt failed (OSError: [Errno 28] No space)"}}
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def epochs(*numbers: int, finished: bool = False) -> dict[str, Any]:
+    return {"records": [record(number, 0.1) for number in numbers], "finished": finished}
+
+
+def test_nothing_is_started_while_a_storage_is_away(
+    opened: Callable[..., OpenedSearch], clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    search = opened(search={"trials": 5, "pruner": "none"}, losses=["mpa"])
+    queue = TrialQueue(only(search_stage(search)))
+    first, second = begun(queue), begun(queue)
+    for pause in PAUSES_S:
+        assert not queue.on_trial_result(first, AWAY)
+        assert queue.next_trial() is None
+        assert queue.has_to_wait  # workers stay, and no new trial meets the same outage
+        assert not queue.on_trial_result(second, AWAY)
+        clock.sleep(pause - 0.1)
+        assert queue.next_trial() is None
+        clock.sleep(0.2)
+        assert not queue.has_to_wait
+        assert begun(queue) is first
+        assert begun(queue) is second
+    assert "retrying in 1800 s; nothing else starts before" in caplog.text
+    assert search.study("mpa", Stage.SEARCH).tally.started == 2
+    with pytest.raises(Failure, match=r"no trial could store its files for 51 minutes.*No space.*the same command res"):
+        queue.on_trial_result(first, AWAY)
+    states = [trial.state for trial in search.study("mpa", Stage.SEARCH).trials()]
+    assert states == [TrialState.RUNNING] * 2  # the next driver resumes them
+
+
+def test_when_it_is_back_the_search_goes_on(opened: Callable[..., OpenedSearch], clock: Clock) -> None:
+    search = opened(search={"trials": 2, "pruner": "none"}, losses=["mpa"], training={"epochs": 3, "batch_size": 20})
+    queue = TrialQueue(only(search_stage(search)))
+    for _ in range(2):
+        running = begun(queue)
+        queue.on_trial_result(running, AWAY)
+        clock.sleep(PAUSES_S[0])
+        assert begun(queue) is running
+        # An epoch is reported before its checkpoint is written, so only the next one proves that it was.
+        assert queue.on_trial_result(running, epochs(1))
+        queue.on_trial_result(running, AWAY)
+        clock.sleep(PAUSES_S[1])
+        running = begun(queue)
+        queue.on_trial_result(running, epochs(1, 2, 3, finished=True))
+    trials = search.study("mpa", Stage.SEARCH).trials()
+    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 2
+
+
+def test_a_full_disk_is_an_outage_although_first_epochs_are_told(
+    opened: Callable[..., OpenedSearch], clock: Clock
+) -> None:
+    """Every trial reports its first epoch, but no checkpoint is ever written."""
+    search = opened(search={"trials": 40, "pruner": "none"}, losses=["mpa"])
+    queue = TrialQueue(only(search_stage(search)))
+
+    def drive() -> None:
+        for _ in range(1000):
+            while (running := queue.next_trial()) is None:
+                clock.sleep(1)
+            assert queue.on_trial_result(running, epochs(1))
+            queue.on_trial_result(running, AWAY)
+
+    with pytest.raises(Failure, match="for 51 minutes"):
+        drive()
+    assert {trial.state for trial in search.study("mpa", Stage.SEARCH).trials()} == {TrialState.RUNNING}
+
+
+def test_a_trial_that_alone_cannot_keep_its_files_is_lost(opened: Callable[..., OpenedSearch], clock: Clock) -> None:
+    search = opened(search={"trials": 2, "pruner": "none"}, losses=["mpa"], training={"epochs": 40, "batch_size": 20})
+    queue = TrialQueue(only(search_stage(search)))
+    bad, good = begun(queue), begun(queue)
+    assert queue.on_trial_result(good, epochs(1))
+    for failed in range(1, MAX_STORAGE_FAILURES + 1):
+        queue.on_trial_result(bad, AWAY)
+        assert queue.on_trial_result(good, epochs(failed + 1))  # which ends the pause
+        if failed < MAX_STORAGE_FAILURES:
+            assert begun(queue) is bad
+    trials = search.study("mpa", Stage.SEARCH).trials()
+    assert [trial.state for trial in trials] == [TrialState.FAIL, TrialState.RUNNING]
+    failure = trials[0].user_attrs["failure"]
+    assert failure["cause"] == "LOST"
+    assert failure["reason"].startswith("its files could not be stored 6 times, while those of other trials were; the")
+    assert "/models/0000/attempt-1/last.pt failed" in failure["reason"]
+
+
+# Budgets in epochs and hours: the counting, the end of a study, and the messages.
+
+
+def falling(job: RunningTrial, epoch: int) -> float:
+    """Each trial is worse than the previous one, so most are pruned at the first rung."""
+    return 1.0 - job.number / 100
+
+
+def budget(kind: str, epochs: int) -> dict[str, float]:
+    """Return a budget of as many epochs, which take a second each."""
+    return {"epochs": epochs} if kind == "epochs" else {"hours": epochs / 3600}
+
+
+each_kind = pytest.mark.parametrize("kind", ["epochs", "hours"])
+
+
+@each_kind
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_loss_trains_its_budget_and_less_than_one_training_more(opened: Opened, slots: int, kind: str) -> None:
+    search = opened(
+        losses=["pnp"],
+        training={"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+        search={"trials": 40, **budget(kind, 21)},
+    )
+    train_side_by_side(TrialQueue(only(search_stage(search))), slots, falling)
+    trials = search.study("pnp", Stage.SEARCH).trials()
+    # The time of trials that start before the first epoch ends is not predicted.
+    more = 4 * slots if kind == "hours" else 4
+    assert 21 <= sum(len(trial.intermediate_values) for trial in trials) < 21 + more
+    assert len(trials) > 21 / 4, "what pruning left over was not spent"
+    assert search.is_done(Stage.SEARCH)
+
+
+def test_running_trials_count_whole_until_they_end(opened: Opened) -> None:
+    search = opened(losses=["pnp"], search={"trials": 9, "epochs": 6})  # two trainings of three epochs
+    queue = TrialQueue(only(search_stage(search)))
+    first, second = queue.next_trial(), queue.next_trial()
+    assert first is not None
+    assert second is not None
+    assert queue.next_trial() is None
+    assert queue.has_to_wait
+    queue.on_trial_result(second, {"records": [record(1, 0.1)], "finished": False})
+    assert queue.next_trial() is None
+    queue.on_trial_result(second, {"failure": {"cause": "DIVERGED", "reason": "x"}})  # two of its three epochs are free
+    third = begun(queue)
+    assert queue.next_trial() is None
+    train(queue, third, falling)
+    train(queue, first, falling)
+    assert queue.next_trial() is None
+    assert queue.done
+
+
+@each_kind
+def test_a_budget_outlives_the_driver_and_is_known(opened: Opened, kind: str) -> None:
+    """Three of six epochs are left, one second each, for any number of trials."""
+    search = opened(losses=["pnp"], search={"trials": 9, "pruner": "none", **budget(kind, 6)})
+    progress = Progress(Console(quiet=True), [search], [Stage.SEARCH], concurrent=1, started=0)
+    queue = TrialQueue(only(search_stage(search)), listeners=[progress])
+    job = begun(queue)
+    train(queue, job, falling)
+    assert progress.seconds_left() == pytest.approx(3)
+    assert not search.is_done(Stage.SEARCH)
+    (row,) = status_of(StoredSearch(search.plan.folder)).studies
+    assert (row.epochs, row.planned, row.ended_early) == (3, 9, None)
+    assert row.epoch_budget == (6 if kind == "epochs" else None)
+    again = open_search(search.plan)
+    assert [job.number for job in drive(again, falling)] == [1]
+    assert again.is_done(Stage.SEARCH)
+    assert drive(again, falling) == []
+    assert Progress(Console(quiet=True), [again], [Stage.SEARCH], concurrent=1, started=0).seconds_left() == 0
+    reason = write_summary(again).losses["pnp"].ended_early
+    assert reason
+    assert reason.endswith(f"are trained, and its budget is {6 if kind == 'epochs' else '0.00166667'}")
+    (row,) = status_of(StoredSearch(search.plan.folder)).studies
+    assert (row.epochs, row.planned, row.ended_early) == (6, 2, reason)
+
+
+def test_losses_share_a_budget_equally(opened: Opened) -> None:
+    search = opened(search={"trials": 9, "epochs": 14, "hours": 4.0, "pruner": "none", "budget": "together"})
+    losses = search.config.loss_names
+    assert len(losses) == 2
+    assert {(search.plan.budget(loss).epochs, search.plan.budget(loss).hours) for loss in losses} == {(7, 2.0)}
+    drive(search, falling)
+    assert [len(search.trials(loss, Stage.SEARCH)) for loss in losses] == [3, 3], "3 × 3 epochs reach 7"

@@ -9,7 +9,6 @@ from support import own_parts
 from support.refusals import sentences_of
 from support.small_training import small_spec
 
-from examples.rings import Rings
 from spaces.contract.check_part import check_part
 from spaces.search_space import search_space
 from trainables.data import DATASETS
@@ -55,7 +54,6 @@ def test_user_defined_parts_train(spec: TrialSpec) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"images": None},
         {"loss": "proxy_anchor", "hyperparameters": {}},
         {
             "model": ModelConfig(backbone=f"{OWN}:TINY", embedding_dim=8),
@@ -66,11 +64,6 @@ def test_user_defined_parts_train(spec: TrialSpec) -> None:
     ids=lambda changes: ", ".join(changes),
 )
 def test_user_defined_parts_combine_with_built_in_ones(spec: TrialSpec, changes: dict[str, object]) -> None:
-    if "images" in changes:
-        glyphs = DATASETS["glyphs"](num_classes=8, images_per_class=6)
-        names = tuple(glyphs.classes())
-        images = replace(spec.images, dataset=glyphs, class_names=names)
-        changes = {"images": images, "train_classes": names[:6], "validation_classes": names[6:]}
     (record,) = train(replace(spec, **changes))
     assert record["metrics"]
 
@@ -116,11 +109,6 @@ def test_a_user_defined_network_declares_its_input() -> None:
         backbone(f"{OWN}:spread")
     with pytest.raises(InvalidInput, match="has no ImageNet weights"):
         EmbeddingModel(ModelConfig(backbone=TINY, weights="imagenet"))
-
-
-def test_rings_refuse_what_cannot_be_drawn() -> None:
-    with pytest.raises(InvalidInput, match="at least 16"):
-        Rings(size=8)
 
 
 # Tables of parts, and import paths.

@@ -19,7 +19,7 @@ from trainables.models import ModelConfig
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.storage import AnyPath, StorageFailure
 from trainables.training import checkpoints
-from trainables.training.checkpoints import BackgroundWriter, parsed_state
+from trainables.training.checkpoints import parsed_state
 from trainables.training.cross_validation import begin
 from trainables.training.train import Training, train
 
@@ -227,24 +227,3 @@ def test_attempts_replace_one_another(spec: TrialSpec) -> None:
     assert [[record["epoch"] for record in entry["records"]] for entry in news] == [[1], [2], [3], [4]]
     assert [entry["finished"] for entry in news] == [False, False, False, True]
     worker.end()
-
-
-# Jobs in the background.
-
-
-def test_the_next_job_waits_for_the_one_under_way() -> None:
-    writer, may_end = BackgroundWriter(), threading.Event()
-    done: list[int] = []
-
-    def slow() -> None:
-        assert may_end.wait(60)
-        done.append(1)
-
-    writer.start(slow)
-    assert done == []  # starting a job does not wait for it
-    threading.Timer(0.2, may_end.set).start()
-    writer.start(lambda: done.append(2))
-    assert done[0] == 1
-    writer.wait()
-    assert done == [1, 2]
-    writer.wait()
