@@ -1,4 +1,4 @@
-"""Retrieval metrics against a paper's table, plain loops and scikit-learn.
+"""Retrieval metrics against a paper's table, plain loops and scikit-learn, and the libraries that search neighbours.
 
 Shapes: N images, D embedding, Q queries, K ranks.
 """
@@ -6,6 +6,9 @@ Shapes: N images, D embedding, Q queries, K ranks.
 import math
 import re
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,7 +28,7 @@ from trainables.metrics import (
     unknown_metrics,
 )
 from trainables.metrics.protocol import RetrievalProtocol
-from trainables.metrics.ranking import SEARCH, Gallery
+from trainables.metrics.ranking import SEARCH, Gallery, faiss_for, full_float32, nearest
 from trainables.metrics.retrieval import SCORES, Ranking
 from trainables.metrics.table import all_metrics, largest_k
 
@@ -324,3 +327,85 @@ def test_further_images_join_the_gallery_of_a_protocol() -> None:
     for name in NAMES:
         values = of_queries(joined_ND, joined_N.tolist(), name, joined)
         assert found[name] == pytest.approx(sum(values.values()) / len(values), abs=1e-11)
+
+
+# Which library searches neighbours, and in which precision.
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(("chosen", "searches"), [(None, "faiss"), ("", "faiss"), ("faiss", "faiss"), ("torch", None)])
+def test_the_environment_chooses_the_library(
+    monkeypatch: pytest.MonkeyPatch, chosen: str | None, searches: str | None
+) -> None:
+    monkeypatch.delenv(SEARCH, raising=False)
+    if chosen is not None:
+        monkeypatch.setenv(SEARCH, chosen)
+    found = faiss_for(CPU)
+    assert (found.__name__ if isinstance(found, ModuleType) else None) == searches
+
+
+@pytest.mark.parametrize(
+    ("chosen", "device", "words"),
+    [
+        ("annoy", "cpu", "HOLDOUT_SEARCH must be faiss or torch, or unset; it is 'annoy'"),
+        ("faiss", "cuda", "this faiss has no GPU"),
+    ],
+)
+def test_a_wrong_choice_is_a_mistake(chosen: str, device: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SEARCH, chosen)
+    with pytest.raises(InvalidInput, match=words):
+        faiss_for(torch.device(device))
+
+
+@pytest.mark.parametrize("chosen", ["", "faiss"])
+def test_a_faiss_that_fails_to_load_is_told(
+    tmp_path: Path, chosen: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A faiss-gpu without CUDA's libraries raises RuntimeError at its import."""
+    (tmp_path / "faiss.py").write_text('raise RuntimeError("libcudart.so.12 is missing")\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "faiss", raising=False)
+    monkeypatch.setenv(SEARCH, chosen)
+    ranking_module._import_faiss.cache_clear()
+    try:
+        if chosen:
+            with pytest.raises(InvalidInput, match=r"cannot be imported \(libcudart.so.12 is missing\)"):
+                faiss_for(CPU)
+        else:
+            assert nearest(torch.eye(3), torch.eye(3), 1)[1].flatten().tolist() == [0, 1, 2]
+            assert "faiss cannot be imported (libcudart.so.12 is missing); torch searches" in caplog.text
+    finally:
+        ranking_module._import_faiss.cache_clear()
+
+
+SETTINGS = (
+    torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn, torch.backends.mkldnn.matmul,
+    torch.backends.mkldnn.conv,
+)  # fmt: skip
+
+
+@pytest.fixture(params=["ieee", "tf32", "high"])
+def allowed(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Allow a precision by operation, or ("high") for all products; put everything back."""
+    before = [setting.fp32_precision for setting in SETTINGS]
+    if request.param == "high":
+        torch.set_float32_matmul_precision("high")
+    else:
+        torch.backends.cuda.matmul.fp32_precision = request.param
+        torch.backends.cudnn.conv.fp32_precision = "ieee"
+    yield request.param
+    if request.param == "high":
+        torch.set_float32_matmul_precision("highest")
+    for setting, precision in zip(SETTINGS, before, strict=True):
+        setting.fp32_precision = precision
+
+
+def test_the_precision_that_is_allowed_is_restored(allowed: str) -> None:
+    """PyTorch's older settings raise RuntimeError where its newer ones differ by operation."""
+    before = [setting.fp32_precision for setting in SETTINGS]
+    with full_float32():
+        assert {setting.fp32_precision for setting in SETTINGS} == {"ieee"}
+    assert [setting.fp32_precision for setting in SETTINGS] == before
+    assert allowed != "high" or torch.get_float32_matmul_precision() == "high"
