@@ -21,6 +21,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.metrics import all_metrics, evaluate
 from trainables.metrics.clustering import kmeans
 from trainables.metrics.ranking import Gallery, nearest
+from trainables.metrics.table import SUPERCLASSES
 from trainables.models import EmbeddingModel, ModelConfig
 from trainables.models.embedding import embed
 from trainables.spec import TrialSpec
@@ -181,9 +182,12 @@ def made(images: int, classes: int, dimensions: int, *, ties: bool) -> tuple[tor
 @pytest.mark.parametrize(("images", "classes", "dimensions"), [(600, 40, 3), (3_000, 500, 64), (400, 1, 8)])
 def test_every_metric_is_the_cpus(images: int, classes: int, dimensions: int, ties: bool) -> None:
     embeddings_ND, labels_N = made(images, classes, dimensions, ties=ties)
-    expected = evaluate(embeddings_ND, labels_N, all_metrics())
-    for labels in (labels_N, labels_N.cuda()):
-        assert evaluate(embeddings_ND.cuda(), labels, all_metrics()) == pytest.approx(expected, abs=1e-6, nan_ok=True)
+    names, superclasses_N = (*all_metrics(), *SUPERCLASSES), labels_N // 5
+    expected = evaluate(embeddings_ND, labels_N, names, superclasses_N=superclasses_N)
+    for device, labels_on in (("cuda", "cpu"), ("cuda", "cuda"), ("cpu", "cuda")):
+        labels, superclasses = labels_N.to(labels_on), superclasses_N.to(labels_on)
+        found = evaluate(embeddings_ND.to(device), labels, names, superclasses_N=superclasses)
+        assert found == pytest.approx(expected, abs=1e-6, nan_ok=True)
 
 
 @pytest.mark.parametrize("allowed", ["highest", "high"])

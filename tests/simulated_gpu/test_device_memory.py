@@ -21,7 +21,7 @@ from trainables.data.loading import prefetched
 from trainables.data.store import view
 from trainables.data.store.spec import StoreSpec
 from trainables.inference.portable import _network_of
-from trainables.metrics import all_metrics, evaluate
+from trainables.metrics import all_metrics
 from trainables.models import ModelConfig
 from trainables.models.embedding import autocast
 from trainables.spec import DeviceMemory
@@ -147,23 +147,6 @@ def test_a_model_is_used_on_either_device(on_gpu: Training) -> None:
     assert ours.weights_sha256 == theirs.weights_sha256
     assert ours.index(folder).query(next(folder.rglob("*.png")), k=2)[0][0].similarity > 0.999
     assert all(tensor.device == CPU for tensor in _network_of(ours).state_dict().values()), "what is exported"
-
-
-@pytest.mark.slow
-def test_metrics_take_embeddings_and_labels_on_either_device() -> None:
-    generator = torch.Generator().manual_seed(0)
-    labels_N = torch.arange(300) % 30
-    embeddings_ND = torch.randn(30, 8, generator=generator)[labels_N] + torch.randn(300, 8, generator=generator)
-    embeddings_ND[1::10] = embeddings_ND[::10]
-    names = (*all_metrics(), "nmi_super", "f1_super")
-    found = [
-        evaluate(
-            embeddings_ND.to(device), labels_N.to(labels_on), names, superclasses_N=(labels_N // 5).to(labels_on),
-            queries=200, exclude_singletons=True,
-        )
-        for device, labels_on in ((CPU, CPU), (GPU, CPU), (GPU, GPU), (CPU, GPU))
-    ]  # fmt: skip
-    assert all(values == pytest.approx(found[0], abs=1e-6) for values in found)
 
 
 @pytest.mark.parametrize(("capability", "expected"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])

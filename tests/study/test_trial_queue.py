@@ -281,7 +281,7 @@ def epochs(*numbers: int, finished: bool = False) -> dict[str, Any]:
 
 
 def test_nothing_is_started_while_a_storage_is_away(
-    opened: Callable[..., OpenedSearch], clock: Clock, caplog: pytest.LogCaptureFixture
+    opened: Opened, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     search = opened(search={"trials": 5, "pruner": "none"}, losses=["mpa"])
     queue = TrialQueue(only(search_stage(search)))
@@ -305,7 +305,7 @@ def test_nothing_is_started_while_a_storage_is_away(
     assert states == [TrialState.RUNNING] * 2  # the next driver resumes them
 
 
-def test_when_it_is_back_the_search_goes_on(opened: Callable[..., OpenedSearch], clock: Clock) -> None:
+def test_when_it_is_back_the_search_goes_on(opened: Opened, clock: Clock) -> None:
     search = opened(search={"trials": 2, "pruner": "none"}, losses=["mpa"], training={"epochs": 3, "batch_size": 20})
     queue = TrialQueue(only(search_stage(search)))
     for _ in range(2):
@@ -323,9 +323,7 @@ def test_when_it_is_back_the_search_goes_on(opened: Callable[..., OpenedSearch],
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 2
 
 
-def test_a_full_disk_is_an_outage_although_first_epochs_are_told(
-    opened: Callable[..., OpenedSearch], clock: Clock
-) -> None:
+def test_a_full_disk_is_an_outage_although_first_epochs_are_told(opened: Opened, clock: Clock) -> None:
     """Every trial reports its first epoch, but no checkpoint is ever written."""
     search = opened(search={"trials": 40, "pruner": "none"}, losses=["mpa"])
     queue = TrialQueue(only(search_stage(search)))
@@ -342,7 +340,7 @@ def test_a_full_disk_is_an_outage_although_first_epochs_are_told(
     assert {trial.state for trial in search.study("mpa", Stage.SEARCH).trials()} == {TrialState.RUNNING}
 
 
-def test_a_trial_that_alone_cannot_keep_its_files_is_lost(opened: Callable[..., OpenedSearch], clock: Clock) -> None:
+def test_a_trial_that_alone_cannot_keep_its_files_is_lost(opened: Opened, clock: Clock) -> None:
     search = opened(search={"trials": 2, "pruner": "none"}, losses=["mpa"], training={"epochs": 40, "batch_size": 20})
     queue = TrialQueue(only(search_stage(search)))
     bad, good = begun(queue), begun(queue)

@@ -24,7 +24,6 @@ from trainables.spec import TrialSpec
 from trainables.training.config import TrainingConfig
 from trainables.training.train import train
 
-ROOT = Path(__file__).parents[2]
 CIRCLE, RINGS, TINY = "examples.circle_loss:CircleLoss", "examples.rings:Rings", "examples.tiny_network:TinyNetwork"
 OWN = "support.own_parts"
 

@@ -19,8 +19,6 @@ from trainables.data.store.spec import StoreSpec
 from trainables.inference.embedder import Embedder
 from trainables.models.embedding import embed
 
-ROOT = Path(__file__).parents[3]
-
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:

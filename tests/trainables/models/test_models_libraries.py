@@ -1,6 +1,5 @@
 """Networks of torchvision and timm against those libraries' own outputs and names, and the pooling of tokens."""
 
-import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -20,8 +19,6 @@ from trainables.models.backbones import backbone
 from trainables.models.embedding import smoke_test
 from trainables.models.library_networks import network
 from trainables.models.weights import load_weights, weights_path
-
-needs_timm = pytest.mark.skipif(not importlib.util.find_spec("timm"), reason="timm is absent")
 
 
 def random_images(side: int = 32) -> Tensor:
@@ -178,7 +175,6 @@ def test_published_names(make: Callable[[], nn.Module], as_published: Callable[[
     assert all(torch.equal(network.state_dict()[name], tensor) for name, tensor in state.items())
 
 
-@needs_timm
 @pytest.mark.parametrize(
     ("name", "side", "sides"),
     [
@@ -273,7 +269,6 @@ def test_poolings_that_do_not_fit(name: str, pooling: str, words: str) -> None:
     assert len(mistake.value.sentences) == 1
 
 
-@needs_timm
 @pytest.mark.parametrize(
     ("name", "side", "prefix"), [("test_vit", 160, 1), ("deit_tiny_distilled_patch16_224", 224, 2)]
 )
@@ -291,7 +286,6 @@ def test_tokens_of_timm(name: str, side: int, prefix: int) -> None:
         torch.testing.assert_close(model.features(random_images(side)), naive("cls_mean", tokens).float())
 
 
-@needs_timm
 def test_networks_of_timm_without_a_class_token() -> None:
     for name in ("test_resnet", "test_vit3", "test_vit4"):
         assert backbone(f"timm:{name}").tokens is None

@@ -1,6 +1,5 @@
 """Initial weights from files of other programs, and what is said about them."""
 
-import importlib.util
 import pickle
 import random
 import statistics
@@ -29,8 +28,6 @@ from trainables.models import BACKBONES, EmbeddingModel, ModelConfig
 from trainables.models.backbones import backbone
 from trainables.models.weights import load_weights
 from trainables.training.untrained import scores_of_variants
-
-needs_timm = pytest.mark.skipif(not importlib.util.find_spec("timm"), reason="timm is absent")
 
 Tensors = dict[str, Tensor]
 
@@ -193,7 +190,6 @@ def torchvisions_transformer() -> VisionTransformer:
     return network
 
 
-@needs_timm
 def test_a_vision_transformer_of_torchvision_is_one_of_timm_and_dino(tmp_path: Path) -> None:
     from timm.models.vision_transformer import VisionTransformer as Timms
 
@@ -298,7 +294,6 @@ def test_files_that_are_not_weights(write: Callable[[Path], object], words: str,
     assert "\n" not in sentence
 
 
-@needs_timm
 def test_weights_matched_by_order_are_scored_in_the_variants_too(tmp_path: Path, image_folder: Path) -> None:
     names = ("timm:efficientnet_lite0", "timm:tf_efficientnet_lite0")
     torch.manual_seed(7)

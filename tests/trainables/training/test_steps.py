@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.exact_training import assert_same, exact_spec, trained_apart
+from support.exact_training import assert_same, exact_spec, float64, trained_apart
 
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
@@ -79,7 +79,7 @@ def spec_of(images: StoreSpec, path: Path, compile: str | None = "default", **ch
     return exact_spec(images, path / str(compile), training=training, model=model, **changes)
 
 
-@pytest.mark.usefixtures("exact")
+@float64()
 def test_a_process_compiles_once_for_all_its_trials(images: StoreSpec, tmp_path: Path, programs: list[int]) -> None:
     """With batches of two sizes, and a warm-up that freezes the backbone.
 
