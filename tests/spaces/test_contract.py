@@ -1,5 +1,7 @@
 """The checks of a part: built-in parts pass, and broken parts give a sentence instead of an exception."""
 
+import re
+
 import pytest
 import torch
 
@@ -75,18 +77,13 @@ def test_a_broken_part_is_described(name: str, sentences: dict[str, str]) -> Non
         about = [said for what, said in found.items() if words in what]
         if sentence:
             assert about, found
-            assert_match(about[0], sentence)
+            assert re.search(sentence, about[0]), about
         else:
             assert not about
 
 
-def assert_match(text: str, pattern: str) -> None:
-    with pytest.raises(ValueError, match=pattern):
-        raise ValueError(text)
-
-
 def test_a_data_set_is_made_with_its_options() -> None:
-    assert_match(wrong(f"{OWN}:Greys", wrong=True)[ITEMS], "uint8 array")
+    assert "uint8 array" in wrong(f"{OWN}:Greys", wrong=True)[ITEMS]
     assert "TypeError" in wrong(f"{OWN}:Greys", shade=3)["It can be loaded."]
 
 

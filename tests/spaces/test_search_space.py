@@ -167,10 +167,6 @@ def test_a_range_that_is_accepted_proposes_what_a_record_holds(kind: type[Range]
 OUTPUT_CONVENTIONS = {"num_classes", "embedding_dim", "reduction"}
 
 
-def test_one_space_a_loss() -> None:
-    assert list(SPACES) == list(LOSSES)
-
-
 @pytest.mark.parametrize("name", SPACES)
 def test_every_param_has_a_row_with_its_default_conditions_and_source(name: str) -> None:
     arguments = inspect.signature(LOSSES[name].__init__).parameters
