@@ -272,10 +272,6 @@ WAITS = {
 class RaisesOnWaits(TorchDispatchMode):
     """Raises :class:`NotCapturable` before a capture would fail, which may leave random numbers unusable."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # what skips it imports torch's compiler, which takes seconds
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = func._schema.name.removeprefix("aten::")
