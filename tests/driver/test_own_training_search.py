@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from mlflow import MlflowClient
 from support.commands import holdout_here, summary
 from support.kinds import Finished, example
 
@@ -84,14 +83,3 @@ def test_the_command_line_gives_a_model_files_of_embeddings_only(runs: Path, tmp
     said = holdout_here("embed", *arguments, "--trust-code", code=2)
     assert "is no file of embeddings" in said.stderr.replace("\n", " ")
     assert not (tmp_path / "found.npz").exists()
-
-
-def test_the_report_and_mlflow_show_it(runs: Path) -> None:
-    holdout_here("report", "texts", "--runs", runs, "--trust-code")
-    assert "languages" in (runs / "texts/report.html").read_text()
-    holdout_here("sync", "texts", "--runs", runs, "--trust-code")
-    client = MlflowClient(f"sqlite:///{runs}/mlflow.db")
-    experiment = client.get_experiment_by_name("texts")
-    assert experiment is not None
-    logged = [run.data.metrics for run in client.search_runs([experiment.experiment_id])]
-    assert any("train/loss" in metrics and "validation/map_at_r" in metrics for metrics in logged)

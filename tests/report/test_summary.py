@@ -1,14 +1,14 @@
-"""``summary.json``: its keys, which other programs rely on, and files that cannot be read."""
+"""``summary.json``: its keys, which other programs rely on; incumbents, and seeds that failed or are missing."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import BaseModel, ValidationError
-from support.driving import train
+from support.driving import drive, only, record, train
 from support.small_search import small_search
 
 from search.config.search_config import parse_config
@@ -16,9 +16,12 @@ from search.driver.stages import confirm_stage, final_stage, freeze, search_stag
 from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch, open_search
+from search.report.comparison import compare
+from search.report.comparison_tables import headline_tables, text_tables
 from search.report.loss_results import Finding, Incumbent, LossSummary
 from search.report.results import Comparison, Summary, stored_summary
-from search.report.rows import Row, SeedStatistics
+from search.report.rows import Row, SeedOutcomes, SeedStatistics
+from search.report.sections.answer import answer
 from search.report.summary import incumbents, summarise, write_summary
 from search.selection.ledger import Ledger
 from search.selection.selection import Selection
@@ -195,3 +198,70 @@ def test_incumbents_follow_the_clock_over_all_trials() -> None:
     found = incumbents(TRIALS[2:], lambda records: 0.4 if len(records) == 3 else None)
     assert found == (Incumbent(epochs=3, value=0.4, trial=2),), "before the first value there is none"
     assert incumbents([], lambda records: 0.4) == ()
+
+
+# Seeds that failed and seeds that are missing, where an interval rests on fewer than asked for.
+
+
+def of_seed(seed: int, state: TrialState, cause: str | None = None) -> FrozenTrial:
+    attributes = {"seed": seed, **({"failure": {"cause": cause, "reason": "so"}} if cause else {})}
+    return create_trial(state=state, value=0.5 if state == TrialState.COMPLETE else None, user_attrs=attributes)
+
+
+COMPLETE, FAIL, WAITING, RUNNING = TrialState.COMPLETE, TrialState.FAIL, TrialState.WAITING, TrialState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("trials", "wanted", "sentence"),
+    [
+        ([of_seed(1, COMPLETE), of_seed(2, COMPLETE)], 2, None),
+        ([of_seed(1, COMPLETE), of_seed(2, FAIL, "DIVERGED")], 2, "1 of 2 seeds; 1 failed (DIVERGED)"),
+        ([of_seed(1, COMPLETE), of_seed(2, WAITING)], 2, "1 of 2 seeds; 1 missing"),
+        ([of_seed(1, COMPLETE)], 3, "1 of 3 seeds; 2 missing"),
+        (
+            [of_seed(1, FAIL, "LOST"), of_seed(2, FAIL, "DIVERGED"), of_seed(3, FAIL, "DIVERGED"), of_seed(4, RUNNING)],
+            5,
+            "0 of 5 seeds; 1 failed (LOST), 2 failed (DIVERGED), 2 missing",
+        ),
+        # A seed with folds is complete when all of them are, and failed when one is.
+        ([of_seed(1, COMPLETE), of_seed(1, FAIL, "CODE_ERROR")], 1, "0 of 1 seed; 1 failed (CODE_ERROR)"),
+        ([of_seed(1, COMPLETE), of_seed(1, RUNNING), of_seed(2, COMPLETE)], 2, "1 of 2 seeds; 1 missing"),
+    ],
+)
+def test_what_became_of_seeds(trials: Sequence[FrozenTrial], wanted: int, sentence: str | None) -> None:
+    found = SeedOutcomes.of(trials, wanted)
+    assert SeedOutcomes.of([], wanted) is None, "a stage that has not begun"
+    assert found is not None
+    assert found.sentence == sentence
+    assert found.complete + sum(found.failed.values()) + found.missing == found.wanted
+
+
+def test_tables_and_summary_and_report_say_which(opened: Callable[..., OpenedSearch]) -> None:
+    """Of the chosen configuration one final seed diverges and one is never trained; the default's are all there."""
+    search = opened(search={"trials": 3, "pruner": "none"}, final={"seeds": 3}, losses=["pnp"])
+    drive(search, lambda job, epoch: job.number / 10 + epoch / 100)
+    queue = TrialQueue(iter([confirm_stage(search)]))
+    while job := queue.next_trial():
+        train(queue, job, lambda job, epoch: job.study.trial(job.number).user_attrs["source_trial"] / 10)
+    selection = freeze(search)
+    queue = TrialQueue(only(final_stage(search, selection)))
+    tuned = 0
+    for job in list(iter(queue.next_trial, None)):
+        if job.study.trial(job.number).user_attrs["source_trial"] == 0:
+            train(queue, job, lambda job, epoch: 0.1)
+        elif (tuned := tuned + 1) == 1:
+            train(queue, job, lambda job, epoch: 0.3)
+        elif tuned == 2:
+            queue.on_trial_result(job, {"records": [record(1, 0.2)], "finished": False})
+            queue.on_trial_result(job, {"failure": {"cause": "DIVERGED", "reason": "The training loss became nan."}})
+    summary = write_summary(search)
+    entry = summary.losses["pnp"]
+    assert entry.incomplete_seeds == ["tuned final: 1 of 3 seeds; 1 failed (DIVERGED), 1 missing"]
+    stored = json.loads(search.plan.folder.summary.read_text())["losses"]["pnp"]
+    assert stored["final_seeds"] == {"wanted": 3, "complete": 1, "failed": {"DIVERGED": 1}, "missing": 1}
+    assert stored["default"]["final_seeds"]["complete"] == 3
+    comparison = compare([search.plan.folder], [summarise(search)])
+    told = "1 of 3 seeds; 1 failed (DIVERGED), 1 missing"
+    assert any(told in note for table in headline_tables(comparison) for note in table.notes)
+    assert any(told in note for table in text_tables(comparison) for note in table.notes)
+    assert any(told in sentence for sentence in answer(comparison, [search.plan.folder]).remarks)

@@ -141,17 +141,6 @@ def test_headers_forbid_embedding_and_inline_scripts(server: Server) -> None:
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_idle_clients_do_not_block_others(server: Server) -> None:
-    idle = []
-    for _ in range(100):
-        client = socket.create_connection(("127.0.0.1", server))
-        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
-        idle.append(client)
-    assert asked(server, "/api/searches")[0] == 200
-    for client in idle:
-        client.close()
-
-
 def test_the_four_lines_of_the_answer_are_there(server: Server, running: OpenedSearch) -> None:
     html = unescape(told(server, "/api/searches/small/report")[0]["html"])
     lines = holdout.open("small", runs=running.plan.folder.runs).answer.lines
