@@ -57,9 +57,11 @@ def losses_of(name: str) -> tuple[str, ...]:
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "halves": {},
-    "seeds": {"selection": {"finalists": FINALISTS, "on": "halves", "seeds": 2, "better_by": 0.0}},
     "split": {"selection": {"finalists": FINALISTS, "on": "split"}},
-    "folds": {"split": {"folds": 2}, "selection": {"finalists": FINALISTS, "on": "halves"}},
+    "folds": {
+        "split": {"folds": 2},
+        "selection": {"finalists": FINALISTS, "on": "halves", "seeds": 2, "better_by": 0.0},
+    },
     "several": {
         "search": {"trials": TRIALS, "pruner": "none", "objectives": ["map_at_r", "recall_at_1"]},
         "metrics": {"validation": ["recall_at_1"]},
@@ -76,7 +78,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "training": {**TRAINING, "batch_size": 35},  # all 7 classes that train; a half fills no whole batch
     },
 }
-SEEDS = {"seeds": 2, "split": 2}
+SEEDS = {"folds": 2, "split": 2}
 ONE_METRIC = sorted(set(VARIANTS) - {"several"})
 
 
@@ -122,7 +124,7 @@ def test_each_finalist_trains_both_halves_with_shared_seeds(runs: Path, name: st
             by_finalist.setdefault(attributes["source_trial"], []).append((attributes["seed"], attributes.get("half")))
         assert 0 in by_finalist
         assert FINALISTS <= len(by_finalist) <= FINALISTS + 1
-        if name in ("halves", "seeds", "split", "folds"):
+        if name in ("halves", "split", "folds"):
             value = {trial.number: trial.value or 0.0 for trial in searched}
             best = sorted(value, key=lambda number: (-value[number], number))[:FINALISTS]
             assert set(by_finalist) == {0, *best}
@@ -153,7 +155,7 @@ def test_the_trainings_of_halves_share_no_class(runs: Path, features: Path) -> N
 
 def naive_choice(runs: Path, name: str, loss: str) -> tuple[int, dict[int, dict[str, float]], dict[int, list[float]]]:
     """Return the chosen number, and for each finalist its values by class and by seed."""
-    better_by = 0.0 if name == "seeds" else 1.0
+    better_by = 0.0 if name == "folds" else 1.0
     searched, confirmed = stored(runs, name, loss), stored(runs, name, f"{loss}@confirm")
     classes: dict[int, dict[str, list[float]]] = {}
     seeds: dict[int, dict[int, list[float]]] = {}
@@ -209,7 +211,7 @@ def test_the_choice_follows_from_the_records(runs: Path, name: str, loss: str) -
 
 
 def test_the_classes_of_both_halves_confirm(runs: Path) -> None:
-    for name in ("halves", "seeds", "folds", "several", "own"):
+    for name in ("halves", "folds", "several", "own"):
         split, selection = record_of(runs, name, "split"), record_of(runs, name, "selection")
         training = {*split["train"], *split["validation"]}
         for loss in losses_of(name):
@@ -252,7 +254,7 @@ def test_the_recommendation_follows_from_the_records(runs: Path, name: str) -> N
     assert set(classes[rival]) == set(own)
     differences = [own[key] - classes[rival][key] for key in own]
     error = statistics.stdev(differences) / len(differences) ** 0.5
-    if statistics.fmean(differences) >= -(0.0 if name == "seeds" else error):
+    if statistics.fmean(differences) >= -(0.0 if name == "folds" else error):
         assert (found["loss"], found["number"]) == (best, selection["chosen"][best]["number"])
     else:
         assert (found["loss"], found["number"]) == (rival, None)

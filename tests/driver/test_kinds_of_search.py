@@ -1,6 +1,7 @@
-"""Every kind of search ends with its test and is verified; killed again and again, it ends as undisturbed."""
+"""Every kind of search ends with its test and is verified; killed again and again, or robbed of files, it resumes."""
 
 import json
+import shutil
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
@@ -9,17 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 from optuna.trial import FrozenTrial
-from support.commands import holdout_here, stored
+from support.commands import holdout_here, plain, stored
 from support.finished_search import run_here
 from support.kinds import KINDS, Finished, FinishedCampaign
+from support.mlflow_rows import assert_mlflow_equals_the_studies
+from support.tampered import Copied
 
 import holdout
 from search.campaigns.result import campaign_family
+from search.plan.runs import RunFolder
 from search.stages import Stage
 from search.trials import epochs_of
 
-RESUMED = ("images", "features", "frozen backbone", "own class", "own function", "folds", "several objectives")
-"""Kinds whose trainings or choices are resumed each in its own way; the others differ in their data."""
+RESUMED = ("features", "frozen backbone", "own class", "own function", "folds", "several objectives")
+"""Kinds whose trainings or choices are resumed each in its own way; the campaign has images, the others other data."""
 STEPS = (5, 17)
 """Numbers of epochs after which a driver dies, in turn: within trials and between the stages."""
 
@@ -91,3 +95,50 @@ def of_trial(trial: FrozenTrial) -> tuple[Any, ...]:
     """Return what a trial was and what it recorded."""
     given = [trial.user_attrs.get(key) for key in ("seed", "half", "fold")]
     return trial.state, trial.params, given, [(record["metrics"], record.get("classes")) for record in epochs_of(trial)]
+
+
+# Searches that lost some of their files: what is written again, and what is refused.
+
+
+@pytest.fixture
+def copied(kinds: Callable[[str], Finished], tmp_path: Path) -> Copied:
+    """A finished search whose files may be removed."""
+    return Copied(kinds("merged and wrong labels").runs, tmp_path / "runs")
+
+
+def test_a_search_whose_studies_are_lost_is_not_run_again(copied: Copied) -> None:
+    copied.journal.unlink()
+    said = plain(holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs, code=2).stderr)
+    assert "small has selection.json and test.json, but the trials of small/pnp, " in said
+    assert f"restore {copied.journal} from a copy, or search under a new name" in said
+    assert not copied.journal.exists()
+    copied.journal.touch()
+    said = plain(holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs, code=2).stderr)
+    assert f"restore {copied.journal} from a copy" in said
+
+
+def test_scores_without_their_choice_are_not_chosen_again(copied: Copied) -> None:
+    (copied.path / "selection.json").unlink()
+    said = plain(holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs, code=2).stderr)
+    assert "small has scores in" in said
+    assert "selection.json is missing; restore it from a copy" in said
+
+
+def test_what_a_killed_driver_left_out_is_written(copied: Copied) -> None:
+    folder = RunFolder(copied.runs, "small")
+    shutil.rmtree(folder.path / "models")
+    folder.summary.unlink()
+    (copied.path / ".driver").write_text("process 1 on another-host\n")
+    dead, living = folder.path / ".selection.json.99999999-ab.draft", folder.path / ".report.html.1-ab.draft"
+    for draft in (dead, living):
+        draft.touch()
+    holdout_here("run", folder.config, "--runs", copied.runs)
+    assert folder.report.exists()
+    assert folder.summary.exists()
+    assert (folder.model("pnp") / "model.json").exists()
+    assert not (copied.path / ".driver").exists()
+    assert not dead.exists()
+    assert living.exists()
+    living.unlink()
+    assert_mlflow_equals_the_studies(copied.runs, "small", ("pnp",))
+    holdout_here("verify", "small", "--runs", copied.runs)

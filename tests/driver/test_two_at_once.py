@@ -10,6 +10,7 @@ import pytest
 from support.commands import holdout_here, plain
 from support.forks import forked
 from support.kinds import Finished
+from support.refusals import contents
 
 from search.config.initial_file import write_initial_file
 from search.plan.runs import RunFolder
@@ -36,32 +37,27 @@ def runs(kinds: Callable[[str], Finished]) -> Path:
     return kinds("images").runs
 
 
-def tree(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".driver"))
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
 @pytest.mark.parametrize(
     "arguments",
     [("sync", "small"), ("select", "small"), ("test", "small"), ("remove", "small", "--yes")],
     ids=lambda arguments: arguments[0],
 )
 def test_writing_commands_are_refused_while_a_search_runs(arguments: tuple[str, ...], runs: Path) -> None:
-    before = tree(runs)
+    before = contents(runs)
     with RunFolder(runs, "small").only_driver():
         refused = plain(holdout_here(*arguments, "--runs", runs, code=2).stderr)
     assert "The search small is being run by process" in refused
-    assert tree(runs) == before
+    assert contents(runs) == before
 
 
 def test_reading_commands_work_while_a_search_runs(runs: Path) -> None:
-    before = tree(runs / "small")
+    before = contents(runs / "small")
     with RunFolder(runs, "small").only_driver():
         for arguments in (("status",), ("trials", "small"), ("trials", "small", "pnp", "0"), ("compare", "small")):
             holdout_here(*arguments, "--runs", runs)
         refused = plain(holdout_here("verify", "small", "--runs", runs, code=2).stderr)
     assert "verify it when that has ended" in refused
-    assert tree(runs / "small") == before
+    assert contents(runs / "small") == before
 
 
 def test_only_one_of_many_writers_creates_a_file(tmp_path: Path) -> None:

@@ -331,7 +331,8 @@ def test_networks_without_training_embed_and_the_recommended_one_is_exported(
     paths = [path for of_class in split.test[:3] for path in sorted((images / of_class).iterdir())]
     untrained = bare_features(paths, weights)
     of_scikit = whitened(images, split.train, weights, 8).transform(untrained)
-    holdout_here("export", "small", "--to", tmp_path / "model", "--runs", runs)
+    said = json.loads(holdout_here("export", "small", "--to", tmp_path / "model", "--runs", runs, "--json").stdout)
+    assert [(program["file"], program["reason"]) for program in said["programs"]] == [("model.onnx", None)]
     search = holdout.open("small", runs=runs)
     chosen = [holdout.load(tmp_path / "model", device="cpu"), search.best_model(device="cpu")]
     for name, expected in (("untrained", untrained), ("whitened", of_scikit)):

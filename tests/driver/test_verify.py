@@ -1,7 +1,6 @@
 """``holdout verify``: an untouched search passes, and one table holds every change of its records and what names it."""
 # ruff: noqa: E501
 
-import hashlib
 import json
 import os
 import re
@@ -18,6 +17,7 @@ from support.commands import holdout_here, plain, stored
 from support.finished_search import finish, run_here
 from support.journals import SET_STATE, SET_VALUE, of_trial, rewrite
 from support.kinds import Finished, FinishedCampaign
+from support.refusals import contents
 from support.small_search import GLYPHS, draw_glyphs, small_search
 from support.tampered import Change, Copied, array, entry
 from support.without_ray import only_records
@@ -53,19 +53,10 @@ def verified(runs: Path, *more: str, code: int = 0, name: str = "small") -> str:
     return done.stdout + plain(done.stderr)
 
 
-def files(folder: Path) -> dict[str, str]:
-    """Return the digest of every file except lock files."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.name.endswith(".lock")
-    }
-
-
 def test_an_untouched_search_passes_and_nothing_is_written(finished: Path) -> None:
-    before = files(finished)
+    before = contents(finished)
     lines = holdout_here("verify", "small", "--runs", finished).stdout.splitlines()
-    assert files(finished) == before
+    assert contents(finished) == before
     assert len(lines) > 20
     assert all(line.startswith("ok  ") for line in lines), lines
 
@@ -361,12 +352,12 @@ def test_a_read_only_folder_is_read(copied: Copied) -> None:
 
 def test_a_retrained_trial_is_the_same_bit_for_bit(finished: Path) -> None:
     (pruned, *_) = [trial.number for trial in stored(finished, "small", "pnp") if trial.state == TrialState.PRUNED]
-    before = files(finished)
+    before = contents(finished)
     for number, epochs in ((f"pnp:{pruned}", 2), ("pnp@final:0", 4)):
         study, _, found = number.partition(":")
         said = verified(finished, "--retrain", number)
         assert f"small/{study} trial {found}: {epochs} epochs retrained, bit for bit the same" in said
-    assert files(finished) == before
+    assert contents(finished) == before
 
 
 def test_retraining_finds_a_changed_loss_and_count(images: Path, tmp_path: Path) -> None:

@@ -1,5 +1,9 @@
-"""Searches run, opened and compared from Python by ``import holdout``."""
+"""Searches run, opened and compared from Python by ``import holdout``; its public parts, and modules that hide it."""
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +16,17 @@ from optuna.storages.journal import JournalFileBackend
 from support.driving import only, record
 from support.without_ray import only_records
 
-import holdout
+import holdout.parts
 from examples import search_from_python
 from search.driver.stages import search_stage
 from search.plan.search import OpenedSearch
 from search.study.trial_queue import TrialQueue
+from search.tables import ENGINES
+from trainables.data import DATASETS
+from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.losses import LOSSES
+from trainables.parts import PartTable, load_part
+from trainables.training.trainable import Trainable
 
 Files = Callable[..., dict[str, Any]]
 
@@ -133,3 +142,57 @@ def test_embeddings_from_anywhere_are_scored_against_each_other_or_a_gallery() -
 def test_an_unknown_attribute_names_what_there_is() -> None:
     with pytest.raises(AttributeError, match=r"it has Choice, Dataset, Embedder, .*, run, trainable"):
         holdout.serach  # noqa: B018
+
+
+# What refusals and pages name is in ``holdout.parts``.
+
+
+@pytest.mark.parametrize("table", [LOSSES, DATASETS, BATCH_SAMPLERS, ENGINES], ids=lambda table: table.kind)
+def test_a_refusal_names_a_base_class_that_can_be_imported(table: PartTable[Any, Any]) -> None:
+    with pytest.raises(holdout.InvalidInput, match=r"derives from holdout\.parts\.\w+;") as error:
+        table["pathlib:Path"]
+    (name,) = re.findall(r"holdout\.parts\.(\w+);", str(error.value))
+    (row, *_) = table
+    assert issubclass(table[row], getattr(holdout.parts, name))
+
+
+def test_so_does_that_of_a_training() -> None:
+    with pytest.raises(holdout.InvalidInput, match=r"derives from holdout\.parts\.Trainable;"):
+        load_part("pathlib:Path", kind="trainable", base=Trainable)
+    assert holdout.parts.Trainable is Trainable
+
+
+def test_the_pages_name_what_is_there() -> None:
+    pages = "".join(page.read_text() for page in Path(__file__).parents[2].glob("docs/**/*.md"))
+    found = set(re.findall(r"holdout\.parts\.(\w+)", pages))
+    assert found
+    assert found <= set(holdout.parts.__all__)
+
+
+# Modules of a user that have the name of one of our packages, beside an editable installation.
+
+HOLDOUT = Path(sys.executable).with_name("holdout")
+HIDES = r"Holdout is installed as editable, and .*{} hides its package {}\. Rename that, or install Holdout with"
+
+
+@pytest.mark.parametrize(("name", "kind"), [("search", "module"), ("spaces", "package")])
+def test_a_module_that_hides_a_package_is_a_sentence(tmp_path: Path, name: str, kind: str) -> None:
+    file = tmp_path / (f"{name}.py" if kind == "module" else f"{name}/__init__.py")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("lr = 1e-3")
+    (tmp_path / "tune.py").write_text("import holdout\nprint(holdout.run)")
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+    def ends(*command: str | Path, **variables: str) -> tuple[int, str]:
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, env=environment | variables, check=False
+        )
+        return done.returncode, done.stderr
+
+    sentence = HIDES.format(file.name, name)
+    code, told = ends(sys.executable, "tune.py")
+    assert code == 1
+    assert re.fullmatch(f"ImportError: {sentence} .*", told.splitlines()[-1])
+    code, told = ends(HOLDOUT, "status", PYTHONPATH=str(tmp_path))
+    assert code == 2
+    assert re.fullmatch(f"{sentence} .*\n", told)

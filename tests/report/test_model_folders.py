@@ -1,15 +1,9 @@
 """What a search hands out: the model that the rule names, which embeds as the test did and needs no search any more."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,8 +11,6 @@ import torch
 import yaml
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.commands import holdout_here, plain
-from support.forks import forked
-from support.services import ROOT
 
 import holdout
 from holdout import InvalidInput
@@ -27,10 +19,6 @@ from search.selection.choice import Confirmation
 from search.selection.retrieval_file import RetrievalFile
 from search.selection.selection import Selection, exported_trial
 from trainables.spec import derived_seed
-
-LONG = "\N{LATIN SMALL LETTER E WITH ACUTE}" * 127 + "x"
-"""A name of 255 bytes."""
-TRAINING = {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16}
 
 
 def opening(runs: Path) -> tuple[dict[str, Any], Path]:
@@ -100,29 +88,6 @@ def test_its_card_says_what_the_records_say(tested: Path) -> None:
         assert said in text
 
 
-PROGRAM = """
-import sys
-for name in ("ray", "optuna", "mlflow", "pydantic", "pandas", "faiss"): sys.modules[name] = None
-import numpy, torch
-torch.set_num_threads(1)
-import holdout
-model = holdout.load(sys.argv[1], device="cpu")
-numpy.save(sys.argv[2], model.embed(sys.argv[3:]))
-"""
-
-
-def test_a_copy_of_the_folder_is_enough_in_a_fresh_process_without_the_services(tested: Path, tmp_path: Path) -> None:
-    torch.set_num_threads(1)
-    model = holdout.open("small", runs=tested).best_model("pnp", device="cpu")
-    kept, images = kept_of(tested, model)
-    shutil.copytree(tested / "small/models/pnp", tmp_path / "model")
-    command = [sys.executable, "-c", PROGRAM, tmp_path / "model", tmp_path / "found.npy", *images]
-    subprocess.run([*map(str, command)], cwd=ROOT, check=True)
-    found = np.load(tmp_path / "found.npy")
-    assert np.array_equal(found, model.embed(images))
-    assert np.array_equal(found[kept.sample_S].astype(np.float16), kept.embeddings_SD)
-
-
 def test_any_checkpoint_says_what_it_is_and_embeds(tested: Path) -> None:
     """Also of a search that never came to its end."""
     search = stored_search(tested, "small")
@@ -159,50 +124,6 @@ def test_there_is_none_before_the_choice_and_of_no_other_loss(tested: Path, tmp_
         holdout.open("small", runs=tmp_path / "runs").best_model("pnp")
     with pytest.raises(InvalidInput, match="is the folder of a search, not a model"):
         holdout.load(str(tested / "small"))
-
-
-def export_until(_: Connection, to: Path, runs: Path, file: str) -> None:
-    """Export a model, and die where ``file`` would be complete."""
-    replace = Path.replace
-
-    def killing(path: Path, target: Path) -> Path:
-        if target.name == file:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return replace(path, target)
-
-    no_gpu = mock.patch("torch.cuda.is_available", return_value=False)
-    with no_gpu, mock.patch.object(Path, "replace", killing):
-        holdout_here("export", "small", "--to", to, "--runs", runs)
-
-
-@pytest.mark.parametrize(
-    "file",
-    ["model.safetensors", *(pytest.param(name, marks=pytest.mark.slow) for name in ("model.json", "model.onnx"))],
-)
-def test_a_killed_export_is_repeated_and_embeds_as_the_chosen_model_in_every_form(
-    file: str, tested: Path, tmp_path: Path
-) -> None:
-    torch.set_num_threads(1)
-    (other := tmp_path / ".other.1-0.draft").mkdir()
-    killed, _ = forked(export_until, tmp_path / LONG, tested, file)
-    killed.join()
-    assert killed.exitcode == -signal.SIGKILL
-    assert not (tmp_path / LONG).exists()
-    assert len(list(tmp_path.iterdir())) == 2, "its draft, which no command takes for a model"
-    exported = tmp_path / LONG
-    said = json.loads(holdout_here("export", "small", "--to", exported, "--runs", tested, "--json").stdout)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, LONG]
-    names = ["README.md", "model.json", "model.onnx", "model.safetensors"]
-    assert sorted(path.name for path in exported.iterdir()) == names
-
-    chosen = holdout.open("small", runs=tested).best_model(device="cpu")
-    model = holdout.load(exported, device="cpu")
-    _, images = kept_of(tested, chosen)
-    assert np.array_equal(model.embed(images), chosen.embed(images))
-    assert (model.spec, model.spec.origin["loss"]) == (chosen.spec, said["loss"])
-    for program in said["programs"]:
-        assert (program["reason"], program["difference"] <= 1e-5) == (None, True)
-        assert f"| {program['file']} " in model.card.replace("\\_", "_")
 
 
 def test_an_export_that_is_refused_writes_nothing(

@@ -47,11 +47,12 @@ USES = {
 
 COMPILER = ("torch._dynamo", "torch._inductor", "sympy")
 UNUSED = (*COMPILER, "torchvision", "scipy", "sklearn", "sqlalchemy", "mlflow")
-"""Libraries that a training of the built-in network on drawn images, and its worker, do not need."""
+"""Libraries that a training of the built-in network on drawn images, its worker, and its model do not need."""
 
 TRAINING = """
 import os, sys, tempfile
-import trainables.trial
+import numpy as np
+import holdout, trainables.trial
 from trainables.data import DATASETS
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
@@ -71,6 +72,8 @@ for optimizer in OPTIMIZERS:
             seed=7, directory=os.path.join(folder, "trial"),
         )
         assert len(list(train(spec))) == 1
+        model = holdout.load(os.path.join(folder, "trial/attempt-1/best.safetensors"), device="cpu")
+        model.embed([np.zeros((20, 20, 3), np.uint8)])
 before = "faiss" in sys.modules
 from trainables.metrics import evaluate
 import torch

@@ -1,29 +1,38 @@
-"""Searches on embeddings that somebody has computed and on those of a frozen backbone, up to the exported model."""
+"""Searches on embeddings, on those of a frozen backbone, and with trainings of a user's own, to the exported models."""
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from mlflow import MlflowClient
 from onnxruntime import InferenceSession
-from support.commands import holdout_here, plain
-from support.kinds import FEATURES, Finished, on_features
+from support.commands import holdout_here, plain, summary
+from support.forks import forked
+from support.kinds import FEATURES, Finished, example, on_features
 from support.refusals import sentences_of
 from support.small_search import small_search
 
 import holdout
+from examples.texts import Languages
 from search.config.recipes import read_search
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan, read_plan
 from search.selection.retrieval_file import FOLDER, RetrievalFile
-from trainables.inference.model_files import CARD, FROZEN
+from trainables.inference.model_files import FROZEN
 
+LONG = "\N{LATIN SMALL LETTER E WITH ACUTE}" * 127 + "x"
+"""A name of 255 bytes."""
 TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5}
 
 
@@ -38,7 +47,6 @@ def runs(kinds: Callable[[str], Finished]) -> Path:
 
 
 def test_the_untrained_row_is_the_features_themselves(runs: Path, file: Path) -> None:
-    summary = json.loads((runs / "small/summary.json").read_text())
     with np.load(file) as content:
         test = content["labels"] >= "class-08"
         vectors = content["embeddings"][test] / np.linalg.norm(content["embeddings"][test], axis=1, keepdims=True)
@@ -46,7 +54,7 @@ def test_the_untrained_row_is_the_features_themselves(runs: Path, file: Path) ->
     similarities = vectors @ vectors.T
     np.fill_diagonal(similarities, -np.inf)
     recall = np.mean(labels[similarities.argmax(axis=1)] == labels)
-    assert summary["untrained"]["test"]["recall_at_1"]["mean"] == pytest.approx(recall)
+    assert summary(runs, "small")["untrained"]["test"]["recall_at_1"]["mean"] == pytest.approx(recall)
 
 
 def assert_embeds_as_the_test_did(
@@ -65,24 +73,57 @@ def assert_embeds_as_the_test_did(
     return items, found
 
 
-def test_the_model_maps_features_to_embeddings_as_the_test_did(
-    kinds: Callable[[str], Finished], runs: Path, file: Path, tmp_path: Path
+def export_until(_: Connection, to: Path, runs: Path, file: str) -> None:
+    """Export a model, and die where ``file`` would be complete."""
+    replace = Path.replace
+
+    def killing(path: Path, target: Path) -> Path:
+        if target.name == file:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return replace(path, target)
+
+    no_gpu = mock.patch("torch.cuda.is_available", return_value=False)
+    with no_gpu, mock.patch.object(Path, "replace", killing):
+        holdout_here("export", "small", "--loss", "contrastive", "--to", to, "--runs", runs)
+
+
+@pytest.mark.parametrize(
+    "killed_at",
+    ["model.safetensors", *(pytest.param(name, marks=pytest.mark.slow) for name in ("model.json", "model.onnx"))],
+)
+def test_a_killed_export_is_repeated_and_embeds_as_the_test_did_in_every_form(
+    killed_at: str, kinds: Callable[[str], Finished], runs: Path, file: Path, tmp_path: Path
 ) -> None:
-    exported = tmp_path / "model"
-    holdout_here("export", "small", "--loss", "contrastive", "--to", exported, "--runs", runs)
+    exported = tmp_path / LONG
+    (other := tmp_path / ".other.1-0.draft").mkdir()
+    killed, _ = forked(export_until, exported, runs, killed_at)
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+    assert not exported.exists()
+    assert len(list(tmp_path.iterdir())) == 2, "its draft, which no command takes for a model"
+    arguments = ("small", "--loss", "contrastive", "--to", exported, "--runs", runs, "--json")
+    said = json.loads(holdout_here("export", *arguments).stdout)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, LONG]
+    names = ["README.md", "model.json", "model.onnx", "model.safetensors"]
+    assert sorted(path.name for path in exported.iterdir()) == names
+
     with np.load(file) as content:
         row_of = {key: row for row, key in enumerate(content["ids"].tolist())}
         features = content["embeddings"]
+    model = holdout.load(exported)
+    assert model.spec == holdout.open("small", runs=runs).best_model("contrastive").spec
     items, found = assert_embeds_as_the_test_did(
-        kinds("features"), holdout.load(exported), lambda keys: features[[row_of[key] for key in keys]]
+        kinds("features"), model, lambda keys: features[[row_of[key] for key in keys]]
     )
     program = InferenceSession((exported / "model.onnx").read_bytes(), providers=["CPUExecutionProvider"])
     (of_onnx,) = program.run(None, {"images": items.astype(np.float32)})
     np.testing.assert_allclose(of_onnx, found, atol=1e-5)
-    card = (exported / CARD).read_text()
-    assert f"of float32 [N, {FEATURES}]" in card
-    assert "photo" not in card
-    assert "pixels" not in card
+    (onnx,) = said["programs"]
+    assert (onnx["reason"], onnx["difference"] <= 1e-5) == (None, True)
+    for words in (f"| {onnx['file']} ", f"of float32 [N, {FEATURES}]"):
+        assert words in model.card.replace("\\_", "_")
+    assert "photo" not in model.card
+    assert "pixels" not in model.card
 
 
 def test_the_handed_out_model_embeds_images_as_the_test_did(kinds: Callable[[str], Finished]) -> None:
@@ -155,6 +196,78 @@ def test_mlflow_serves_the_model(runs: Path, file: Path, monkeypatch: pytest.Mon
     expected = holdout.load(runs / "small/models/contrastive").embed(given)
     np.testing.assert_allclose(np.stack(served["embedding"].tolist()), expected, atol=1e-6)
 
+
+# Trainings of a user's own.
+
+
+@pytest.fixture(scope="module")
+def texts(kinds: Callable[[str], Finished]) -> Path:
+    """The runs folder of the texts example."""
+    return kinds("own class").runs
+
+
+def test_the_class_is_the_row_of_every_table(texts: Path) -> None:
+    assert list(summary(texts, "texts")["losses"]) == ["languages"]
+    assert holdout.open("texts", runs=texts).losses == ("languages",)
+    stored = yaml.safe_load((texts / "texts/search.yaml").read_text())
+    assert stored["losses"] == [{"name": "languages", "part": "examples.texts:LanguageTraining"}]
+    assert parse_config(stored).losses == parse_config(example("texts")).losses
+
+
+def test_the_score_is_that_of_the_kept_embeddings(kinds: Callable[[str], Finished]) -> None:
+    search = kinds("own class")
+    opening = search.folder / "test" / search.opening["id"]
+    for model in search.opening["scores"]:
+        with (
+            np.load(opening / model["per_image"]) as scored,
+            np.load(opening / "embeddings" / model["per_image"]) as kept,
+        ):
+            labels, found = scored["labels"], kept["embeddings"].astype(np.float64)
+        found /= np.linalg.norm(found, axis=1, keepdims=True)
+        similarity = found @ found.T
+        np.fill_diagonal(similarity, -np.inf)
+        assert model["metrics"]["recall_at_1"] == pytest.approx(np.mean(labels[similarity.argmax(axis=1)] == labels))
+
+
+def test_the_exported_model_is_what_the_training_saved_and_embeds_as_the_test_did(
+    kinds: Callable[[str], Finished], tmp_path: Path
+) -> None:
+    texts = (search := kinds("own class")).runs
+    holdout_here("export", "texts", "--to", tmp_path / "model", "--runs", texts, "--trust-code")
+    assert [path.name for path in (tmp_path / "model/saved").iterdir()] == ["state.pt"]
+    card = (tmp_path / "model/README.md").read_text()
+    assert "A model of `examples.texts:LanguageTraining` (lr=" in card
+    assert "photo" not in card
+    with pytest.raises(
+        holdout.InvalidInput, match=r"a user-defined training, examples\.texts:LanguageTraining, whose code"
+    ):
+        holdout.load(tmp_path / "model")
+    model = holdout.load(tmp_path / "model", trust_code=True)
+    assert isinstance(model, holdout.OwnModel)
+    assert json.loads((tmp_path / "model/model.json").read_text())["weights_sha256"] == model.weights_sha256
+    items, _ = assert_embeds_as_the_test_did(search, model, lambda keys: [*map(Languages().read, keys)])
+    index = model.index(items, items)
+    assert [found.path for (found,) in index.query(items[3:5], k=1)] == items[3:5]
+    index.save(tmp_path / "index")
+    best = holdout.open("texts", runs=texts).best_model(trust_code=True)
+    assert len(holdout.ImageIndex.load(tmp_path / "index", best)) == len(items)
+
+
+def test_a_training_without_predictor_says_so(kinds: Callable[[str], Finished]) -> None:
+    search = holdout.open("discriminant", runs=kinds("own class without epochs").runs)
+    with pytest.raises(holdout.InvalidInput, match="has no predictor, which loads a model without training items"):
+        search.best_model("discriminant", trust_code=True)
+
+
+def test_the_command_line_gives_a_model_files_of_embeddings_only(texts: Path, tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("dada bibi")
+    arguments = (texts / "texts/models/languages", tmp_path / "words.txt", "--to", tmp_path / "found.npz")
+    said = holdout_here("embed", *arguments, "--trust-code", code=2)
+    assert "is no file of embeddings" in said.stderr.replace("\n", " ")
+    assert not (tmp_path / "found.npz").exists()
+
+
+# What is refused.
 
 ROWS: list[tuple[dict[str, Any], str]] = [
     ({"model": {"backbone": "resnet18"}}, "model.backbone is resnet18, and the data are 12 features, not images"),

@@ -1,26 +1,95 @@
-"""The networks without training in a campaign's table, pairs and sentences."""
+"""Results of campaigns that were run: the folds of a cross-validation, and the networks without training."""
 
+import csv
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 from support.bare_networks import BACKBONE, save_convnet
-from support.commands import holdout_here
+from support.commands import holdout_here, summary
 from support.finished_search import campaign_here
+from support.kinds import FinishedCampaign
 from support.serving import asked
+from support.tampered import Copied
 
 from search.campaigns import campaign_report
+from search.campaigns.report import study
 from search.campaigns.result import campaign_result
 from search.campaigns.tables import CampaignResult, campaign_csv, campaign_tables, row_name
 from search.config.campaign import Campaign, parse_campaign
 from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.search import search_so_far
-from search.plan.stored import stored_search
+from search.plan.stored import StoredSearch, stored_search
+from search.report.comparison import compare
 from search.report.live import live_app
 from search.report.results import Summary, stored_summary
+from search.report.sections.models import models_section
 from search.stages import Role
 from trainables.errors import InvalidInput
+
+FOLDS, SEEDS = 2, 2
+
+
+def test_each_fold_has_its_own_validation_and_test(lot: FinishedCampaign) -> None:
+    result, runs = lot.result, lot.runs
+    assert {cell.coordinates["split"] for cell in result.folds} == {"folds"}, "a fixed part has no folds"
+    found = {tuple(cell.coordinates[key] for key in ("training", "fold", "metric")): cell.mean for cell in result.folds}
+    (opening,) = json.loads((runs / "lot-folds" / "test.json").read_text())["openings"]
+    scores = [score for score in opening["scores"] if score["source_trial"] == 0]
+    seeds = list(dict.fromkeys(score["seed"] for score in scores))
+    assert {key: mean for key, mean in found.items() if key[2] == "recall_at_1"} == {
+        (str(seeds.index(score["seed"]) + 1), str(score["fold"]), "recall_at_1"): score["metrics"]["recall_at_1"]
+        for score in scores
+    }
+    assert {key[:2] for key in found} == {(str(training), str(fold)) for training in (1, 2) for fold in (1, 2)}
+    entry = json.loads((runs / "lot-folds" / "summary.json").read_text())["losses"]["pnp"]["default"]
+    validated = [mean or 0 for key, mean in found.items() if key[2] == "validation"]
+    assert sorted(validated) == sorted(entry["final"]["values"])
+    mean = fmean(mean or 0 for key, mean in found.items() if key[2] == "recall_at_1")
+    assert mean == pytest.approx(entry["test"]["recall_at_1"]["mean"])
+
+
+def test_the_table_has_a_row_a_fold(lot: FinishedCampaign) -> None:
+    campaign, result = lot.campaign, lot.result
+    (table,) = [table for table in campaign_tables(campaign.config, result) if table.title == "Folds"]
+    assert table.header == ("loss", "training", "fold", "validation", "recall_at_1")
+    per_cent = [f"{100 * (cell.mean or 0):.2f}" for cell in result.folds[-2:]]
+    assert table.rows[-1] == ("pnp", "2", "2", *per_cent)
+    assert len(table.rows) == FOLDS * SEEDS
+    assert table in study(campaign.config, result).tables, "in the report too"
+
+
+def test_the_models_of_all_folds_are_shown(lot: FinishedCampaign) -> None:
+    """Two folds of two seeds: four models per configuration, and two independent samples."""
+    folder = RunFolder(lot.runs, "lot-folds")
+    section = models_section(StoredSearch(folder), compare([folder], [stored_summary(folder)]))
+    assert "4 models of 1 configuration" in section.sentences[0]
+    assert any(entry.name == "gallery-worst" for entry in section.figures)
+
+
+def test_asked_for_again_the_result_is_printed_at_once_and_written_to_files(
+    lot: FinishedCampaign, tmp_path: Path
+) -> None:
+    runs = Copied(lot.runs, tmp_path / "runs", "lot").runs
+    command = ("run", runs / "lot" / "campaign.yaml", "--runs", runs)
+    files = [tmp_path / f"lot{suffix}" for suffix in (".csv", ".md", ".tex")]
+    outputs = [word for file in files for word in ("--output", str(file))]
+    result = json.loads(holdout_here(*command, *outputs, "--json").stdout)
+    assert result == json.loads((runs / "lot" / "campaign.json").read_text())
+    assert len(result["cells"]) == 3 * 2
+    for cell in result["cells"]:
+        entry = summary(runs, f"lot-{cell['coordinates']['split']}")["losses"]["pnp"]["default"]
+        expected = entry["confirmed"] if cell["coordinates"]["metric"] == "validation" else entry["test"]["recall_at_1"]
+        assert cell["values"] == expected["values"]
+    records = list(csv.DictReader(files[0].read_text().splitlines()))
+    assert [float(record["mean"]) for record in records] == [cell["mean"] for cell in result["cells"]]
+    for file in files[1:]:
+        assert lot.campaign.config.study in file.read_text()
+
+
+# The networks without training in the table, pairs and sentences.
 
 CONTENT: dict[str, Any] = {
     "name": "sizes",
@@ -29,7 +98,7 @@ CONTENT: dict[str, Any] = {
         "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20},
         "model": {"backbone": BACKBONE, "freeze": "backbone"},
         "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
-        "losses": ["pnp", "proxy_anchor"],
+        "losses": ["pnp"],
         "search": {"trials": 1},
         "selection": {"finalists": 1, "seeds": 1},
         "final": {"seeds": 2},
@@ -55,14 +124,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 def test_the_table_begins_with_the_networks_without_training(finished: Finished) -> None:
     _, campaign, result, summaries = finished
     table = campaign_tables(campaign.config, result)[0]
-    assert [row[0] for row in table.rows] == ["untrained", "whitened", "pnp", "proxy_anchor"]
-    for summary in summaries:
-        assert summary.untrained is not None
-        assert summary.untrained.test is not None
-        column = summaries.index(summary) * (len(table.header) - 1) // 2 + 1
-        values = {summary.untrained.confirmed, summary.untrained.test["recall_at_1"].mean}
-        cells = set(table.rows[0][column : column + (len(table.header) - 1) // 2])
-        assert cells == {f"{100 * value:.2f}" for value in values}
+    assert [row[0] for row in table.rows] == ["untrained", "whitened", "pnp"]
+    cells = table.rows[0][1:]
+    for place, untrained in enumerate(found.untrained for found in summaries):
+        assert untrained is not None
+        assert untrained.test is not None
+        values = {untrained.confirmed, untrained.test["recall_at_1"].mean}
+        half = len(cells) // 2
+        assert {*cells[place * half : (place + 1) * half]} == {f"{100 * value:.2f}" for value in values}
     assert "untrained,4,baseline,recall_at_1," in campaign_csv(result)
 
 
@@ -70,7 +139,7 @@ def test_each_tuned_loss_is_paired_with_the_untrained_network_of_its_search(fini
     _, campaign, result, _ = finished
     against = [pair for pair in result.pairs if pair.second.role is Role.BASELINE]
     assert {(pair.first.search, pair.first.loss, pair.second.search, pair.second.loss) for pair in against} == {
-        (search, loss, search, "untrained") for search in ("sizes-4", "sizes-8") for loss in ("pnp", "proxy_anchor")
+        (search, "pnp", search, "untrained") for search in ("sizes-4", "sizes-8")
     }
     assert row_name(campaign.config, result, against[0].second).startswith("untrained ")
     assert not [warning for warning in result.warnings if "chosen after" in warning]
