@@ -161,7 +161,6 @@ def test_each_data_set_is_trained_by_its_recipe(name: str, shipped: Shipped) -> 
     ("vary", "told"),
     [
         ({"data": {"a": {"recipe": "mpa-cub"}}}, "the label a of data has the recipe 'mpa-cub', but the recipe of"),
-        ({"data": {"a": {"recipe": ["mpa-cub200"]}}}, "the label a of data has the recipe ['mpa-cub200'], but"),
         (
             {"data": {"a": {"recipe": "mpa-cub200"}}, "net": {"b": {"recipe": "mpa-sop"}}},
             "data and net both name recipes; keep those of one axis",

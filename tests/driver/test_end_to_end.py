@@ -131,14 +131,6 @@ def test_a_killed_trial_goes_on_from_its_checkpoint(finished: FinishedSearch) ->
     assert any(first < finished.killed < last for first, *_, last in starts), "no trial was taken up again"
 
 
-def test_status_says_how_far_it_is(finished: FinishedSearch) -> None:
-    (entry,) = json.loads(holdout_here("status", "--runs", finished.runs, "--json").stdout)
-    assert entry["state"] == "tested"
-    assert {row["study"] for row in entry["studies"]} >= {"pnp", "pnp@confirm", "pnp@final"}
-    assert all(row["running"] == 0 for row in entry["studies"])
-    assert "There is no search 'smal'" in plain(holdout_here("status", "smal", "--runs", finished.runs, code=2).stderr)
-
-
 def test_only_what_is_worth_keeping_stays_on_disk(finished: FinishedSearch) -> None:
     assert not list(finished.trials.rglob("last.pt"))
     assert not list(finished.trials.rglob(".*"))

@@ -1,4 +1,4 @@
-"""Ways around the seal, each of which is reported or refused; trainings and scores are simulated."""
+"""Ways around the seal, each reported or refused, and when the test stays sealed; trainings and scores are made up."""
 
 import json
 import re
@@ -14,19 +14,22 @@ import yaml
 from PIL import Image
 from support.commands import holdout_here, plain, stored, summary, write_search
 from support.journals import CREATE_STUDY, CREATE_TRIAL, Operation, drop_trial, of_trial, rewrite
-from support.small_search import draw_folder, small_search
+from support.small_search import GLYPHS, draw_folder, small_search
 from support.without_ray import MADE_UP, MadeUp, only_records
 
+from search.config.search_config import parse_config
+from search.config.yaml_file import apply_settings
 from search.driver.stages import final_stage, frozen_selection
 from search.plan.make_plan import reopened
 from search.plan.runs import RunFolder
-from search.plan.search import open_search
+from search.plan.search import OpenedSearch, open_search, stays_sealed
 from search.selection.ledger import Ledger
 from search.selection.retrieval_file import Scoring
 from search.selection.selection import Selection
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 from trainables.data.store.contents import read_contents
+from trainables.files import write_json
 
 SMALL: dict[str, Any] = {
     "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
@@ -425,3 +428,70 @@ def test_a_campaign_is_no_choice_and_its_table_is_frozen(campaign: Callable[...,
     said = campaign(table={"rows": ["temperature"], "roles": ["default"]})
     assert "chosen after opening: rows (2 shown, 4 frozen with the choice)" in said
     assert "chosen after opening" not in campaign()
+
+
+# When the test stays sealed: a choice that may be luck, one that nothing improves, and one that did not change.
+
+
+def doubtful(folder: Path, **changes: Any) -> Path:
+    """Write a search of one trial whose choice rests on two validation classes alone."""
+    content = {
+        **GLYPHS, "name": "small", "losses": ["pnp"], "search": {"trials": 1}, "final": {"seeds": 1},
+        "selection": {"finalists": 1, "seeds": 1, "on": "split"}, "resources": {"engine": "in_process"}, **changes,
+    }  # fmt: skip
+    return write_search(folder / "small.yaml", content)
+
+
+def test_a_choice_that_may_be_luck_is_tested_on_demand_alone(tmp_path: Path) -> None:
+    file, runs = doubtful(tmp_path), tmp_path / "runs"
+    said = plain(holdout_here("run", file, "--runs", runs).stderr)
+    assert "The choice of small rests on 2 validation classes alone and may be mostly luck" in said
+    assert "repeat the command with --yes to open it" in said
+    assert RunFolder(runs, "small").selection.exists()
+    assert not RunFolder(runs, "small").test.exists()
+    assert "may be mostly luck, and a test set" not in plain(holdout_here("run", file, "--yes", "--runs", runs).stderr)
+    assert RunFolder(runs, "small").test.exists()
+
+
+def test_stages_of_the_file_are_an_answer(tmp_path: Path) -> None:
+    file, runs = doubtful(tmp_path, stages=["search", "select", "test"]), tmp_path / "runs"
+    said = holdout_here("run", file, "--runs", runs)
+    assert RunFolder(runs, "small").test.exists()
+    warned = re.search(r"so the choice may be mostly luck; (\S+: \w+) confirms", " ".join(plain(said.stdout).split()))
+    assert warned is not None
+    cure = warned[1].replace(": ", "=")
+    assert parse_config(apply_settings(yaml.safe_load(file.read_text()), [cure])).selection.on == "halves"
+
+
+def chosen_as(number: int | None = 3, **params: Any) -> dict[str, Any]:
+    return {"recommended": {"number": number}, "chosen": {"pnp": {"params": params}}}
+
+
+@pytest.mark.parametrize(
+    ("when", "number", "sealed"), [("if_better", None, True), ("if_better", 0, False), ("always", None, False)]
+)
+def test_a_network_without_training_that_nothing_beats(
+    opened: Callable[..., OpenedSearch], when: str, number: int | None, sealed: bool
+) -> None:
+    plan = opened(losses=["pnp"], final={"test": when}).plan
+    assert stays_sealed(plan) is None, "nothing is chosen yet"
+    write_json(plan.folder.selection, chosen_as(number))
+    assert (stays_sealed(plan) is not None) == sealed
+    write_json(plan.folder.test, {"openings": []})
+    assert stays_sealed(plan) is None, "it is tested"
+
+
+def test_a_successor_with_the_same_choice_opens_no_test(opened: Callable[..., OpenedSearch]) -> None:
+    search = opened(losses=["pnp"])
+    plan = replace(search.plan, predecessor="earlier")
+    write_json(plan.folder.selection, chosen_as(alpha=2.0))
+    assert stays_sealed(plan) is None, "the earlier search has chosen nothing"
+    earlier = RunFolder(plan.folder.runs, "earlier")
+    earlier.path.mkdir()
+    write_json(earlier.selection, chosen_as(alpha=4.0))
+    assert stays_sealed(plan) is None
+    write_json(earlier.selection, chosen_as(number=7, alpha=2.0))
+    assert stays_sealed(plan) is None, "the earlier search was not tested"
+    write_json(earlier.test, {"openings": []})
+    assert stays_sealed(plan) == f"The choice is that of earlier, whose test stands; {plan.folder.name} opens none."
+    assert replace(search, plan=plan).is_done(Stage.TEST)

@@ -202,7 +202,6 @@ SEARCH: dict[str, tuple[Change, str]] = {
     "the time of the scoring": (entry("test.json", f"{OPENING}/finished", 0.0), "digest"),
     "the number of test images that trained": (entry("test.json", f"{OPENING}/overlap", 3), "overlap with the training images: 3 is stored, 0 recomputed"),
     "a dropped opening": (entry("test.json", "openings", []), "test.json openings"),
-    "a per-image result": (array("recall_at_1", 3, lambda hit: 1 - hit), "recall_at_1"),
     "an image's name": (array("keys", 3, "another"), "keys"),
     "an image's class": (array("labels", 3, 5), "labels"),
     "a neighbour": (array("neighbours_QK", (3, 0), 3, lambda c: c.rankings[0]), "@final-0.npz was changed"),
@@ -219,7 +218,6 @@ LOT: dict[str, tuple[Change, str]] = {
 }
 KINDS: dict[str, tuple[str, Change, str]] = {
     "a score of another query": ("groups, queries and a gallery", array("map_at_r", 0, float("nan")), "map_at_r queries"),
-    "another neighbour": ("groups, queries and a gallery", array("neighbours_QK", (0, 0), lambda row: row + 1, lambda c: c.rankings[0]), ".npz was changed: its digest is"),
     "an embedding of an own training": ("own class", array("embeddings", 0, lambda row: row[::-1], lambda c: next(c.path.glob("test/*/embeddings/*.npz"))), "embeddings/languages@final"),
     **{f"{name} of a test list": ("test lists", entry("test.json", f"{SCORE}/metrics/{name}", 0.123), name) for name in ("recall_at_1-small", "nmi-medium", "dists_intra-large")},
     **{f"a network without training, {name}": ("frozen backbone", change, says) for name, change, says in (
@@ -229,7 +227,6 @@ KINDS: dict[str, tuple[str, Change, str]] = {
         ("tested", entry("test.json", f"{BASELINE}/metrics/map_at_r", 0.99), "untrained@baseline.npz map_at_r: 0.99 is stored"),
         ("not tested", entry("test.json", f"{OPENING}/baselines", []), "baselines: "),
         ("per image", array("map_at_r", ..., lambda values: values * 0.5, lambda c: next(c.path.glob("test/*/untrained@*.npz"))), "untrained@baseline.npz map_at_r: "),
-        ("summarised", entry("summary.json", "untrained/validation/map_at_r", 0.99), "summary.json untrained.validation.map_at_r: 0"),
     )},
 }
 # fmt: on

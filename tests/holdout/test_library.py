@@ -14,7 +14,7 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from support.driving import only, record
-from support.without_ray import only_records
+from support.without_ray import MADE_UP, only_records
 
 import holdout.parts
 from examples import search_from_python
@@ -43,7 +43,7 @@ def test_a_search_is_run_followed_opened_and_extended(
         "final": {"seeds": 1},
         "selection": {"finalists": 1, "seeds": 1},
     }
-    content: dict[str, Any] = {**search_from_python.CONTENT, **smaller, "resources": {"engine": "in_process"}}
+    content: dict[str, Any] = {**search_from_python.CONTENT, **smaller, "resources": MADE_UP}
     epochs = []
     search = holdout.run(
         content,

@@ -1,16 +1,23 @@
-"""Finalists, confirmations and the frozen selection."""
+"""Finalists, confirmations, the choice between them, the recommendation, and the frozen selection."""
 
 import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from scipy import stats
 
-from search.difference import Family, Recommendation
-from search.selection.choice import Confirmation, confirmations, finalists
+from search.difference import CLASS_POINTS, Basis, Difference, Family, Recommendation, shown_points
+from search.goal import Constraint, Goal, Objective
+from search.selection.choice import Confirmation, choose, confirmations, finalists, recommend, unmet_sentence
 from search.selection.selection import Selection
 from trainables.errors import InvalidInput
 
@@ -34,37 +41,6 @@ def trial(number: int, value: float | None, x: float, **attributes: Any) -> Froz
     )
     made.number = number
     return made
-
-
-def confirmation(number: int, *values: float, failed: int = 0) -> Confirmation:
-    return Confirmation(
-        number=number,
-        params={"x": number},
-        searched=(1.0,),
-        values=values,
-        classes={"a": values[0], "b": values[-1]},
-        best_epochs=(2,) * len(values),
-        failed=failed,
-    )
-
-
-FAMILY = Family(
-    metrics=frozenset({"recall_at_1"}),
-    rows=frozenset({("s", "mpa", "default"), ("s", "mpa", "tuned")}),
-    pairs=frozenset({frozenset({("s", "mpa", "default"), ("s", "mpa", "tuned")})}),
-)
-
-
-def selection(**changes: Any) -> Selection:
-    content: dict[str, Any] = {
-        "id": "1", "search": "s", "objective": "map_at_r", "test_metrics": ("recall_at_1",), "family": FAMILY,
-        "split_digest": "a", "test_digest": "b", "studies": {"s/mpa": "c"},
-        "rule": "the best", "exported": "the first",
-        "chosen": {"mpa": confirmation(3, 0.5, 0.7)}, "defaults": {"mpa": confirmation(0, 0.4)},
-        "reasons": {"mpa": "best"}, "recommended": Recommendation(loss="mpa", number=3, basis="chosen"),
-        "trained_on_opened": None, "baselines": None,
-    }  # fmt: skip
-    return Selection(**{**content, **changes})
 
 
 def test_finalists_are_the_best_that_differ_and_the_default() -> None:
@@ -142,12 +118,267 @@ def test_a_seed_counts_with_both_of_its_halves() -> None:
     assert (entry.failed, entry.best_epochs) == (1, (2, 2, 2, 2))
 
 
+# The choice between finalists and default.
+
+BASIS = Basis(
+    objective="map_at_r", validation="on the 4 validation classes", confirmation="on both halves", better_by=1.0
+)
+DEFAULT = {"x": 0}
+
+
+def confirmed(number: int, classes: Sequence[float], searched: float = 0.5, failed: int = 0) -> Confirmation:
+    return Confirmation(
+        number=number,
+        params={"x": number},
+        searched=(searched,),
+        values=(float(np.mean(classes)),) if len(classes) else (),
+        classes={f"c{place}": value for place, value in enumerate(classes)},
+        best_epochs=(),
+        failed=failed,
+    )
+
+
+def chosen(*candidates: Confirmation, goal: Goal | None = None) -> tuple[int, str]:
+    found = choose({candidate.number: candidate for candidate in candidates}, DEFAULT, BASIS, goal)
+    assert found is not None
+    return found[0].number, found[1]
+
+
+def test_a_finalist_replaces_the_default_if_both_agree() -> None:
+    number, reason = chosen(confirmed(0, [0.2, 0.4]), confirmed(3, [0.3, 0.52], searched=0.6))
+    assert number == 3
+    assert reason == (
+        "trial 3 is 10.0 points above the default on the 4 validation classes, and 11.0 ± 1.0 points above it on both "
+        "halves; it is chosen"
+    )
+
+
+def test_the_default_stays_if_the_confirmation_or_the_search_disagrees() -> None:
+    number, reason = chosen(confirmed(0, [0.3, 0.4]), confirmed(9, [0.26, 0.42], searched=0.55))
+    assert number == 0
+    assert reason == (
+        "trial 9 is 5.0 points above the default on the 4 validation classes, but 1.0 ± 3.0 points below it on both "
+        "halves; the default is kept"
+    )
+    number, reason = chosen(confirmed(0, [0.2, 0.4]), confirmed(3, [0.4, 0.6], searched=0.49))
+    assert number == 0
+    assert reason == "no trial is above the default on the 4 validation classes; the default is kept"
+
+
+def test_the_highest_mean_of_those_above_the_default_is_chosen() -> None:
+    candidates = [confirmed(0, [0.2, 0.4]), confirmed(3, [0.3, 0.5], 0.9), confirmed(5, [0.4, 0.6], 0.6)]
+    assert chosen(*candidates)[0] == 5
+    assert chosen(*candidates[:2], confirmed(5, [0.4, 0.6], 0.6, failed=1))[0] == 3, "a failed seed comes last"
+    assert chosen(candidates[0], confirmed(4, [0.3, 0.5], 0.8), candidates[1])[0] == 3, "ties go to the lower number"
+
+
+def test_without_values_of_the_default_the_highest_mean_is_chosen() -> None:
+    number, reason = chosen(confirmed(0, [], failed=1), confirmed(3, [0.1, 0.2]), confirmed(4, [0.1, 0.3]))
+    assert number == 4
+    assert "the default has none or does not meet the constraints" in reason
+    assert choose({0: confirmed(0, [], failed=1)}, DEFAULT, BASIS) is None
+
+
+def test_a_metric_without_values_by_class_is_compared_by_its_mean() -> None:
+    def of_mean(number: int, mean: float, searched: float) -> Confirmation:
+        return replace(confirmed(number, [mean], searched), classes={})
+
+    assert chosen(of_mean(0, 0.5, 0.5), of_mean(2, 0.51, 0.6)) == (
+        2,
+        "trial 2 is 10.0 points above the default on the 4 validation classes, and 1.0 points above it on both halves; "
+        "it is chosen",
+    )
+
+
+classes = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=40)
+
+
+@given(pairs=classes, errors=st.floats(0, 3))
+def test_the_error_is_that_of_a_paired_t_test(pairs: list[tuple[float, float]], errors: float) -> None:
+    first, second = (confirmed(number, column) for number, column in enumerate(zip(*pairs, strict=True)))
+    found = Difference.by_class(first.classes, second.classes)
+    assert found is not None
+    assert found.error is not None
+    differences = np.subtract(*np.array(pairs).T)
+    assert found.mean == pytest.approx(differences.mean(), abs=1e-12)
+    assert found.error == pytest.approx(stats.sem(differences), abs=1e-12)
+    assert found.is_above(errors) == (found.mean > errors * found.error)
+
+
+@given(table=st.lists(st.lists(st.floats(0, 1), min_size=5, max_size=5), min_size=1, max_size=5), order=st.randoms())
+def test_the_choice_is_never_below_the_default_and_does_not_depend_on_the_order(
+    table: list[list[float]], order: object
+) -> None:
+    candidates = [confirmed(number, row, searched=row[0]) for number, row in enumerate(table)]
+    number, _ = chosen(*candidates)
+    assert candidates[number].mean >= candidates[0].mean
+    order.shuffle(candidates)  # type: ignore[attr-defined]
+    assert chosen(*candidates)[0] == number
+
+
+# The recommendation.
+
+
+def recommended(untrained: Mapping[str, Sequence[float]], **losses: Sequence[float]) -> tuple[str, int | None, str]:
+    found = recommend(
+        {loss: confirmed(number, row) for number, (loss, row) in enumerate(losses.items(), start=1)},
+        {name: {f"c{place}": value for place, value in enumerate(row)} for name, row in untrained.items()},
+        BASIS,
+    )
+    return found.loss, found.number, found.basis
+
+
+def test_the_best_loss_is_recommended_unless_a_network_without_training_is_better() -> None:
+    assert recommended({}, pnp=[0.1, 0.2], mpa=[0.3, 0.2]) == ("mpa", 2, "chosen on both halves")
+    networks = {"untrained": [0.2, 0.3], "whitened": [0.1, 0.2]}
+    assert recommended(networks, mpa=[0.3, 0.41])[2] == ("10.5 ± 0.5 points above the untrained network on both halves")
+    for row, side in (([0.15, 0.45], "above"), ([0.05, 0.35], "below")):
+        assert recommended(networks, pnp=[0.1, 0.1], mpa=row) == (
+            "mpa",
+            2,
+            f"5.0 ± 10.0 points {side} the untrained network on both halves, which is within the error",
+        )
+    assert recommended(networks, pnp=[0.1, 0.2], mpa=[0.18, 0.27]) == (
+        "untrained",
+        None,
+        "no training is better: mpa, the best one, is 2.5 ± 0.5 points below it on both halves",
+    )
+    assert recommended({**networks, "whitened": [0.9, 0.8]}, mpa=[0.3, 0.41])[0] == "whitened"
+
+
+def test_more_classes_show_smaller_differences() -> None:
+    for classes, words in ((2, "8 points"), (4, "6 points"), (36, "2 points"), (68, "1 point")):
+        assert shown_points(classes) == words
+        assert int(words.split()[0]) == round(2 * CLASS_POINTS / math.sqrt(classes))
+    assert shown_points(1000) == "half a point"
+
+
+# Pareto fronts, constraints and the choice between objectives, against their definitions.
+
+TWO = (Objective.parse("map_at_r"), Objective.parse("-embed_ms"))
+POINTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12)
+
+
+def measured(value: float, ms: float) -> dict[str, float]:
+    return {"map_at_r": value, "embed_ms": ms}
+
+
+def goal(*bounds: str, objectives: tuple[Objective, ...] = TWO) -> Goal:
+    constraints = tuple(Constraint.parse("embed_ms", bound) for bound in bounds)
+    return Goal(objectives=objectives, constraints=constraints)
+
+
+def beats(first: dict[str, float], second: dict[str, float]) -> bool:
+    """Return True if ``first`` is as good in both objectives, and better in one."""
+    better = first["map_at_r"] > second["map_at_r"] or first["embed_ms"] < second["embed_ms"]
+    worse = first["map_at_r"] < second["map_at_r"] or first["embed_ms"] > second["embed_ms"]
+    return better and not worse
+
+
+@given(POINTS)
+def test_a_front_is_what_nothing_beats(points: list[tuple[int, int]]) -> None:
+    entries = [measured(*point) for point in points]
+    assert goal().front(entries) == [
+        place for place, entry in enumerate(entries) if not any(beats(other, entry) for other in entries)
+    ]
+
+
+@given(POINTS)
+def test_the_order_has_each_front_before_what_it_beats(points: list[tuple[int, int]]) -> None:
+    entries = [measured(*point) for point in points]
+    order = goal().ranked(entries)
+    assert sorted(order) == list(range(len(entries)))
+    for later, place in enumerate(order):
+        assert not any(beats(entries[place], entries[earlier]) for earlier in order[:later])
+
+
+@given(POINTS, st.integers(0, 4))
+def test_what_meets_the_constraints_comes_first(points: list[tuple[int, int]], most: int) -> None:
+    entries = [measured(*point) for point in points]
+    bounded = goal(f"<= {most}")
+    met = [entries[place]["embed_ms"] <= most for place in bounded.ranked(entries)]
+    assert met == sorted(met, reverse=True)
+    assert all(entries[place]["embed_ms"] <= most for place in bounded.front(entries))
+
+
+def test_the_ideal_is_in_units_of_the_front() -> None:
+    # From the front's best values, 0.5 and 1 ms, in units of 0.4 and 100 ms: distances 1, 1 and (1/4)² + (1/5)².
+    entries = [measured(0.5, 101.0), measured(0.1, 1.0), measured(0.4, 21.0)]
+    assert goal().ranked(entries)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "met", "unmet"),
+    [
+        ("< 5", (4.9, -math.inf), (5.0, 6.0)),
+        ("<= 5", (5.0,), (5.1,)),
+        ("> .5", (0.51,), (0.5,)),
+        (">=5e-1", (0.5,), (0.4,)),
+    ],
+)
+def test_bounds_are_kept_as_they_are_written(text: str, met: tuple[float, ...], unmet: tuple[float, ...]) -> None:
+    constraint = Constraint.parse("embed_ms", text)
+    assert all(constraint.excess({"embed_ms": value}) <= 0 for value in met)
+    assert all(constraint.excess({"embed_ms": value}) > 0 for value in unmet)
+
+
+def of_two(number: int, value: float, ms: float, failed: int = 0) -> Confirmation:
+    """Return a confirmation of two seeds with both metrics, without values by class."""
+    entry = confirmed(number, [value], value, failed)
+    return replace(entry, classes={}, values=(value, value), measured=measured(value, ms))
+
+
+def test_the_choice_is_the_best_that_meets_the_constraints() -> None:
+    candidates = of_two(0, 0.9, 9.0), of_two(3, 0.5, 4.0), of_two(7, 0.6, 4.5)
+    number, reason = chosen(*candidates, goal=goal("< 5", objectives=TWO[:1]))
+    assert number == 7
+    assert reason.endswith("; 1 of 3 finalists do not meet the constraints")
+
+
+def test_the_choice_between_objectives_says_where_it_comes_from() -> None:
+    candidates = of_two(0, 0.9, 9.0), of_two(3, 0.1, 1.0), of_two(8, 0.7, 3.0)
+    number, reason = chosen(*candidates, of_two(7, 0.8, 2.0), goal=goal())
+    assert number == 7
+    assert reason.startswith(
+        "trial 7 is one of 3 on the Pareto front of 4 confirmed configurations, with map_at_r 0.8, embed_ms 2 and 2 "
+        "fresh seeds"
+    )
+    assert chosen(*candidates, of_two(7, 0.8, 2.0, failed=1), goal=goal())[0] != 7
+
+
+def test_nothing_is_chosen_beyond_the_constraints() -> None:
+    candidates = [of_two(0, 0.9, 9.0), of_two(3, 0.5, 7.0)]
+    one = goal("< 5", objectives=TWO[:1])
+    assert choose(dict(zip((0, 3), candidates, strict=True)), DEFAULT, BASIS, one) is None
+    assert unmet_sentence("mpa", candidates, one) == (
+        "No confirmed configuration of mpa meets search.constraints; of trial 0, embed_ms is 9, which must be < 5."
+    )
+    assert unmet_sentence("mpa", candidates, goal("< 8", objectives=TWO[:1])) is None
+
+
+# The frozen selection.
+
+FAMILY = Family(
+    metrics=frozenset({"recall_at_1"}),
+    rows=frozenset({("s", "mpa", "default"), ("s", "mpa", "tuned")}),
+    pairs=frozenset({frozenset({("s", "mpa", "default"), ("s", "mpa", "tuned")})}),
+)
+
+
+FROZEN = Selection(
+    id="1", search="s", objective="map_at_r", test_metrics=("recall_at_1",), family=FAMILY,
+    split_digest="a", test_digest="b", studies={"s/mpa": "c"}, rule="the best", exported="the first",
+    chosen={"mpa": confirmed(3, [0.5, 0.7])}, defaults={"mpa": confirmed(0, [0.4])}, reasons={"mpa": "best"},
+    recommended=Recommendation(loss="mpa", number=3, basis="chosen"), trained_on_opened=None, baselines=None,
+)  # fmt: skip
+
+
 def test_a_selection_is_read_back_and_an_edited_one_refused(tmp_path: Path) -> None:
     path = tmp_path / "selection.json"
     with pytest.raises(InvalidInput, match="Nothing is selected yet"):
         Selection.load(path)
-    selection().save(path)
-    assert Selection.load(path) == selection()
+    FROZEN.save(path)
+    assert Selection.load(path) == FROZEN
     content = json.loads(path.read_text())
     content["chosen"]["mpa"]["params"] = {"x": 9}
     path.write_text(json.dumps(content))

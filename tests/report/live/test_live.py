@@ -101,10 +101,13 @@ def test_a_running_trial_is_shown_with_its_values(server: Server, running: Opene
     assert (found["running"], found["left_s"], found["elapsed_s"]) == ([], None, None), "nobody drives it"
 
 
-def test_the_report_so_far_changes_with_the_records(server: Server) -> None:
+def test_the_report_so_far_begins_with_the_four_lines_of_the_answer(server: Server, running: OpenedSearch) -> None:
     sections = told(server, "/api/searches/running/report")
     assert [entry["name"] for entry in sections][:2] == ["answer", "comparison"]
     assert "sealed" in sections[0]["html"]
+    lines = holdout.open("running", runs=running.plan.folder.runs).answer.lines
+    html = unescape(sections[0]["html"]).replace("<code>", "`").replace("</code>", "`")
+    assert all(line in html for line in lines)
     assert told(server, "/api/searches/running/report") == sections
 
 
@@ -139,12 +142,6 @@ def test_headers_forbid_embedding_and_inline_scripts(server: Server) -> None:
         assert "frame-ancestors 'none'" in policy
         assert headers["cross-origin-resource-policy"] == "same-origin"
         assert headers["x-content-type-options"] == "nosniff"
-
-
-def test_the_four_lines_of_the_answer_are_there(server: Server, running: OpenedSearch) -> None:
-    html = unescape(told(server, "/api/searches/small/report")[0]["html"])
-    lines = holdout.open("small", runs=running.plan.folder.runs).answer.lines
-    assert all(line in html.replace("<code>", "`").replace("</code>", "`") for line in lines)
 
 
 def test_records_of_a_stranger_are_a_sentence_and_not_an_error_of_the_server(

@@ -1,12 +1,18 @@
-"""Results of campaigns that were run: the folds of a cross-validation, and the networks without training."""
+"""Campaigns that are run with real trainings in this process, and their results.
+
+Nothing of the test is opened before all is frozen; one opening is for the lot.
+"""
 
 import csv
 import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pytest
+import torch
+from rich.console import Console
 from support.bare_networks import BACKBONE, save_convnet
 from support.commands import holdout_here, summary
 from support.finished_search import campaign_here
@@ -19,15 +25,119 @@ from search.campaigns.report import study
 from search.campaigns.result import campaign_result
 from search.campaigns.tables import CampaignResult, campaign_csv, campaign_tables, row_name
 from search.config.campaign import Campaign, parse_campaign
+from search.driver.pipeline import stage_by_stage
+from search.driver.sealed import score_test
+from search.driver.stages import FailedLosses, NothingToSelect
 from search.plan.runs import CampaignFolder, RunFolder
-from search.plan.search import search_so_far
+from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import StoredSearch, stored_search
 from search.report.comparison import compare
 from search.report.live import live_app
 from search.report.results import Summary, stored_summary
 from search.report.sections.models import models_section
-from search.stages import Role
+from search.report.summary import summarise
+from search.selection.ledger import Ledger
+from search.selection.retrieval_file import Scoring
+from search.selection.scoring import score
+from search.stages import Role, Stage
+from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.errors import InvalidInput
+from trainables.training.train import Training
+
+ALL = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
+QUIET = Console(quiet=True)
+Opened = Callable[..., OpenedSearch]
+TINY: dict[str, Any] = {
+    "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+    "losses": ["pnp"],
+    "search": {"trials": 1},
+    "selection": {"finalists": 1, "seeds": 1},
+    "final": {"seeds": 1},
+    "metrics": {"test": ["recall_at_1"]},
+}
+
+
+@pytest.fixture
+def searches(opened: Opened) -> list[OpenedSearch]:
+    return [opened(**TINY, name="lot-a"), opened(**TINY, name="lot-b", split={"ratio": 0.6})]
+
+
+def train(queue: TrialQueue, job: RunningTrial) -> None:
+    training = Training(job.spec, torch.device("cpu"))
+    while not training.finished:
+        training.run_epoch()
+    queue.on_trial_result(job, {"records": training.records, "finished": True})
+
+
+def trained(searches: Sequence[OpenedSearch]) -> Iterator[RunningTrial]:
+    """Train everything; yield each trial before its training."""
+    queue = TrialQueue(stage_by_stage(searches, ALL, QUIET, None))
+    while job := queue.next_trial():
+        yield job
+        train(queue, job)
+
+
+def here(tasks: Sequence[Scoring]) -> list[Any]:
+    return [score(task) for task in tasks]
+
+
+def test_all_is_frozen_before_one_opening_of_the_lot_which_outlives_a_death(
+    searches: list[OpenedSearch], opened: Opened
+) -> None:
+    """Other test classes are another opening."""
+    other = opened(**TINY, name="lot-c", dataset={"name": "glyphs", "num_classes": 12, "images_per_class": 6})
+    searches.append(other)
+    jobs = []
+    for job in trained(searches):
+        assert job.stage is not Stage.TEST or all(search.is_done(Stage.SELECT) for search in searches)
+        jobs.append(job)
+    assert [job.stage for job in jobs] == [Stage.SEARCH] * 3 + [Stage.SELECT] * 6 + [Stage.TEST] * 3
+    assert [job.study.name.split("/")[0] for job in jobs] == ["lot-a", "lot-b", "lot-c"] * 4
+    asked: list[str] = []
+
+    def dies_at_the_second(tasks: Sequence[Scoring]) -> list[Any]:
+        asked.extend(task.checkpoint for task in tasks)
+        if any("lot-b" in checkpoint for checkpoint in asked):
+            raise KeyboardInterrupt
+        return here(tasks)
+
+    with pytest.raises(KeyboardInterrupt):
+        score_test(searches, QUIET, opener="lot", reason=None, score_all=dies_at_the_second)
+    assert [search.is_done(Stage.TEST) for search in searches] == [True, False, False]
+    score_test(searches[1:], QUIET, opener="lot", reason=None, score_all=here)
+    openings = Ledger(other.plan.folder.openings).openings()
+    assert [(opening.search, set(opening.selections)) for opening in openings] == [
+        ("lot", {"lot-a", "lot-b"}), ("lot", {"lot-c"}),
+    ]  # fmt: skip
+    lines = other.plan.folder.openings.read_text().splitlines()
+    assert len(lines) == 4 + 3, "an opening, its images, and the scores of each search"
+    for search in searches:
+        summary = summarise(search)
+        assert summary.test_opened == 1
+        assert summary.losses["pnp"].test
+        assert summary.losses["pnp"].test["recall_at_1"].values
+
+
+def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[OpenedSearch]) -> None:
+    failing = searches[0].config.name
+
+    def run(lot: Sequence[OpenedSearch], *, allow_failed: bool = True) -> None:
+        queue = TrialQueue(stage_by_stage(lot, ALL, QUIET, None, allow_failed=allow_failed))
+        while job := queue.next_trial():
+            if job.study.name.startswith(failing):
+                queue.on_trial_result(job, {"failure": {"cause": "CODE_ERROR", "reason": "x"}})
+            else:
+                train(queue, job)
+
+    with pytest.raises(NothingToSelect, match="No trial of pnp could be confirmed"):
+        run(searches[:1])
+    with pytest.raises(FailedLosses, match="Every trial of lot-a/pnp failed"):
+        run(searches, allow_failed=False)
+    run(searches)
+    assert [search.is_done(Stage.SELECT) for search in searches] == [False, True]
+
+
+# The folds of a cross-validation.
 
 FOLDS, SEEDS = 2, 2
 
@@ -155,9 +265,8 @@ def test_the_live_page_lists_the_campaigns_searches(finished: Finished) -> None:
     assert json.loads(body) == [{"name": "sizes", "searches": names, "problem": None}]
 
 
-def test_a_campaign_from_weights_is_verified_and_its_report_begins_with_every_mean(finished: Finished) -> None:
+def test_the_report_of_a_campaign_from_weights_begins_with_every_mean(finished: Finished) -> None:
     runs, _, result, _ = finished
-    holdout_here("verify", "sizes", "--runs", runs)
     page = Path(holdout_here("report", "sizes", "--runs", runs).stdout.strip())
     assert "untrained" in page.read_text()
     report = campaign_report(CampaignFolder(runs, "sizes"))
