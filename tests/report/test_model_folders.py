@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,13 +20,10 @@ from search.selection.selection import Selection, exported_trial
 from trainables.spec import derived_seed
 
 
-def opening(runs: Path) -> tuple[dict[str, Any], Path]:
-    (record,) = json.loads((runs / "small/test.json").read_text())["openings"]
-    return record, runs / "small/test" / record["id"]
-
-
 def kept_of(runs: Path, model: holdout.Embedder) -> tuple[RetrievalFile, list[Path]]:
-    _, folder = opening(runs)
+    """Return the rankings that the test of ``model`` kept, and the test images."""
+    (opening,) = json.loads((runs / "small/test.json").read_text())["openings"]
+    folder = runs / "small/test" / opening["id"]
     name = f"{model.spec.origin['study']}-{model.spec.origin['trial']}.npz"
     keys = np.load(folder / name)["keys"]
     return RetrievalFile.read(folder / "retrieval" / name), [runs.parent / "images" / key for key in keys]
