@@ -154,8 +154,8 @@ def test_a_search_that_has_just_begun(image_folder: Path, tmp_path: Path, epochs
         assert "none finished" in page.text
 
 
-def test_an_older_summary_is_made_anew(runs: Path, written: str) -> None:
-    text = Page(written).text
+def test_an_older_summary_is_made_anew(runs: Path) -> None:
+    text = Page(reported(runs, "small")).text
     whole = re.sub(r" Of 2 tested choices in this runs folder.*?2506\.19540\)\.", "", text)
     path = RunFolder(runs, "small").summary
     path.write_text(path.read_text().replace('"format": 9', '"format": 1'))

@@ -23,8 +23,7 @@ def training_class(spec: TrialSpec) -> type[EpochTraining]:
 class CrossValidation:
     """The trainings of a spec with folds, resumed where an earlier attempt stopped; used like one training.
 
-    A record has its ``fold``, from 1, and its ``epoch`` within the fold. Fold k writes its checkpoints below
-    ``fold-<k>/``; a finished fold keeps its records and its best model.
+    A record has its ``fold``, from 1, and its ``epoch`` within the fold, whose checkpoints are below ``fold-<k>/``.
     """
 
     def __init__(self, spec: TrialSpec, device: torch.device) -> None:

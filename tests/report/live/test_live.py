@@ -7,7 +7,6 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator
-from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from support.finished_search import run_here
 from support.serving import asked as asked_of
 from support.small_search import small_search
 
-import holdout
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch
 from search.report.live import live_app
@@ -101,13 +99,10 @@ def test_a_running_trial_is_shown_with_its_values(server: Server, running: Opene
     assert (found["running"], found["left_s"], found["elapsed_s"]) == ([], None, None), "nobody drives it"
 
 
-def test_the_report_so_far_begins_with_the_four_lines_of_the_answer(server: Server, running: OpenedSearch) -> None:
+def test_the_report_so_far_begins_with_the_answer(server: Server) -> None:
     sections = told(server, "/api/searches/running/report")
     assert [entry["name"] for entry in sections][:2] == ["answer", "comparison"]
     assert "sealed" in sections[0]["html"]
-    lines = holdout.open("running", runs=running.plan.folder.runs).answer.lines
-    html = unescape(sections[0]["html"]).replace("<code>", "`").replace("</code>", "`")
-    assert all(line in html for line in lines)
     assert told(server, "/api/searches/running/report") == sections
 
 
