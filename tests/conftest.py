@@ -7,16 +7,14 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
-from support.kinds import Finished, FinishedCampaign, finished, finished_campaign
 from support.mlflow_database import copy_migrated
 from support.refusals import NOWHERE
 from support.services import SECRET, TOKEN, Nodes, ray_nodes
 from support.small_disk import SmallDisk, small_disk
-from support.small_model import SmallModel, small_model
 from support.small_search import draw_folder, save_resnet, small_search
 from support.trees import Trees, make_tree
 
@@ -25,8 +23,13 @@ from search import trust
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch, open_search
-from trainables.inference.embedder import Embedder
 from trainables.secrets import REFERRED
+
+if TYPE_CHECKING:  # import torch, which the process that only distributes the tests does without
+    from support.kinds import Finished, FinishedCampaign
+    from support.small_model import SmallModel
+
+    from trainables.inference.embedder import Embedder
 
 gc.disable()  # until the tests begin: collections take seconds of their imports
 os.environ.pop("COLUMNS", None)  # set by xdist from the terminal
@@ -168,26 +171,32 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> SmallModel:
+def made(tmp_path_factory: pytest.TempPathFactory) -> "SmallModel":
     """Return a model that was trained for one epoch; not to be changed."""
+    from support.small_model import small_model
+
     return small_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")
-def model(made: SmallModel) -> Embedder:
+def model(made: "SmallModel") -> "Embedder":
     """Return that model, loaded."""
     return holdout.load(made.folder, device="cpu")
 
 
 @pytest.fixture(scope="session")
-def kinds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Finished]:
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> "Callable[[str], Finished]":
     """Return a function that gives a finished search of a kind, not to be changed; it is run once."""
+    from support.kinds import finished
+
     return functools.cache(lambda kind: finished(kind, tmp_path_factory.mktemp("kind")))
 
 
 @pytest.fixture(scope="session")
-def lot(tmp_path_factory: pytest.TempPathFactory) -> FinishedCampaign:
+def lot(tmp_path_factory: pytest.TempPathFactory) -> "FinishedCampaign":
     """Return a finished campaign whose classes no earlier search of the user opened; not to be changed."""
+    from support.kinds import finished_campaign
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         return finished_campaign(tmp_path_factory.mktemp("lot") / "runs")
