@@ -1,7 +1,8 @@
-"""Two concurrent commands on the same search or ledger: no lost, torn or overwritten records."""
+"""Two concurrent commands on the same search, file or ledger: no lost, torn or overwritten records."""
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from support.forks import forked
 from support.kinds import Finished
 from support.refusals import contents
 
+from search.config.initial_file import write_initial_file
 from search.plan.runs import RunFolder
 from search.selection.ledger import NAME, Ledger
 from search.selection.ledger_file import ImageSet
@@ -56,6 +58,18 @@ def test_reading_commands_work_while_a_search_runs(runs: Path) -> None:
         refused = plain(holdout_here("verify", "small", "--runs", runs, code=2).stderr)
     assert "verify it when that has ended" in refused
     assert contents(runs / "small") == before
+
+
+def test_only_one_of_many_writers_creates_a_file(tmp_path: Path) -> None:
+    for attempt in range(10):
+        path = tmp_path / f"{attempt}.yaml"
+        with ThreadPoolExecutor(4) as pool:
+            writing = [pool.submit(write_initial_file, path, str(number) * 5000) for number in range(4)]
+        refused = [error for writer in writing if (error := writer.exception())]
+        assert len(refused) == 3
+        assert all("already exists and is not overwritten" in str(error) for error in refused)
+        (number,) = (number for number, writer in enumerate(writing) if not writer.exception())
+        assert path.read_text() == str(number) * 5000
 
 
 def test_no_line_of_the_ledger_is_torn_and_none_is_lost(tmp_path: Path, state: Path) -> None:

@@ -187,3 +187,21 @@ def test_what_the_papers_found_best_can_be_found() -> None:
         "proxy_anchor": {"scale": 32}, "pnp": {"bound": 1}, "mpa": {"proxies_per_class": 2},
     }.items():  # fmt: skip
         assert all(SPACES[loss][name].contains(value) for name, value in best.items()), loss
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.integers(-2, 2) | st.booleans() | st.floats(-2, 2) | st.just(float("nan")) | st.text(max_size=1),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_choices_are_accepted_if_each_can_be_proposed(choices: list[bool | int | float | str]) -> None:
+    found = [optuna.distributions.CategoricalDistribution(choices).to_internal_repr(choice) for choice in choices]
+    try:
+        assert Choice(choices).distribution
+    except InvalidInput:
+        assert found != [*range(len(choices))] or any(choice != choice for choice in choices)
+    else:
+        assert found == [*range(len(choices))]
