@@ -135,8 +135,9 @@ def test_embeddings_from_anywhere_are_scored_against_each_other_or_a_gallery() -
         holdout.InvalidInput, match=r"queries must have one entry for each of 4 embeddings; the shape is \(3"
     ):
         holdout.evaluate(embeddings, labels, queries=[1, 0, 0])
-    with pytest.raises(holdout.InvalidInput, match="There is no query, or no image in the gallery"):
-        holdout.evaluate(embeddings, labels, gallery=[0, 0, 0, 0])
+    for lacking in ("queries", "gallery"):
+        with pytest.raises(holdout.InvalidInput, match="There is no query, or no image in the gallery"):
+            holdout.evaluate(embeddings, labels, **{lacking: [0, 0, 0, 0]})
 
 
 def test_an_unknown_attribute_names_what_there_is() -> None:
