@@ -15,7 +15,7 @@ from search.config.search_config import parse_config
 from search.disk import usage
 from search.disk.usage import plan_removal
 from search.plan.make_plan import make_plan
-from search.plan.places import mark_checkpoints
+from search.plan.places import MARKER, mark_checkpoints
 from search.plan.runs import CampaignFolder, RunFolder, stored_config
 from search.plan.search import open_search
 from search.stages import Stage
@@ -210,15 +210,20 @@ def test_checkpoints_in_a_store_elsewhere_go_too(make: Make, runs: Path, tmp_pat
     assert _tree(runs) == before
 
 
-def test_a_folder_that_the_search_did_not_make_is_kept(make: Make, runs: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("marker", [None, b"", b"{", b"[1]", b"\xff"])
+def test_a_folder_that_the_search_did_not_make_is_kept(
+    marker: bytes | None, make: Make, runs: Path, tmp_path: Path
+) -> None:
     victim = tmp_path / "victim" / "birds" / "trials" / "precious"
     victim.mkdir(parents=True)
     (victim / "photograph").touch()
     make("birds", checkpoints={"storage_path": str(tmp_path / "victim")})  # it was there before: no marker
+    if marker is not None:
+        (victim.parents[1] / MARKER).write_bytes(marker)
     before = _tree(tmp_path / "victim")
     planned = plan_removal(runs, "birds")
     (kept,) = planned.searches[0].kept
-    assert kept.startswith("The checkpoints elsewhere are kept: the marker holdout.json beside ")
+    assert kept.startswith(f"The checkpoints elsewhere are kept: the marker {MARKER} beside ")
     assert planned.size == sum(len(content) for content in _tree(runs / "birds").values())
     planned.carry_out()
     assert not (runs / "birds").exists()
