@@ -50,7 +50,7 @@ def _images(plans: Sequence[Plan]) -> Needs:
     sizes: dict[StoreSpec, int] = {}
     tests = set()
     for plan in plans:
-        spec, classes = plan.images, plan.images.dataset.classes()
+        spec, classes = plan.images, plan.classes
         if spec not in sizes:
             keys = [key for name in spec.class_names for key in classes[name]]
             sizes[spec] = expected_size(spec.dataset, keys, spec.short_side)

@@ -83,7 +83,7 @@ def measured_trainings(plan: Plan, directory: str) -> dict[str, TrialSpec]:
 
 def _first_classes(plan: Plan) -> tuple[str, ...]:
     """Return enough classes for two batches, by images and by classes."""
-    training, classes = plan.config.training, plan.config.dataset.source.classes()
+    training, classes = plan.config.training, plan.classes
     wanted = 2 * ceil(training.batch_size / training.images_per_class) * plan.split.merge
     images = accumulate(len(classes[name]) for name in plan.split.train)
     enough = next((number for number, count in enumerate(images, 1) if count >= 2 * training.batch_size), wanted)
@@ -107,7 +107,7 @@ def measured_costs_of(plan: Plan) -> dict[str, Cost]:
 
 def images_of(plan: Plan) -> ImageCounts:
     """Return the numbers of images of one training; for a cross-validation, those of the first fold."""
-    classes = plan.config.dataset.source.classes()
+    classes = plan.classes
     validation = plan.split.folds[0] if plan.split.folds else plan.split.validation
     held_out = set(validation)
     train = tuple(len(classes[name]) for name in plan.split.train if name not in held_out)
@@ -222,8 +222,7 @@ def _data(plan: Plan) -> Iterator[CheckResult]:
 
 def _images(plan: Plan) -> Iterator[CheckResult]:
     """Check image files without decoding them, which would take too long here."""
-    source = plan.config.dataset.source
-    classes = source.classes()
+    source, classes = plan.config.dataset.source, plan.classes
     replace_them = "Replace them; a search does not start with images that it cannot decode."
     parts = ("training", plan.images.class_names, replace_them), ("test", plan.split.test, REPAIR)
     for part, names, fix in parts:

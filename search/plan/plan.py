@@ -45,21 +45,21 @@ class Plan:
     """Messages for the user about how the search file was interpreted."""
 
     @cached_property  # every trial asks, and listing the files of ten thousand classes takes seconds
-    def classes(self) -> Mapping[str, tuple[str, ...]]:
-        """The keys of the images of each class of the training half."""
-        half = {*self.split.train, *self.split.validation}
-        return {name: tuple(keys) for name, keys in self.config.dataset.source.classes().items() if name in half}
+    def classes(self) -> Mapping[str, Sequence[str]]:
+        """The keys of the images of each class of both halves."""
+        return self.config.dataset.source.classes()
 
     @cached_property
     def queries(self) -> Mapping[str, int]:
-        """The number of images of each class of the training half that are queries."""
+        """The number of images of each class that are queries."""
         parts = self.config.dataset.source.parts()
         return {name: sum(parts.get(key) != GALLERY for key in keys) for name, keys in self.classes.items()}
 
     @cached_property
     def images(self) -> StoreSpec:
         """The images of the training half only."""
-        source, names = self.config.dataset.source, tuple(self.classes)
+        half, source = {*self.split.train, *self.split.validation}, self.config.dataset.source
+        names = tuple(name for name in self.classes if name in half)
         return StoreSpec(dataset=source, class_names=names, short_side=self.short_side, cache=self.cache)
 
     @property

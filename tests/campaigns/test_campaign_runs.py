@@ -18,6 +18,7 @@ from support.commands import holdout_here, summary
 from support.finished_search import campaign_here
 from support.kinds import FinishedCampaign
 from support.serving import asked
+from support.small_search import SHORTEST
 from support.tampered import Copied
 
 from search.campaigns import campaign_report
@@ -47,14 +48,7 @@ from trainables.training.train import Training
 ALL = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
 QUIET = Console(quiet=True)
 Opened = Callable[..., OpenedSearch]
-TINY: dict[str, Any] = {
-    "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
-    "losses": ["pnp"],
-    "search": {"trials": 1},
-    "selection": {"finalists": 1, "seeds": 1},
-    "final": {"seeds": 1},
-    "metrics": {"test": ["recall_at_1"]},
-}
+TINY = {**SHORTEST, "metrics": {"test": ["recall_at_1"]}}
 
 
 @pytest.fixture

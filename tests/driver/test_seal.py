@@ -14,7 +14,7 @@ import yaml
 from PIL import Image
 from support.commands import holdout_here, plain, stored, summary, write_search
 from support.journals import CREATE_STUDY, CREATE_TRIAL, Operation, drop_trial, of_trial, rewrite
-from support.small_search import GLYPHS, draw_folder, small_search
+from support.small_search import GLYPHS, SHORTEST, draw_folder, small_search
 from support.without_ray import MADE_UP, MadeUp, only_records
 
 from search.config.search_config import parse_config
@@ -32,11 +32,8 @@ from trainables.data.store.contents import read_contents
 from trainables.files import write_json
 
 SMALL: dict[str, Any] = {
-    "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
-    "losses": ["pnp"],
+    **SHORTEST,
     "search": {"trials": 2},
-    "selection": {"finalists": 1, "seeds": 1},
-    "final": {"seeds": 1},
     "metrics": {"test": ["recall_at_1"]},
     "resources": MADE_UP,
 }

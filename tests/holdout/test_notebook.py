@@ -12,16 +12,13 @@ import pytest
 import yaml
 from support.made_search import made_search
 from support.services import ROOT
-from support.small_search import small_search
+from support.small_search import SHORTEST, small_search
 
 import holdout
 
 CONTENT: dict[str, Any] = {
-    "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
-    "losses": ["pnp"],
+    **SHORTEST,
     "search": {"trials": 3},
-    "selection": {"finalists": 1, "seeds": 1},
-    "final": {"seeds": 1},
     "metrics": {"test": ["recall_at_1"]},
     "resources": {"engine": "in_process"},
 }

@@ -15,7 +15,6 @@ import struct
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from support.forks import forked
 from support.journals import rewrite
 from support.refusals import contents, levels_below, refused
 from support.serving import asked
-from support.small_search import draw_folder, small_search
+from support.small_search import SHORTEST, draw_folder, small_search
 from support.tampered import Copied
 
 from hostile.inputs import KINDS, PLACES, Place, put, with_runs
@@ -324,13 +323,6 @@ def test_it_is_one_sentence_and_nothing_is_written(
 
 # A search over images with the longest names, in deep folders, and alone in their class.
 
-SMALL: dict[str, Any] = {
-    "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
-    "losses": ["proxy_anchor"],
-    "search": {"trials": 1},
-    "selection": {"finalists": 1, "seeds": 1},
-    "final": {"seeds": 1},
-}
 LONG = "\N{LATIN SMALL LETTER U WITH DIAERESIS}" * 125
 """250 bytes."""
 
@@ -360,7 +352,7 @@ def test_they_are_trained_scored_and_verified(tmp_path: Path) -> None:
     with levels_below(root / trains, 1_100) as trained, levels_below(root / tests, 500) as tested:
         for name, folder in ((trains, trained), (tests, tested)):
             next((root / name).glob("*.png")).rename(folder / "deep.png")
-        finish(runs, small_search(root, **SMALL))
+        finish(runs, small_search(root, **{**SHORTEST, "losses": ["proxy_anchor"]}))
         for command in ("report", "verify"):
             holdout_here(command, "small", "--runs", runs)
         assert "small" in (runs / "small" / "report.html").read_text()

@@ -116,7 +116,7 @@ def unordered() -> int:
 )
 def test_every_loss_has_deterministic_operations_only(images: StoreSpec, tmp_path: Path, loss: str) -> None:
     before = unordered()
-    pooled = ModelConfig(embedding_dim=8)  # sums in no fixed order unless it is told to
+    pooled = ModelConfig(embedding_dim=8)  # its pooling adds in no fixed order without training.deterministic
     spec = spec_of(images, tmp_path, loss=loss, model=pooled, training=ONE_EPOCH | {"deterministic": True})
     records = [trained(replace(spec, directory=str(tmp_path / str(number))), GPU).records[0] for number in range(2)]
     assert unordered() == before

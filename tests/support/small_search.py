@@ -18,6 +18,15 @@ GLYPHS: dict[str, Any] = {
 }
 """A search of a second on drawn images, without its name and its final trainings."""
 
+SHORTEST: dict[str, Any] = {
+    "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+    "losses": ["pnp"],
+    "search": {"trials": 1},
+    "selection": {"finalists": 1, "seeds": 1},
+    "final": {"seeds": 1},
+}
+"""What makes :func:`small_search` as short as possible."""
+
 
 def draw_folder(root: Path, classes: int = 16, images: int = 10, size: int = 20) -> Path:
     """Write a folder data set of noise; each class has its own mean colour, so that a model can learn it."""

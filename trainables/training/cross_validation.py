@@ -62,9 +62,9 @@ class CrossValidation:
     def _next_fold(self) -> None:
         """Advance to the first unfinished fold, collecting the records of earlier attempts."""
         self._training = None
+        if 0 < self._fold < len(self.spec.folds):
+            gc.collect()  # modules refer to themselves through hooks; the last fold's memory is needed now
         while self._training is None and self._fold < len(self.spec.folds):
-            if self._fold:
-                gc.collect()  # modules refer to themselves through hooks; the last fold's memory is needed now
             self._fold += 1
             self.records += map(self._of_fold, self._resume_fold(self.spec.of_fold(self._fold)))
 

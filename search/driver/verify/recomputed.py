@@ -141,7 +141,6 @@ def _epochs(trial: FrozenTrial, spec: TrialSpec, queries_of: Mapping[str, int]) 
         value = value_in(record, objective) if objective in record["metrics"] else float(epoch)
         best = -math.inf if epoch == 1 else best
         found, is_best, best = record.get("classes"), value > best, max(value, best)
-        validating = (spec.of_fold(fold) if fold else spec).validation_classes
         stored = sorted(record["metrics"]), record["checkpoint"] is not None, found is not None
         yield (
             f"epoch {epoch}: metrics, checkpoint, classes",
@@ -149,6 +148,7 @@ def _epochs(trial: FrozenTrial, spec: TrialSpec, queries_of: Mapping[str, int]) 
             (sorted(measured), is_best, is_best and spec.by_class),
         )
         if found and is_retrieval(objective):
+            validating = (spec.of_fold(fold) if fold else spec).validation_classes
             queries = {name: count for name in validating if (count := queries_of[name])}
             yield f"epoch {epoch}: classes", [*found], [*queries]
             mean = statistics.fmean(found.values(), queries.values())
