@@ -2,9 +2,10 @@
 
     python -m benchmarks.gpu_day FOLDER [--rehearse]
 
-It needs PyTorch, and measures more with torchvision, timm, pytorch-metric-learning and faiss. Each step is a process
-with a time limit that appends its rows to ``gpu-day.jsonl``; after each one ``gpu-day.md`` is written again, so a step
-that fails costs only its own results. With ``--rehearse`` everything is tiny, to check on a CPU that it runs.
+It needs PyTorch, and measures more with torchvision, timm, pytorch-metric-learning, faiss, and Ray with Optuna and
+MLflow. Each step is a process with a time limit that appends its rows to ``gpu-day.jsonl``; after each one
+``gpu-day.md`` is written again, so a step that fails costs only its own results. With ``--rehearse`` everything is
+tiny, to check on a CPU that it runs.
 
 Shapes: N items, B a batch, D embedding dimensions.
 """
@@ -59,6 +60,7 @@ class Sizes:
 
     resnet50: tuple[str, int, int]
     lite0: tuple[str, int, int]
+    vit: tuple[str, int, int]
     steps: int
     seconds: float
     heads: tuple[int, int, int, int]
@@ -70,15 +72,16 @@ class Sizes:
 REAL = Sizes(
     resnet50=("resnet50", 128, 224),
     lite0=("timm:tf_efficientnet_lite0" if has("timm") else "torchvision:efficientnet_b0", 60, 112),
-    steps=10, seconds=8, heads=(16, 20, 5421, 1280), losses=(180, 384), fine_tuned=(12, 3, 1800),
+    vit=("timm:vit_small_patch16_224" if has("timm") else "torchvision:vit_b_16", 64, 224),
+    steps=10, seconds=5, heads=(16, 20, 5421, 1280), losses=(64, 180, 384, 1024), fine_tuned=(12, 3, 1800),
     galleries=(60_502, 1_000_000),
 )  # fmt: skip
 TINY = Sizes(
-    resnet50=("convnet", 8, 32), lite0=("convnet", 8, 32), steps=1, seconds=0, heads=(2, 2, 80, 16), losses=(16,),
-    fine_tuned=(1, 2, 160), galleries=(300,),
+    resnet50=("convnet", 8, 32), lite0=("convnet", 8, 32), vit=("convnet", 8, 32), steps=1, seconds=0,
+    heads=(2, 2, 80, 16), losses=(16,), fine_tuned=(1, 2, 160), galleries=(300,),
 )  # fmt: skip
-"""``resnet50`` and ``lite0``: network, batch, pixels. ``heads`` are heads, epochs, items, features; ``fine_tuned`` are
-trainings, epochs, images."""
+"""``resnet50``, ``lite0`` and ``vit`` are network, batch, pixels; ``heads`` are heads, epochs, items, features;
+``fine_tuned`` are trainings, epochs, images."""
 
 
 # Trainings.
@@ -169,6 +172,48 @@ def fine_tuned(sizes: Sizes, keep: Keep, folder: Path) -> None:
         ),
         count, keep,
     )  # fmt: skip
+
+
+def precisions(sizes: Sizes, keep: Keep, folder: Path) -> None:
+    """Measure a training in bfloat16 and one in float32 with the same seed."""
+    _, epochs, items = sizes.fine_tuned
+    name, batch, side = sizes.lite0
+    images = drawn(folder, items // 20, 20)
+    for precision in ("bfloat16", "float32"):
+        settings = {"batch_size": batch, "image_size": side, "epochs": epochs, "precision": precision}
+        model = ModelConfig(backbone=name, embedding_dim=64)
+        spec = spec_of(images, model, folder / precision, validated=True, compile=None, **settings)
+        training, begin = Training(spec, DEVICE), time.perf_counter()
+        while not training.finished:
+            training.run_epoch()
+        keep({
+            "what": f"training of {name} in {precision}, {epochs} epochs of {items} images",
+            "s": time.perf_counter() - begin, "MAP@R": training.records[-1]["metrics"]["map_at_r"],
+        })  # fmt: skip
+
+
+def search(sizes: Sizes, keep: Keep, folder: Path) -> None:
+    """Measure whole searches with Ray whose trials share the GPU by four, and whose trials have it alone."""
+    missing = [package for package in ("ray", "optuna", "mlflow") if not has(package)]
+    if missing:
+        keep({"what": f"no search: {', '.join(missing)} not installed"})
+        return
+    _, epochs, items = sizes.fine_tuned
+    name, batch, side = sizes.lite0
+    for share in (0.25, 1) if DEVICE.type == "cuda" else (0,):
+        file = folder / f"share-{share}.yaml"
+        config = {
+            "name": file.stem, "dataset": {"name": "glyphs", "num_classes": items // 20, "images_per_class": 20},
+            "model": {"backbone": name, "embedding_dim": 64}, "losses": ["proxy_anchor"],
+            "training": {"epochs": epochs, "batch_size": batch, "images_per_class": 4, "image_size": side},
+            "search": {"trials": 8 if share else 2}, "selection": {"finalists": 1}, "final": {"seeds": 2},
+            "resources": {"engine": "ray", "gpus_per_trial": share},
+        }  # fmt: skip
+        file.write_text(json.dumps(config))
+        begin = time.perf_counter()
+        command = [sys.executable, "-m", "holdout", "run", str(file), "--yes", "--runs", str(folder / "runs")]
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        keep({"what": f"search with Ray, {share} GPU a trial", "s": time.perf_counter() - begin})
 
 
 def compared(what: str, spec: Callable[[str | None, int], TrialSpec], count: int, keep: Keep) -> None:
@@ -266,7 +311,7 @@ def faiss_on_device() -> bool:
 def about(sizes: Sizes, keep: Keep, folder: Path) -> None:
     """Say what is measured: the machine, its packages, and whether MPS runs."""
     pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control")
-    packages = [name for name in ("torchvision", "timm", "pytorch_metric_learning", "faiss") if has(name)]
+    packages = [name for name in ("torchvision", "timm", "pytorch_metric_learning", "faiss", "ray") if has(name)]
     keep({
         "what": machine(DEVICE), "torch": torch.__version__, "CUDA": str(torch.version.cuda),
         "installed": ", ".join(packages), "MPS": "on" if pipes.exists() else "off",
@@ -283,13 +328,16 @@ class Step:
 
 
 STEPS = (
-    Step(name="machine", run=about, limit=40),
-    Step(name="heads", run=heads, limit=110),
-    Step(name="resnet50", run=lambda sizes, keep, folder: steps_of(sizes.resnet50, sizes, keep, folder), limit=120),
-    Step(name="lite0", run=lambda sizes, keep, folder: steps_of(sizes.lite0, sizes, keep, folder), limit=110),
-    Step(name="losses", run=losses, limit=150),
-    Step(name="fine-tuned", run=fine_tuned, limit=120),
-    Step(name="neighbours", run=neighbours, limit=60),
+    Step(name="machine", run=about, limit=30),
+    Step(name="heads", run=heads, limit=80),
+    Step(name="resnet50", run=lambda sizes, keep, folder: steps_of(sizes.resnet50, sizes, keep, folder), limit=90),
+    Step(name="lite0", run=lambda sizes, keep, folder: steps_of(sizes.lite0, sizes, keep, folder), limit=70),
+    Step(name="losses", run=losses, limit=130),
+    Step(name="fine-tuned", run=fine_tuned, limit=80),
+    Step(name="neighbours", run=neighbours, limit=40),
+    Step(name="precision", run=precisions, limit=30),
+    Step(name="vit", run=lambda sizes, keep, folder: steps_of(sizes.vit, sizes, keep, folder), limit=70),
+    Step(name="search", run=search, limit=100),
 )
 """The most important ones first; 12 minutes at most."""
 

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from search.packages import HOLDOUT, IN_REPOSITORY, TOP, TRAINABLES
+from search.packages import IN_REPOSITORY, TOP, TRAINABLES
 from search.tracking.summary_runs import (
     ID,
     KIND,
@@ -82,7 +82,7 @@ def log_artifact(client: "MlflowClient", model: "LoggedModel", folder: Path) -> 
             ),
             loader_module="served_model",
             data_path=str(Path(place) / FOLDER),
-            code_paths=[str(_zipped_code(Path(place))), str(Path(__file__).with_name("served_model.py"))],
+            code_paths=[str(zipped_code(Path(place))), str(Path(__file__).with_name("served_model.py"))],
             pip_requirements=_requirements(network),
             signature=ModelSignature(items, embeddings),
             input_example=pd.DataFrame({column: [example]}),
@@ -90,16 +90,17 @@ def log_artifact(client: "MlflowClient", model: "LoggedModel", folder: Path) -> 
         client.log_model_artifacts(model.model_id, str(artifact))
 
 
-def _zipped_code(folder: Path) -> Path:
+def zipped_code(folder: Path) -> Path:
     """Write the package ``trainables`` to one zip file in ``folder``, since a server needs a request for each file.
 
     The same code gives the same file.
     """
     path = folder / "trainables.zip"
-    above = () if IN_REPOSITORY else (HOLDOUT / "__init__.py",)
     with ZipFile(path, "w", ZIP_DEFLATED) as archive:
-        for module in (*above, *sorted(TRAINABLES.rglob("*.py"))):
+        for module in sorted(TRAINABLES.rglob("*.py")):
             archive.writestr(ZipInfo(str(module.relative_to(TOP))), module.read_bytes(), ZIP_DEFLATED)
+        if not IN_REPOSITORY:  # the package above it, empty: the installed one reads files, which a zip has not
+            archive.writestr(ZipInfo("holdout/__init__.py"), b"")
     return path
 
 

@@ -33,8 +33,10 @@ def test_every_step_runs_on_a_bare_machine(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (tmp_path / gpu_day.ROWS).read_text().splitlines()]
     assert [step.name for step in STEPS] == list(dict.fromkeys(row["step"] for row in rows))
     for row in rows:
-        assert row["step"] == "machine" or any(isinstance(value, float) for value in row.values()), row
+        measured = any(isinstance(value, float) for value in row.values())
+        assert measured == (row["step"] not in ("machine", "search")), row
         assert not row.get("error"), row
+    assert rows[-1]["what"] == "no search: ray, optuna, mlflow not installed"
 
 
 def test_a_step_that_fails_costs_only_its_own_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,19 @@ def test_everything_is_below_holdout(built: Path) -> None:
     assert (built / "holdout" / "spaces" / "recipes" / "quickstart.yaml").is_file()
 
 
+def test_a_model_of_mlflow_loads_without_the_installation(built: Path, tmp_path: Path) -> None:
+    """The zipped code of a model is all that its server has."""
+    environment = {**os.environ, "PYTHONPATH": str(built)}
+    program = "import sys, pathlib; from holdout.search.tracking.models import zipped_code as zip; zip(pathlib.Path())"
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True)
+    environment["PYTHONPATH"] = str(tmp_path / "trainables.zip")
+    program = "from holdout.trainables.inference.embedder import load_model as load; print(load.__code__.co_filename)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True, stdout=subprocess.PIPE, text=True
+    )
+    assert done.stdout.strip() == str(tmp_path / "trainables.zip/holdout/trainables/inference/embedder.py")
+
+
 @pytest.mark.wheel
 def test_every_module_and_every_part_is_found_there(built: Path) -> None:
     done = subprocess.run(
