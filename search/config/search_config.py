@@ -68,8 +68,8 @@ class SearchConfig(ConfigSection):
     training: TrainingConfig = Field(default=TrainingConfig(), validate_default=True)
     """The training of one trial."""
     trainable: Annotated[str, AfterValidator(known_trainable)] | None = None
-    """The import path of your own training, instead of `losses` (see [Your own training](own_training.md)). It uses
-    only `epochs` of `training`, and nothing of `model`. Example: "examples.function_training:contrast".
+    """The import path of your own training, instead of `losses`. It uses only `epochs` of `training`, and nothing of
+    `model` (see [Your own training](own_training.md)). Example: "examples.function_training:contrast".
     """
     losses: Losses
     """The losses to compare: names of `holdout losses`, or import paths of your own, as in `{name: circle, part:

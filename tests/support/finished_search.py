@@ -88,6 +88,8 @@ def _train(queue: TrialQueue, epochs: int | None) -> bool:
         if not running:
             return True
         if epochs is not None and (epochs := epochs - 1) < 0:
+            for _, training in running:
+                training.wait_for_checkpoints()
             return False
         trial, training = running.pop(0)
         news = {"records": [training.run_epoch()], "finished": training.finished}
