@@ -74,7 +74,7 @@ def test_every_augmentation_wherever_the_images_are(
 @pytest.mark.parametrize("backbone", ["resnet18", "googlenet", "bninception"])
 @pytest.mark.parametrize("precision", ["float32", "auto"])
 def test_backbones(images: StoreSpec, tmp_path: Path, backbone: str, precision: str) -> None:
-    # Without pretrained weights and batch statistics GoogLeNet's features vanish: its embeddings would be refused as zero.
+    # Without pretrained weights and batch statistics GoogLeNet's features vanish; zero embeddings are refused.
     model = ModelConfig(
         backbone=backbone, embedding_dim=8, freeze_bn=backbone != "googlenet", layer_norm=True, pooling="gem_learned"
     )
