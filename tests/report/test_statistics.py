@@ -94,7 +94,10 @@ def test_agreement_with_plain_loops(rows: dict[str, int], untrained: bool) -> No
     """Pairs of trained rows, or of each with a row that has no seeds."""
     generator = np.random.default_rng(0)
     counts = generator.integers(1, 9, 7)
-    scores = {row: generator.random((count, 7)) + generator.random((count, 1)) for row, count in rows.items()}
+    spread = {"a": 4, "b": 1, "c": 0.2}  # so that variances are shrunk by different amounts
+    scores = {
+        row: generator.random((count, 7)) + spread[row] * generator.random((count, 1)) for row, count in rows.items()
+    }
     fixed = generator.random(7) if untrained else np.zeros(0)
     others = {"u": fixed * counts} if untrained else {}
     tested = ScoredRows({row: found * counts for row, found in scores.items()}, counts, others)

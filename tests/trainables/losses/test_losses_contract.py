@@ -56,9 +56,9 @@ def test_every_loss_has_the_defaults_of_its_own_row(monkeypatch: pytest.MonkeyPa
     assert [of(num_classes=3, embedding_dim=4).margin for of in (Heir, MPA, MPADW)] == [0.7, 0.1, 0.1]
 
 
-def test_the_boundary_keeps_its_own_learning_rate() -> None:
+def test_the_boundary_keeps_its_own_learning_rate_and_does_not_decay() -> None:
     (group,) = built("margin").parameter_groups(0.5)
-    assert group["lr"] == 5e-5
+    assert (group["lr"], group["weight_decay"]) == (5e-5, 0)
 
 
 @pytest.mark.parametrize("name", ["triplet", "lifted_structure", "pnp", "smooth_ap", "topk_precision", "angular"])
