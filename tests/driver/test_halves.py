@@ -63,7 +63,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "selection": {"finalists": FINALISTS, "on": "halves", "seeds": 2, "better_by": 0.0},
     },
     "several": {
-        "search": {"trials": TRIALS, "pruner": "none", "objectives": ["map_at_r", "recall_at_1"]},
+        "search": {"trials": TRIALS, "pruner": "none", "objectives": ["map_at_r", "recall_at_1"], "seed": 1},
         "metrics": {"validation": ["recall_at_1"]},
     },
     "own": {
@@ -141,6 +141,16 @@ def test_each_finalist_trains_both_halves_with_shared_seeds(runs: Path, name: st
                 validating = split["halves"][half - 1] if half else split["validation"]
                 assert list(record["classes"]) == ([] if name == "clusters" else validating)
     assert all(seeds == of_losses[0] for seeds in of_losses)
+
+
+def test_confirmations_have_seeds_of_the_searchs_seed(runs: Path) -> None:
+    seeds = {
+        name: {trial.user_attrs["seed"] for trial in stored(runs, name, "pnp@confirm")}
+        for name in VARIANTS
+        if name != "own"
+    }
+    assert seeds["halves"] == seeds["clusters"] <= seeds["folds"]
+    assert not seeds["halves"] & seeds["several"]
 
 
 def test_the_trainings_of_halves_share_no_class(runs: Path, features: Path) -> None:
