@@ -193,7 +193,7 @@ def precisions(sizes: Sizes, keep: Keep, folder: Path) -> None:
 
 
 def search(sizes: Sizes, keep: Keep, folder: Path) -> None:
-    """Measure whole searches with Ray whose trials share the GPU by four, and whose trials have it alone."""
+    """Measure whole searches with Ray: four trials share the GPU, then each has it alone."""
     missing = [package for package in ("ray", "optuna", "mlflow") if not has(package)]
     if missing:
         keep({"what": f"no search: {', '.join(missing)} not installed"})

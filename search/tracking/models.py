@@ -99,7 +99,7 @@ def zipped_code(folder: Path) -> Path:
     with ZipFile(path, "w", ZIP_DEFLATED) as archive:
         for module in sorted(TRAINABLES.rglob("*.py")):
             archive.writestr(ZipInfo(str(module.relative_to(TOP))), module.read_bytes(), ZIP_DEFLATED)
-        if not IN_REPOSITORY:  # the package above it, empty: the installed one reads files, which a zip has not
+        if not IN_REPOSITORY:  # its parent package, empty: the installed one reads its stub, which is no file in a zip
             archive.writestr(ZipInfo("holdout/__init__.py"), b"")
     return path
 
