@@ -159,36 +159,25 @@ def heads(sizes: Sizes, keep: Keep, folder: Path) -> None:
 
 
 def fine_tuned(sizes: Sizes, keep: Keep, folder: Path) -> None:
-    """Measure the trainings of one worker one after the other, the time for compiling and capturing included."""
+    """Measure the trainings of one worker, the time for compiling and capturing included; then each precision."""
     count, epochs, items = sizes.fine_tuned
     name, batch, side = sizes.lite0
     images = drawn(folder, items // 20, 20)
     model = ModelConfig(backbone=name, embedding_dim=64)
-    settings = {"batch_size": batch, "image_size": side, "epochs": epochs}
-    compared(
-        f"{count} trainings of {name} in one worker, {epochs} epochs of {items} images",
-        lambda compile, number: spec_of(
-            images, model, folder / f"{compile}-{number}", validated=True, compile=compile, **settings
-        ),
-        count, keep,
-    )  # fmt: skip
 
+    def spec(compile: str | None, number: int, precision: str = "auto") -> TrialSpec:
+        return spec_of(
+            images, model, folder / f"{compile}-{precision}-{number}", validated=True,
+            compile=compile, precision=precision, batch_size=batch, image_size=side, epochs=epochs,
+        )  # fmt: skip
 
-def precisions(sizes: Sizes, keep: Keep, folder: Path) -> None:
-    """Measure a training in bfloat16 and one in float32 with the same seed."""
-    _, epochs, items = sizes.fine_tuned
-    name, batch, side = sizes.lite0
-    images = drawn(folder, items // 20, 20)
+    compared(f"{count} trainings of {name} in one worker, {epochs} epochs of {items} images", spec, count, keep)
     for precision in ("bfloat16", "float32"):
-        settings = {"batch_size": batch, "image_size": side, "epochs": epochs, "precision": precision}
-        model = ModelConfig(backbone=name, embedding_dim=64)
-        spec = spec_of(images, model, folder / precision, validated=True, compile=None, **settings)
-        training, begin = Training(spec, DEVICE), time.perf_counter()
-        while not training.finished:
-            training.run_epoch()
+        begin = time.perf_counter()
+        training = whole(spec(None, 0, precision))
         keep({
-            "what": f"training of {name} in {precision}, {epochs} epochs of {items} images",
-            "s": time.perf_counter() - begin, "MAP@R": training.records[-1]["metrics"]["map_at_r"],
+            "what": f"a training of {name} in {precision}, plain steps", "s": time.perf_counter() - begin,
+            "MAP@R": training.records[-1]["metrics"]["map_at_r"],
         })  # fmt: skip
 
 
@@ -223,7 +212,7 @@ def compared(what: str, spec: Callable[[str | None, int], TrialSpec], count: int
     for compile in ("auto", None):
         ways.KNOWN.clear()
         begin = time.perf_counter()
-        modes = {whole(spec(compile, number)) for number in range(count)}
+        modes = {whole(spec(compile, number)).steps.mode for number in range(count)}
         row |= {
             f"{compile or 'plain'}, s": time.perf_counter() - begin,
             f"{compile or 'plain'} steps": ", ".join(sorted(modes)),
@@ -231,12 +220,12 @@ def compared(what: str, spec: Callable[[str | None, int], TrialSpec], count: int
     keep(row | {"plain over auto": row["plain, s"] / row["auto, s"]})
 
 
-def whole(spec: TrialSpec) -> str:
-    """Train all epochs, and return how the last steps were computed."""
+def whole(spec: TrialSpec) -> Training:
+    """Train all epochs."""
     training = Training(spec, DEVICE)
     while not training.finished:
         training.run_epoch()
-    return training.steps.mode
+    return training
 
 
 # Losses, neighbours, and the machine.
@@ -333,9 +322,8 @@ STEPS = (
     Step(name="resnet50", run=lambda sizes, keep, folder: steps_of(sizes.resnet50, sizes, keep, folder), limit=90),
     Step(name="lite0", run=lambda sizes, keep, folder: steps_of(sizes.lite0, sizes, keep, folder), limit=70),
     Step(name="losses", run=losses, limit=130),
-    Step(name="fine-tuned", run=fine_tuned, limit=80),
+    Step(name="fine-tuned", run=fine_tuned, limit=110),
     Step(name="neighbours", run=neighbours, limit=40),
-    Step(name="precision", run=precisions, limit=30),
     Step(name="vit", run=lambda sizes, keep, folder: steps_of(sizes.vit, sizes, keep, folder), limit=70),
     Step(name="search", run=search, limit=100),
 )

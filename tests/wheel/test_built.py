@@ -56,7 +56,7 @@ def test_everything_is_below_holdout(built: Path) -> None:
 def test_a_model_of_mlflow_loads_without_the_installation(built: Path, tmp_path: Path) -> None:
     """The zipped code of a model is all that its server has."""
     environment = {**os.environ, "PYTHONPATH": str(built)}
-    program = "import sys, pathlib; from holdout.search.tracking.models import zipped_code as zip; zip(pathlib.Path())"
+    program = "from pathlib import Path; from holdout.search.tracking.models import zipped_code; zipped_code(Path())"
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True)
     environment["PYTHONPATH"] = str(tmp_path / "trainables.zip")
     program = "from holdout.trainables.inference.embedder import load_model as load; print(load.__code__.co_filename)"
