@@ -16,9 +16,8 @@ PACKAGES = ("holdout", "search", "spaces", "trainables") if IN_REPOSITORY else (
 SEARCH = Path(__file__).parent
 SPACES = SEARCH.with_name("spaces")
 TRAINABLES = SEARCH.with_name("trainables")
-HOLDOUT = SEARCH.with_name("holdout") if IN_REPOSITORY else SEARCH.parent
 
-TOP = HOLDOUT.parent
+TOP = SEARCH.parent if IN_REPOSITORY else SEARCH.parents[1]
 """The folder in which Python finds the top-level packages."""
 
 # The extra.
