@@ -79,14 +79,15 @@ class Tally:
 
     ``states`` counts trials by the name of their state (Optuna's ``TrialState``, which counting need not import),
     ``epochs`` the epochs that they reported, ``epochs_running`` those of running trials, and ``work_ms`` is the time of
-    all these epochs, which a tally by the database leaves out, and so does a comparison. ``best`` is the highest value
-    of a complete trial, None before the first one.
+    all these epochs, ``code_errors`` counts failures due to the code by their place; a tally by the database leaves out
+    these two, and so does a comparison. ``best`` is the highest value of a complete trial, None before the first one.
     """
 
     states: Counter[str] = field(default_factory=Counter)
     epochs: int = 0
     epochs_running: int = 0
     work_ms: int = field(default=0, compare=False)
+    code_errors: Counter[str] = field(default_factory=Counter, compare=False)
     best: float | None = None
 
     @classmethod
@@ -109,6 +110,9 @@ class Tally:
         self.states[trial.state.name] += sign
         self.epochs += epochs
         self.work_ms += sign * work_ms(trial)
+        failure = trial.user_attrs.get("failure", {})
+        if failure.get("cause") == "CODE_ERROR":
+            self.code_errors[failure.get("place", failure["reason"])] += sign
         if trial.state.name == "RUNNING":
             self.epochs_running += epochs
         if trial.state.name == "COMPLETE" and trial.value is not None:  # complete trials never change
@@ -148,6 +152,16 @@ class Tally:
     def ended(self) -> int:
         """The number of complete, pruned and failed trials."""
         return self.started - self.running
+
+    @property
+    def failed_at_once(self) -> int:
+        """The number of failures due to the code if no trial has reported an epoch, 0 otherwise."""
+        return 0 if self.epochs else self.code_errors.total()
+
+    @property
+    def stopped(self) -> bool:
+        """True if the code failed in one line in two trials before any reported an epoch."""
+        return not self.epochs and max(self.code_errors.values(), default=0) > 1
 
 
 # Trials with equal parameters are replicates: they differ in their seeds only.

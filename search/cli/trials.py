@@ -13,11 +13,11 @@ from rich.text import Text
 from search.cli.options import RUNS, Json, Name, Runs, Trust
 from search.cli.output import Tables, say, show
 from search.text_table import NOTHING, TextTable
-from trainables.errors import InvalidInput
+from trainables.errors import InvalidInput, counted
 from trainables.files import write_text
 
 if TYPE_CHECKING:
-    from search.plan.stored import TrialRow
+    from search.plan.stored import StoredSearch, TrialRow
     from search.report.trial_page import TrialPage
 
 
@@ -66,17 +66,20 @@ def trials(
     show(
         {study: [asdict(row) for row in rows] for study, rows in tables.items()},
         as_json,
-        lambda: Tables([_of_study(f"{name}/{study}", rows, top) for study, rows in tables.items()]),
+        lambda: Tables([_of_study(search, study, rows, top) for study, rows in tables.items()]),
     )
 
 
-def _of_study(title: str, rows: list["TrialRow"], top: int) -> TextTable:
+def _of_study(search: "StoredSearch", study: str, rows: list["TrialRow"], top: int) -> TextTable:
     """Return the table of a study: all rows, or the best if there are more than :data:`MOST_ROWS`."""
     from search.plan.stored import param_names
 
-    notes = () if rows else (f"{title}: no trial yet",)
+    title, retried = f"{search.name}/{study}", search.attributes(*search.study_of(study)).get("retried", ())
+    notes = [] if rows else [f"{title}: no trial yet"]
+    if retried:
+        notes.append(f"{title} began anew after {counted(len(retried), 'trial')} failed before any epoch: {retried[0]}")
     if len(rows) > (most := top or MOST_ROWS):
-        notes = (f"The best {most:,} of {len(rows):,} trials; --csv FILE or --json gives all.",)
+        notes.append(f"The best {most:,} of {len(rows):,} trials; --csv FILE or --json gives all.")
         rows = sorted(rows, key=lambda row: -math.inf if row.value is None else row.value, reverse=True)[:most]
     names = param_names(rows)
     header = ("trial", "state", "value", "epochs", *names, "outcome")
@@ -85,7 +88,7 @@ def _of_study(title: str, rows: list["TrialRow"], top: int) -> TextTable:
         header=header,
         rows=tuple(_cells(row, names) for row in rows),
         labels=2,
-        notes=notes,
+        notes=tuple(notes),
         prose=(len(header) - 1,),
     )
 

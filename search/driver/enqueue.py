@@ -15,6 +15,7 @@ from search.plan.plan import Plan
 from search.plan.runs import campaign_of, existing_run
 from search.plan.search import copy_trials, open_search
 from search.stages import Stage
+from search.study import STOPPED
 from spaces.search_space import SearchSpace
 from spaces.space import Choice, Range, Value
 from trainables.errors import InvalidInput, suggestion
@@ -52,9 +53,8 @@ def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, A
         trials_of_each = max(plan.config.search.trials, enqueued + len(wanted))
         plan = replace(plan, config=with_trials(plan.config, trials_of_each))
         if over := plan.budget(loss).over(trials):
-            raise InvalidInput(
-                f"{loss} takes no more trials in {name}: {over}; begin another search with a larger budget."
-            )
+            fix = "run its file again first" if over == STOPPED else "begin another search with a larger budget"
+            raise InvalidInput(f"{loss} takes no more trials in {name}: {over}; {fix}.")
         with closing(open_search(plan)) as search:
             for other in plan.config.loss_names:
                 search.study(other, Stage.SEARCH)  # stores the planned number of trials

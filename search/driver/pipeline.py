@@ -36,6 +36,7 @@ from search.driver.stages import (
     refuse_unmet,
     search_stage,
     side_by_side,
+    to_retry,
 )
 from search.driver.synchronise import behind, make_projection
 from search.driver.untrained import validate_baselines, without_baselines
@@ -258,7 +259,7 @@ def _opened(plans: Sequence[Plan], on_begin: Callable[[], None], stack: ExitStac
 
 
 def _undone(searches: Sequence[OpenedSearch], stage: Stage) -> list[OpenedSearch]:
-    return [search for search in searches if not search.is_done(stage)]
+    return [search for search in searches if not search.is_done(stage) or to_retry(search, stage)]
 
 
 def _to_test(searches: Sequence[OpenedSearch], reason: str | None) -> list[OpenedSearch]:

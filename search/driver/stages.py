@@ -1,5 +1,6 @@
 """The trials that each stage of a search queues, and the frozen selection between the select and test stages."""
 
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,11 +29,14 @@ from search.selection import (
     unmet_sentence,
 )
 from search.stages import BASELINES, Role, Stage, short_study_name, study_name
-from search.study import Budget, LossStudy, QueuedStage, QueuedStudy
+from search.study import Budget, QueuedStage, QueuedStudy
+from search.trials import Tally
 from spaces.space import Value
-from trainables.errors import Failure, InvalidInput, raise_if_any
+from trainables.errors import Failure, InvalidInput, counted, raise_if_any
 from trainables.metrics.table import metric_name
 from trainables.spec import derived_seed
+
+logger = logging.getLogger(__name__)
 
 Wanted = Sequence[tuple[Mapping[str, Value], dict[str, Any]]]
 """Trials to enqueue: parameters and user attributes."""
@@ -43,12 +47,23 @@ Wanted = Sequence[tuple[Mapping[str, Value], dict[str, Any]]]
 
 def search_stage(search: OpenedSearch) -> QueuedStage:
     """Return the search stage. Trial 0 of every loss is the default configuration from the papers."""
+    _retry(search, Stage.SEARCH)
     begin_studies(search)
-    studies = []
-    for loss in search.config.loss_names:
-        study = search.study(loss, Stage.SEARCH)
-        studies.append(_queued(search, study, loss, Stage.SEARCH, search.plan.budget(loss)))
+    studies = [_queued(search, loss, Stage.SEARCH, search.plan.budget(loss)) for loss in search.config.loss_names]
     return QueuedStage(stage=Stage.SEARCH, studies=studies)
+
+
+def to_retry(search: OpenedSearch, stage: Stage) -> dict[str, int]:
+    """Return how many trials failed, by loss, where the code failed before any epoch; empty after the choice."""
+    losses = () if search.is_done(Stage.SELECT) else search.config.loss_names
+    return {loss: count for loss in losses if (count := Tally.of(search.trials(loss, stage)).failed_at_once)}
+
+
+def _retry(search: OpenedSearch, stage: Stage) -> None:
+    for loss, count in to_retry(search, stage).items():
+        study, trials = study_name(search.name, loss, stage), counted(count, "trial")
+        logger.warning("Retrying %s of %s that failed before any epoch.", trials, study)
+        search.begin_anew(loss, stage)
 
 
 def begin_studies(search: OpenedSearch) -> None:
@@ -64,6 +79,7 @@ def confirm_stage(search: OpenedSearch) -> QueuedStage:
 
     On halves, each seed trains two models, each of which is validated by the half that it did not train on.
     """
+    _retry(search, Stage.SELECT)
     studies, plan = [], search.plan
     halves: Sequence[dict[str, int]] = ({"half": 1}, {"half": 2}) if plan.on_halves else ({},)
     for loss in search.config.loss_names:
@@ -116,13 +132,13 @@ def _enqueued(search: OpenedSearch, loss: str, stage: Stage, wanted: Wanted) -> 
     asked = [
         trial.number for trial in study.trials() if any(of.items() <= trial.user_attrs.items() for _, of in wanted)
     ]
-    return _queued(search, study, loss, stage, Budget(trials=1 + max(asked, default=-1)))
+    return _queued(search, loss, stage, Budget(trials=1 + max(asked, default=-1)))
 
 
-def _queued(search: OpenedSearch, study: LossStudy, loss: str, stage: Stage, budget: Budget) -> QueuedStudy:
+def _queued(search: OpenedSearch, loss: str, stage: Stage, budget: Budget) -> QueuedStudy:
     return QueuedStudy(
         loss=loss,
-        study=study,
+        study=search.study(loss, stage),
         budget=budget,
         prune=stage is Stage.SEARCH,
         seed=partial(derived_seed, search.config.search.seed, loss),
@@ -147,17 +163,18 @@ class FailedLosses(Failure):
 
 def refuse_failed(searches: Sequence[OpenedSearch], stage: Stage) -> None:
     """Raise :class:`FailedLosses` with the first error of each loss whose trials in ``stage`` all failed."""
-    sentences, left = [], []
+    sentences, left, retries = [], [], []
     for search in searches:
         for loss in search.config.loss_names:
-            trials = search.trials(loss, stage)
+            trials = [trial for trial in search.trials(loss, stage) if trial.state != TrialState.WAITING]
             if trials and all(trial.state == TrialState.FAIL for trial in trials):
                 sentences.append(_first_failure(search, loss, stage, trials))
+                retries.append(loss in to_retry(search, stage))
             else:
                 left.append(loss)
     if not sentences:
         return
-    fix = "Correct the cause and search under a new name"
+    fix = "Correct the cause and " + ("run the same search again" if all(retries) else "search under a new name")
     if left:
         others = ", ".join(dict.fromkeys(left))
         fix += f", or repeat the command with --allow-failed (in Python allow_failed=True) to continue with {others}"

@@ -59,9 +59,7 @@ def run_search(
         from search.driver.pipeline import run_stages  # slow to import; report mistakes in the file first
 
     listeners = [_EpochCallback(on_epoch)] if on_epoch else []
-    run = partial(
-        run_stages, [plan], console, opener=plan.config.name, allow_failed=allow_failed, listeners=listeners
-    )  # fmt: skip
+    run = partial(run_stages, [plan], console, opener=plan.config.name, allow_failed=allow_failed, listeners=listeners)
     if (doubt := plan.doubt) and Stage.TEST in plan.config.stages and "stages" not in content:
         (outcome,) = run([stage for stage in plan.config.stages if stage is not Stage.TEST], started=started)
         if plan.folder.test.exists():

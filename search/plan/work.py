@@ -43,7 +43,7 @@ class Work:
         """Return the remaining epochs; ``seconds`` is the time of an epoch, for a budget in hours."""
         tally = self.tally
         going = max(0.0, tally.running * self.typical - tally.epochs_running)
-        to_start = max(0, self.budget.most - tally.started) * self.typical
+        to_start = 0 if tally.stopped else max(0, self.budget.most - tally.started) * self.typical
         return min(to_start, max(0.0, self.budget.epochs_left(tally, seconds) - going)) + going
 
 

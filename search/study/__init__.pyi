@@ -1,6 +1,6 @@
 from .journal import JournalReader as JournalReader, StudyCounts as StudyCounts
 from .pruners import Pruner as Pruner
-from .sampler import Budget as Budget, Sampler as Sampler
+from .sampler import STOPPED as STOPPED, Budget as Budget, Sampler as Sampler
 from .storage import (
     StudyStorage as StudyStorage,
     copy_studies as copy_studies,

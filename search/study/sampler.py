@@ -161,6 +161,7 @@ def quantile(entry: Range, share: float) -> Value:
 
 # The limits of a study.
 
+STOPPED = "two failed in the same line before their first epoch"
 MS = 3_600_000
 """Milliseconds of an hour."""
 
@@ -173,7 +174,7 @@ class Budget:
     it is pruned, the rest becomes available again. Thus a loss trains its budget and less than one training more, no
     matter how many trials run at once. Hours are the sum over all recorded epochs, not the time of the clock, and the
     rest of a running trial is predicted from their mean: so they count the same after a kill, and with any number of
-    trials at once. ``sampler`` may have nothing to propose for now, or at all.
+    trials at once. ``sampler`` may have nothing to propose for now, or at all; with one, :data:`STOPPED` ends a study.
     """
 
     trials: int
@@ -186,6 +187,8 @@ class Budget:
         """Return whether another trial of the study may start, given its ``trials`` and their ``tally``."""
         if tally.started >= self.trials:
             return Availability(over=f"{self.trials} trials were asked for")
+        if self.sampler and tally.stopped:
+            return WAIT if tally.running else Availability(over=STOPPED)
         to_train = tally.running * self.epochs_each - tally.epochs_running
         if self.epochs is not None:
             if tally.epochs >= self.epochs:

@@ -16,7 +16,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from search.stages import Stage
-from search.study.sampler import Budget
+from search.study.sampler import STOPPED, Budget
 from search.study.study import LossStudy
 from search.trials import whole_training
 from trainables.errors import Failure
@@ -43,10 +43,6 @@ class QueuedStudy:
     @property
     def has_more(self) -> bool:
         return bool(self.lost) or self.budget.availability(self.study.tally, self.study.trials()).open
-
-    def start(self) -> FrozenTrial:
-        """Start the next trial, lost ones first."""
-        return self.study.trial(self.lost.popleft()) if self.lost else self.study.ask(self.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +130,7 @@ class TrialQueue:
     def __init__(self, stages: Iterator[QueuedStage], listeners: Sequence[TrialListener] = ()) -> None:
         self._stages = stages
         self._listeners = listeners
-        self._stage: QueuedStage | None = None
+        self._stage = QueuedStage(stage=Stage.SEARCH, studies=())  # before the first one
         self._running: list[RunningTrial] = []
         self._lost: deque[RunningTrial] = deque()  # to be retried
         self._outage = _Outage()
@@ -153,11 +149,11 @@ class TrialQueue:
                 return self._start(self._ask(studies))
             if self._running:
                 return None
-            for queued in self._studies:
+            for queued in self._stage.studies:
                 if reason := queued.budget.early_end(queued.study.trials()):
                     queued.study.set_attributes({"ended_early": reason})
-            self._stage = next(self._stages, None)
-            self.done = self._stage is None
+            following = next(self._stages, None)
+            self._stage, self.done = following or self._stage, following is None
         return None
 
     @property
@@ -166,18 +162,14 @@ class TrialQueue:
         return bool(self._outage.left_s or (self._running and not self._lost and not self._open_studies))
 
     @property
-    def _studies(self) -> Sequence[QueuedStudy]:
-        return self._stage.studies if self._stage else ()
-
-    @property
     def _open_studies(self) -> list[QueuedStudy]:
-        return [study for study in self._studies if study.has_more]
+        return [study for study in self._stage.studies if study.has_more]
 
     def _ask(self, studies: Sequence[QueuedStudy]) -> RunningTrial:
-        """Start the next trial of the least-started study."""
-        assert self._stage is not None
+        """Start the next trial of the least-started study, lost ones first."""
         queued = min(studies, key=lambda queued: queued.study.tally.started - len(queued.lost))
-        trial = queued.start()
+        study = queued.study
+        trial = study.trial(queued.lost.popleft()) if queued.lost else study.ask(queued.seed)
         return RunningTrial(stage=self._stage.stage, queued=queued, number=trial.number, spec=queued.spec(trial))
 
     def _start(self, running: RunningTrial) -> RunningTrial:
@@ -225,8 +217,7 @@ class TrialQueue:
             times = f"{running.crashes} times without a new epoch"
             self._fail(running, LOST, f"its process died {times}; the last time: {reason}")
             return
-        logger.warning("%s was lost (%s); retrying.", running.name, reason)
-        self._retry(running)
+        self._retry(running, reason)
 
     def _report(self, running: RunningTrial, record: EpochRecord, *, is_last: bool) -> bool:
         """Store an epoch and, if it ends the trial, how, in one transaction; return True if it does."""
@@ -266,20 +257,22 @@ class TrialQueue:
             return
         pause = self._outage.left_s
         when = f" in {pause:.0f} s; nothing else starts before" if pause else ""
-        logger.warning("%s was lost (%s); retrying%s.", running.name, reason, when)
-        self._retry(running)
+        self._retry(running, reason, when)
 
-    def _retry(self, running: RunningTrial) -> None:
+    def _retry(self, running: RunningTrial, reason: str, when: str = "") -> None:
+        logger.warning("%s was lost (%s); retrying%s.", running.name, reason, when)
         running.new_epochs = 0
         self._running.remove(running)
         self._lost.append(running)
         for listener in self._listeners:
             listener.on_lost(running)
 
-    def _fail(self, running: RunningTrial, cause: str, reason: str) -> None:
-        failure = {"cause": cause, "reason": reason}
+    def _fail(self, running: RunningTrial, cause: str, reason: str, **place: str) -> None:
+        failure, had_more = {"cause": cause, "reason": reason, **place}, running.queued.has_more
         running.study.finish(running.number, TrialState.FAIL, f"{cause}: {reason}", failure)
         self._remove(running)
+        if had_more and running.study.tally.stopped and (self._running or self._open_studies):  # else the stage ends
+            logger.warning("%s starts no more trials: %s (%s).", running.study_name, STOPPED, reason)
 
     def _remove(self, running: RunningTrial) -> None:
         self._running.remove(running)

@@ -298,11 +298,10 @@ class Projection:
         return {"loss": loss, "stage": trainings_of(study), **shared}
 
     def _open(self, study: str, trial: FrozenTrial) -> Projected:
-        runs = self._runs().trials
         identity = f"{study}/{trial.number}"
-        if identity in runs:
-            return self._found(runs[identity], trial)
-        start, loss = milliseconds(trial.datetime_start), loss_of(study)
+        run, start, loss = self._runs().trials.get(identity), milliseconds(trial.datetime_start), loss_of(study)
+        if run and (run.status != "FAILED" or run.start_time == start):  # else its study was begun anew
+            return self._found(run, trial)
         tags = {
             **self._tags("trial"),
             LOSS: loss,

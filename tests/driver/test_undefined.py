@@ -9,9 +9,10 @@ import pytest
 import torch
 from mlflow import MlflowClient
 from numpy.typing import NDArray
-from support.commands import holdout_here, plain, summary, write_search
+from support.commands import holdout_here, plain, stored, summary, write_search
 from support.finished_search import finish
 from support.own_parts import Pull
+from support.own_trainings import Scales
 from support.small_search import small_search
 from support.without_ray import only_records
 
@@ -195,9 +196,11 @@ def test_losses_that_always_fail_stop_the_search_before_its_choice(
     assert not (runs / "small" / "selection.json").exists()
     assert not (runs / "test_openings.jsonl").exists()
 
-    again = holdout_here("run", file, "--runs", runs, code=1).stderr
-    assert "Every trial of small/raises failed" in plain(again)
-    assert "Starting" not in again, "nothing is started"
+    assert "Correct the cause and search under a new name, or repeat" in said
+    again = plain(holdout_here("run", file, "--runs", runs, code=1).stderr)
+    assert "Every trial of small/raises failed" in again
+    assert "Retrying 2 trials of small/raises that failed before any epoch." in again
+    assert "small/becomes_nan trial" not in again, "its values are due to its parameters"
     assert "Every trial of small/raises failed" in plain(holdout_here("select", "small", "--runs", runs, code=1).stderr)
     with pytest.raises(holdout.Failure, match=r"allow_failed=True\) to continue with pnp"):
         holdout.run(file, runs=runs, quiet=True)
@@ -211,3 +214,69 @@ def test_losses_that_always_fail_stop_the_search_before_its_choice(
     assert tests["pnp"]["recall_at_1"]["values"]
     assert tests["raises"] is None
     holdout_here("run", file, "--runs", runs)  # the choice is made
+
+
+# Code that fails at once stops its loss, and is tried again once it is corrected.
+
+
+class Fragile(Scales):
+    """A training with a mistake for some learning rates."""
+
+    space: ClassVar = {"lr": holdout.Float(0.01, 1.0, log=True, default=0.1)}
+    fails_from: ClassVar = 0.0
+
+    def setup(self, params: Any, train: Any, *, seed: int, device: torch.device) -> None:
+        super().setup(params, train, seed=seed, device=device)
+        if params["lr"] >= self.fails_from:
+            raise KeyError(f"no value for {params['lr']}")
+
+
+def fragile(tmp_path: Path, **changes: Any) -> Path:
+    content = {
+        "name": "fragile", "trainable": f"{__name__}:Fragile", "dataset": {"name": "support.own_trainings:ManyRecords"},
+        "training": {"epochs": 1}, "search": {"trials": 5, "pruner": "none"}, "final": {"seeds": 1},
+        "resources": {"engine": "in_process"}, **changes,
+    }  # fmt: skip
+    return write_search(tmp_path / "fragile.yaml", content)
+
+
+def test_code_that_is_corrected_is_searched_under_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_records(monkeypatch)
+    runs, file = tmp_path / "runs", fragile(tmp_path)
+    for attempt in range(2):
+        said = plain(holdout_here("run", file, "--yes", "--runs", runs, code=1).stderr)
+        assert "Every trial of fragile/fragile failed (CODE_ERROR in 2 of 2)" in said
+        assert "no value for 0.1'" in said
+        assert "test_undefined.py, line " in said
+        assert said.endswith("Correct the cause and run the same search again.")
+        assert ("Retrying 2 trials of fragile/fragile" in said) == (attempt == 1)
+        assert summary(runs, "fragile")["losses"]["fragile"]["trials"] == {"complete": 0, "pruned": 0, "failed": 2}
+        table = plain(holdout_here("trials", "fragile", "--runs", runs).stdout)
+        assert table.count("CODE_ERROR: KeyError") == (2 if attempt == 0 else 3)
+        holdout_here("verify", "fragile", "--runs", runs, "--trust-code")
+    enqueue = ("enqueue", "fragile", "--loss", "fragile", "--params", "{lr: 0.2}", "--runs", runs, "--trust-code")
+    assert "run its file again first" in plain(holdout_here(*enqueue, code=2).stderr)
+    journal = (runs / "fragile/study.journal").read_text()
+
+    monkeypatch.setattr(Fragile, "fails_from", 2.0)
+    holdout_here("run", file, "--yes", "--runs", runs)
+    assert (runs / "fragile/study.journal").read_text().startswith(journal), "nothing is removed"
+    assert [trial.state.name for trial in stored(runs, "fragile", "fragile")] == ["COMPLETE"] * 5
+    assert "began anew after 4 trials failed" in plain(holdout_here("trials", "fragile", "--runs", runs).stdout)
+    log = holdout_here("trials", "fragile", "fragile", "0", "--runs", runs).stdout
+    assert log.count("Training failed.") == 2, "its log has each attempt"
+    holdout_here("verify", "fragile", "--runs", runs, "--trust-code")
+    holdout_here("run", file, "--yes", "--runs", runs)
+
+
+def test_an_error_of_some_parameters_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only_records(monkeypatch)
+    monkeypatch.setattr(Fragile, "fails_from", 0.11)
+    runs, file = tmp_path / "runs", fragile(tmp_path, search={"trials": 6, "sampler": "random"}, stages=["search"])
+    holdout_here("run", file, "--yes", "--runs", runs)
+    states = [trial.state.name for trial in stored(runs, "fragile", "fragile")]
+    assert len(states) == 6
+    assert states.count("FAIL") >= 2
+    holdout_here("verify", "fragile", "--runs", runs, "--trust-code")

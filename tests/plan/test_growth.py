@@ -269,6 +269,17 @@ def test_finished_trials_are_copied_whole_and_in_order(
     assert (search.name, search.plan.predecessor) == ("small-2", "small")
 
 
+def test_failures_before_any_epoch_are_not_copied(begun: OpenedSearch, successor: Callable[..., OpenedSearch]) -> None:
+    study = begun.study("pnp", Stage.SELECT)
+    study.enqueue([(begun.plan.spaces["pnp"].default, {"source_trial": 0, "seed": 1})])
+    failure = {"cause": "CODE_ERROR", "reason": "KeyError: 'x'"}
+    study.finish(study.ask(int).number, TrialState.FAIL, "CODE_ERROR: KeyError: 'x'", failure)
+    search = successor(begun.plan.folder.runs)
+    copy_trials(search)
+    assert search.trials("pnp", Stage.SEARCH)
+    assert not search.trials("pnp", Stage.SELECT)
+
+
 def test_copies_count_and_the_search_goes_on_behind_them(
     begun: OpenedSearch, successor: Callable[..., OpenedSearch]
 ) -> None:

@@ -11,7 +11,16 @@ from rich.console import Console
 from support.driving import begun, drive, only, record, train, train_side_by_side
 
 from search.driver.progress import Progress
-from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
+from search.driver.stages import (
+    FailedLosses,
+    confirm_stage,
+    final_stage,
+    freeze,
+    frozen_selection,
+    refuse_failed,
+    search_stage,
+    to_retry,
+)
 from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch, status_of
 from search.report.summary import write_summary
@@ -25,7 +34,7 @@ from search.study.trial_queue import (
     TrialListener,
     TrialQueue,
 )
-from search.trials import epochs_of
+from search.trials import Tally, epochs_of
 from trainables.errors import Failure
 from trainables.spec import EpochRecord
 
@@ -140,6 +149,123 @@ def test_a_driver_that_dies_while_it_stores_a_proposal_leaves_nothing_of_it(
     assert [trial.state for trial in again.trials("pnp", Stage.SEARCH)] == [TrialState.WAITING]
     assert [job.number for job in drive(again)] == [0, 1]
     assert again.study("pnp", Stage.SEARCH).trial(0).params == search.plan.spaces["pnp"].default
+
+
+# A loss whose code fails at once.
+
+
+def fail(queue: TrialQueue, job: RunningTrial, place: str = "mine.py, line 3", cause: str = "CODE_ERROR") -> None:
+    reason = f"ValueError: {job.number} is too large"  # a text that differs from trial to trial
+    assert not queue.on_trial_result(job, {"failure": {"cause": cause, "reason": reason, "place": place}})
+
+
+def test_a_loss_stops_at_two_failures_in_one_line(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    search = opened(search={"trials": 6, "pruner": "none"})
+    progress = Progress(Console(quiet=True), [search], [Stage.SEARCH], concurrent=1, started=0)
+    queue = TrialQueue(only(search_stage(search)), listeners=[progress])
+    jobs = [begun(queue) for _ in range(6)]
+    failing = [job for job in jobs if job.loss == "pnp"]
+    for job in failing:  # the third one was running
+        assert "starts no more" not in caplog.text or job is failing[2]
+        fail(queue, job)
+    reason = "two failed in the same line before their first epoch"
+    assert caplog.text.count(f"small/pnp starts no more trials: {reason} (ValueError: 1 is too large).") == 1
+    for job in jobs:
+        if job.loss != "pnp":
+            train(queue, job, falling)
+    assert progress.seconds_left() == pytest.approx(3 * 3)
+    rest = list(iter(queue.next_trial, None))
+    assert [job.loss for job in rest] == ["proxy_anchor"] * 3
+    for job in rest:
+        train(queue, job, falling)
+    assert queue.next_trial() is None
+    assert queue.done
+    assert search.is_done(Stage.SEARCH)
+    assert write_summary(search).losses["pnp"].ended_early == reason
+    (row,) = (row for row in status_of(StoredSearch(search.plan.folder)).studies if row.study == "pnp")
+    assert (row.failed, row.planned, row.ended_early) == (3, 3, reason)
+
+
+@pytest.mark.parametrize("kind", ["places", "causes", "trained", "late"])
+def test_other_failures_stop_no_loss(opened: Opened, kind: str) -> None:
+    """They are in several lines, due to the parameters, or the training of other parameters works."""
+    search = opened(search={"trials": 5, "pruner": "none"}, losses=["pnp"])
+    queue = TrialQueue(only(search_stage(search)))
+    first, *jobs = [begun(queue) for _ in range(3)]
+    if kind == "trained":
+        train(queue, first, falling)
+    for job in jobs:
+        place = f"line {job.number}" if kind == "places" else "mine.py, line 3"
+        fail(queue, job, place, "DIVERGED" if kind == "causes" else "CODE_ERROR")
+    if kind == "late":  # its first epoch takes longer than two failures
+        assert queue.next_trial() is None
+        assert queue.has_to_wait
+        assert not queue.done
+        train(queue, first, falling)
+    assert [begun(queue).number for _ in range(2)] == [3, 4]
+
+
+def test_code_that_failed_at_once_is_trained_again(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    """By the next driver, with the same parameters and seeds; other losses keep their trials."""
+    search = opened(search={"trials": 3, "pruner": "none"})
+    search.begin_session(12.0, 2)
+    queue = TrialQueue(only(search_stage(search)))
+    search.study("proxy_anchor", Stage.SEARCH).enqueue([({"scale": 16.0}, {"enqueued": 1})])
+    while job := queue.next_trial():
+        if job.loss == "pnp":
+            train(queue, job, falling)
+        else:
+            fail(queue, job)
+    before = {loss: search.trials(loss, Stage.SEARCH) for loss in search.config.loss_names}
+    assert [len(trials) for trials in before.values()] == [2, 3]
+    assert to_retry(search, Stage.SEARCH) == {"proxy_anchor": 2}
+    search.close()
+
+    again = open_search(search.plan)
+    jobs = drive(again)
+    assert "Retrying 2 trials of small/proxy_anchor that failed before any epoch." in caplog.text
+    assert [(job.loss, job.number) for job in jobs] == [("proxy_anchor", number) for number in range(3)]
+    trials = again.trials("proxy_anchor", Stage.SEARCH)
+    assert trials[0].params == again.plan.spaces["proxy_anchor"].default
+    assert trials[1].params["scale"] == 16.0
+    for trial, failed in zip(trials, before["proxy_anchor"], strict=False):
+        assert (trial.params, trial.user_attrs["seed"]) == (failed.params, failed.user_attrs["seed"])
+    assert again.trials("pnp", Stage.SEARCH) == before["pnp"]
+    assert again.sessions == [12.0]
+    outcomes = [trial.user_attrs["outcome"] for trial in before["proxy_anchor"]]
+    stored = StoredSearch(again.plan.folder)
+    assert stored.attributes("proxy_anchor")["retried"] == outcomes
+    assert stored.attributes("proxy_anchor").get("ended_early") is None
+    for loss in again.config.loss_names:
+        assert stored.tally(loss, Stage.SEARCH) == Tally.of(stored.trials(loss))
+        assert stored.tally(loss, Stage.SEARCH).complete == 3
+    assert drive(again) == []
+
+
+def test_it_is_tried_again_only_before_the_choice(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    search = opened(search={"trials": 2, "pruner": "none"})
+    queue = TrialQueue(only(search_stage(search)))
+    while job := queue.next_trial():
+        if job.loss == "pnp":
+            fail(queue, job)
+        else:
+            train(queue, job, falling)
+    for attempt in range(2):  # the confirmation fails at once, too
+        queue = TrialQueue(iter([confirm_stage(search)]))
+        while job := queue.next_trial():
+            train(queue, job, falling) if attempt else fail(queue, job)
+        if not attempt:
+            with pytest.raises(FailedLosses, match=r"proxy_anchor@confirm failed .*\n.* run the same search again"):
+                refuse_failed([search], Stage.SELECT)
+    assert "Retrying 4 trials of small/proxy_anchor@confirm" in caplog.text
+    assert to_retry(search, Stage.SEARCH) == {"pnp": 2}
+    assert list(freeze(search).chosen) == ["proxy_anchor"]
+    assert to_retry(search, Stage.SEARCH) == {}
+    assert drive(search) == []
+    frozen_selection(search)  # raises if a study was changed
+
+
+# The later stages.
 
 
 @pytest.mark.parametrize("train_on", ["train", "all"])

@@ -120,6 +120,23 @@ def test_what_a_killed_process_left_is_completed(opened: Opened) -> None:
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
 
+def test_a_trial_that_is_tried_again_has_a_run_of_its_own(opened: Opened) -> None:
+    search = opened(losses=["pnp"], search={"trials": 1})
+    queue = TrialQueue(only(search_stage(search)))
+    job = queue.next_trial()
+    queue.on_trial_result(job, {"failure": {"cause": "CODE_ERROR", "reason": "KeyError: 'x'", "place": "line 3"}})
+    for _ in range(2):  # by a second process, which finds the run
+        synchronise(recorded_outcome(search), make_projection(search.plan))
+        assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
+    drive(search)
+    for _ in range(2):
+        synchronise(recorded_outcome(search), make_projection(search.plan))
+        trials = [run for run in mlflow_runs(search) if "holdout.trial" in run.data.tags]
+        assert sorted(run.info.status for run in trials) == ["FAILED", "FINISHED"]
+        (trained,) = (run for run in trials if run.info.status == "FINISHED")
+        assert "holdout.failure" not in trained.data.tags
+
+
 def test_tables_whose_making_was_killed_are_made_anew(search: OpenedSearch) -> None:
     database = Path(search.plan.folder.tracking.removeprefix("sqlite:///"))
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import invalidate_caches
+from traceback import extract_tb
 from typing import Any
 
 import torch
@@ -299,7 +300,7 @@ def failure_of(error: BaseException) -> dict[str, Any]:
     """Return the cause of a failure (DIVERGED, OUT_OF_MEMORY, CODE_ERROR or LOST) and its reason.
 
     LOST means that the environment failed and the trial may be retried: storage failed, or modules of this package
-    were temporarily missing.
+    were temporarily missing. An error that was raised has its ``place``, the file and the line.
     """
     try:
         text = str(error)
@@ -320,7 +321,9 @@ def failure_of(error: BaseException) -> dict[str, Any]:
     else:
         cause = "CODE_ERROR"
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))  # the lines of a user's code
-    return {"cause": cause, "reason": without_password(f"{type(error).__name__}: {text}{notes}")}
+    frames = extract_tb(error.__traceback__)
+    place = {"place": without_password(f"{frames[-1].filename}, line {frames[-1].lineno}")} if frames else {}
+    return {"cause": cause, "reason": without_password(f"{type(error).__name__}: {text}{notes}"), **place}
 
 
 def _own_module_gone(error: BaseException) -> str | None:

@@ -236,6 +236,9 @@ def test_failures_have_names() -> None:
         assert failure_of(RuntimeError(said))["cause"] == "OUT_OF_MEMORY"
     assert failure_of(torch.AcceleratorError("CUDA error: an illegal access"))["cause"] == "CODE_ERROR"
     assert failure_of(KeyError("x")) == {"cause": "CODE_ERROR", "reason": "KeyError: 'x'"}
+    with pytest.raises(ValueError, match="invalid literal") as raised:
+        exec(compile("\nint('x')", "mine.py", "exec"))
+    assert failure_of(raised.value)["place"] == "mine.py, line 2"
 
 
 def test_derived_seeds_differ_and_fit_every_library() -> None:
