@@ -88,6 +88,7 @@ class Tally:
     epochs_running: int = 0
     work_ms: int = field(default=0, compare=False)
     code_errors: Counter[str] = field(default_factory=Counter, compare=False)
+    untestable: int = field(default=0, compare=False)
     best: float | None = None
 
     @classmethod
@@ -113,6 +114,7 @@ class Tally:
         failure = trial.user_attrs.get("failure", {})
         if failure.get("cause") == "CODE_ERROR":
             self.code_errors[failure.get("place", failure["reason"])] += sign
+            self.untestable += sign * failure.get("untestable", False)
         if trial.state.name == "RUNNING":
             self.epochs_running += epochs
         if trial.state.name == "COMPLETE" and trial.value is not None:  # complete trials never change
@@ -155,13 +157,13 @@ class Tally:
 
     @property
     def failed_at_once(self) -> int:
-        """The number of failures due to the code if no trial has reported an epoch, 0 otherwise."""
-        return 0 if self.epochs else self.code_errors.total()
+        """The number of failures due to the code if no trial has reported an epoch that can be tested, 0 otherwise."""
+        return self.code_errors.total() if self.untestable or not self.epochs else 0
 
     @property
     def stopped(self) -> bool:
-        """True if the code failed in one line in two trials before any reported an epoch."""
-        return not self.epochs and max(self.code_errors.values(), default=0) > 1
+        """True if no model can be tested, or the code failed in one line in two trials before any reported an epoch."""
+        return bool(self.untestable) or (not self.epochs and max(self.code_errors.values(), default=0) > 1)
 
 
 # Trials with equal parameters are replicates: they differ in their seeds only.

@@ -34,6 +34,7 @@ from search.driver.stages import (
     recorded_outcome,
     refuse_failed,
     refuse_unmet,
+    retry,
     search_stage,
     side_by_side,
     to_retry,
@@ -295,8 +296,11 @@ def stage_by_stage(
     if Stage.TEST in left:
         frozen = [(search, frozen_selection(search)) for search in _to_test(searches, reason)]
         for search, selection in frozen:
-            resumed_opening(search, selection, reason)  # raises before anything is trained again
+            if resumed_opening(search, selection, reason) is None:  # raises before anything is trained again
+                retry(search, Stage.TEST)
         yield side_by_side(Stage.TEST, [final_stage(search, selection) for search, selection in frozen])
+        if not allow_failed:
+            refuse_failed([search for search, _ in frozen], Stage.TEST)
 
 
 def _freeze(searches: Sequence[OpenedSearch], family: Family | None) -> None:

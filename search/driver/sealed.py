@@ -180,6 +180,8 @@ def _check_kept(candidates: Sequence[_Candidate], console: Console, run: Run) ->
     """Raise, before the opening, if final models cannot be loaded for the test as they were trained."""
     from search.selection import kept_problem  # imports torch
 
+    if without := [candidate.search.name for candidate in candidates if not candidate.models]:
+        raise Failure(f"No final training of {listed(without)} succeeded; the test classes were not opened.")
     models = {
         f"{candidate.search.name}/{short_study_name(loss, Stage.TEST)} trial {trial.number}": (spec, path, gpu)
         for candidate in candidates

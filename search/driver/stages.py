@@ -47,19 +47,21 @@ Wanted = Sequence[tuple[Mapping[str, Value], dict[str, Any]]]
 
 def search_stage(search: OpenedSearch) -> QueuedStage:
     """Return the search stage. Trial 0 of every loss is the default configuration from the papers."""
-    _retry(search, Stage.SEARCH)
+    retry(search, Stage.SEARCH)
     begin_studies(search)
     studies = [_queued(search, loss, Stage.SEARCH, search.plan.budget(loss)) for loss in search.config.loss_names]
     return QueuedStage(stage=Stage.SEARCH, studies=studies)
 
 
 def to_retry(search: OpenedSearch, stage: Stage) -> dict[str, int]:
-    """Return how many trials failed, by loss, where the code failed before any epoch; empty after the choice."""
-    losses = () if search.is_done(Stage.SELECT) else search.config.loss_names
+    """Return how many trials failed, by loss, whose code failed before any epoch; empty if the stage has its result."""
+    is_over = search.is_done(Stage.TEST if stage is Stage.TEST else Stage.SELECT)
+    losses = () if is_over else search.config.loss_names
     return {loss: count for loss in losses if (count := Tally.of(search.trials(loss, stage)).failed_at_once)}
 
 
-def _retry(search: OpenedSearch, stage: Stage) -> None:
+def retry(search: OpenedSearch, stage: Stage) -> None:
+    """Begin the studies anew whose code failed before any epoch."""
     for loss, count in to_retry(search, stage).items():
         study, trials = study_name(search.name, loss, stage), counted(count, "trial")
         logger.warning("Retrying %s of %s that failed before any epoch.", trials, study)
@@ -79,7 +81,7 @@ def confirm_stage(search: OpenedSearch) -> QueuedStage:
 
     On halves, each seed trains two models, each of which is validated by the half that it did not train on.
     """
-    _retry(search, Stage.SELECT)
+    retry(search, Stage.SELECT)
     studies, plan = [], search.plan
     halves: Sequence[dict[str, int]] = ({"half": 1}, {"half": 2}) if plan.on_halves else ({},)
     for loss in search.config.loss_names:
@@ -162,12 +164,12 @@ class FailedLosses(Failure):
 
 
 def refuse_failed(searches: Sequence[OpenedSearch], stage: Stage) -> None:
-    """Raise :class:`FailedLosses` with the first error of each loss whose trials in ``stage`` all failed."""
+    """Raise :class:`FailedLosses` with the error of each loss whose trials in ``stage`` failed or cannot be tested."""
     sentences, left, retries = [], [], []
     for search in searches:
         for loss in search.config.loss_names:
             trials = [trial for trial in search.trials(loss, stage) if trial.state != TrialState.WAITING]
-            if trials and all(trial.state == TrialState.FAIL for trial in trials):
+            if Tally.of(trials).untestable or (trials and all(trial.state == TrialState.FAIL for trial in trials)):
                 sentences.append(_first_failure(search, loss, stage, trials))
                 retries.append(loss in to_retry(search, stage))
             else:
@@ -178,7 +180,7 @@ def refuse_failed(searches: Sequence[OpenedSearch], stage: Stage) -> None:
     if left:
         others = ", ".join(dict.fromkeys(left))
         fix += f", or repeat the command with --allow-failed (in Python allow_failed=True) to continue with {others}"
-    raise _nothing_chosen(sentences, fix)
+    raise _nothing_chosen(sentences, fix, stage)
 
 
 def refuse_unmet(searches: Sequence[OpenedSearch]) -> None:
@@ -191,18 +193,23 @@ def refuse_unmet(searches: Sequence[OpenedSearch]) -> None:
         )
 
 
-def _nothing_chosen(sentences: Sequence[str], fix: str) -> FailedLosses:
-    return FailedLosses("\n".join([*sentences, f"Nothing was chosen, and the test classes stay sealed. {fix}."]))
+def _nothing_chosen(sentences: Sequence[str], fix: str, stage: Stage = Stage.SELECT) -> FailedLosses:
+    so = "The" if stage is Stage.TEST else "Nothing was chosen, and the"
+    return FailedLosses("\n".join([*sentences, f"{so} test classes stay sealed. {fix}."]))
 
 
 def _first_failure(search: OpenedSearch, loss: str, stage: Stage, trials: Sequence[FrozenTrial]) -> str:
-    failures = [trial.user_attrs["failure"] for trial in trials]
+    failed = [trial for trial in trials if trial.state == TrialState.FAIL]
+    failures = [trial.user_attrs["failure"] for trial in failed]
+    first = next((place for place, failure in enumerate(failures) if "untestable" in failure), 0)
     counts = Counter(failure["cause"] for failure in failures).items()
     causes = ", ".join(f"{cause} in {count} of {len(trials)}" for cause, count in counts)
     study = short_study_name(loss, stage)
+    what = "No model" if "untestable" in failures[first] else "Every trial"
+    did = "can be tested" if "untestable" in failures[first] else "failed"
     return (
-        f"Every trial of {search.name}/{study} failed ({causes}). The first error: "
-        f"{failures[0]['reason'].rstrip('.')}. `holdout trials {search.name} {study} {trials[0].number}` shows its log."
+        f"{what} of {search.name}/{study} {did} ({causes}). The first error: {failures[first]['reason'].rstrip('.')}. "
+        f"`holdout trials {search.name} {study} {failed[first].number}` shows its log."
     )
 
 

@@ -161,7 +161,7 @@ def quantile(entry: Range, share: float) -> Value:
 
 # The limits of a study.
 
-STOPPED = "two failed in the same line before their first epoch"
+STOPPED = "further ones would fail in the same way"
 MS = 3_600_000
 """Milliseconds of an hour."""
 

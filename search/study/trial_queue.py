@@ -267,8 +267,8 @@ class TrialQueue:
         for listener in self._listeners:
             listener.on_lost(running)
 
-    def _fail(self, running: RunningTrial, cause: str, reason: str, **place: str) -> None:
-        failure, had_more = {"cause": cause, "reason": reason, **place}, running.queued.has_more
+    def _fail(self, running: RunningTrial, cause: str, reason: str, **more: Any) -> None:
+        failure, had_more = {"cause": cause, "reason": reason, **more}, running.queued.has_more
         running.study.finish(running.number, TrialState.FAIL, f"{cause}: {reason}", failure)
         self._remove(running)
         if had_more and running.study.tally.stopped and (self._running or self._open_studies):  # else the stage ends

@@ -261,20 +261,26 @@ def test_the_time_of_a_frozen_network_is_not_measured(
     assert not validate_config(content).sentences
 
 
-# Trainings whose saved model is another one.
+# Trainings that cannot be tested.
+
+OWN = {
+    "name": "small", "training": {"epochs": 1}, "dataset": {"name": "support.own_trainings:ManyRecords"},
+    "search": {"trials": 3}, "final": {"seeds": 2}, "resources": {"engine": "in_process"},
+}  # fmt: skip
 
 
-def test_a_final_model_that_loads_otherwise_leaves_the_test_sealed(
+def test_another_model_is_found_before_anything_is_spent_and_again_before_the_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the code corrected the same command scores it; its trainings are kept."""
-    content = {
-        "name": "small", "trainable": "support.own_trainings:ForgetsIfAsked", "training": {"epochs": 1},
-        "dataset": {"name": "support.own_trainings:ManyRecords"}, "search": {"trials": 1},
-        "final": {"seeds": 2}, "resources": {"engine": "in_process"},
-    }  # fmt: skip
+    """With the code corrected the same command goes on; final trainings are kept."""
+    content = {**OWN, "trainable": "support.own_trainings:ForgetsIfAsked"}
     file, folder = write_search(tmp_path / "small.yaml", content), tmp_path / "runs" / "small"
     run = ("run", file, "--runs", folder.parent)
+    monkeypatch.setenv("FORGETS", "1")
+    refused = plain(holdout_here(*run, code=1).stderr)
+    assert "No model of small/forgets_if_asked can be tested (CODE_ERROR in 1 of 1)" in refused
+    assert "run the same search again" in refused
+    monkeypatch.delenv("FORGETS")
     holdout_here(*run, "--set", "stages=[search, select]")
     monkeypatch.setenv("FORGETS", "1")
     refused = plain(holdout_here(*run, code=1).stderr)
@@ -286,3 +292,19 @@ def test_a_final_model_that_loads_otherwise_leaves_the_test_sealed(
     holdout_here(*run)
     assert sorted(folder.rglob("best.safetensors")) == trained
     holdout_here("verify", "small", "--runs", folder.parent)
+
+
+def test_final_trainings_that_fail_open_no_test_and_are_retried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {**OWN, "trainable": "support.own_trainings:FailsOnAllIfAsked", "final": {"seeds": 1, "train_on": "all"}}
+    file, runs = write_search(tmp_path / "small.yaml", content), tmp_path / "runs"
+    monkeypatch.setenv("FAILS", "1")
+    for more in ((), ("--allow-failed",)):
+        refused = plain(holdout_here("run", file, "--runs", runs, *more, code=1).stderr)
+        assert "eight classes" in refused
+        assert "classes stay sealed" in refused or "were not opened" in refused
+    assert not (runs / "test_openings.jsonl").exists()
+    monkeypatch.delenv("FAILS")
+    assert "Retrying" in holdout_here("run", file, "--runs", runs).stderr
+    holdout_here("verify", "small", "--runs", runs)

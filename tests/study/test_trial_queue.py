@@ -168,7 +168,7 @@ def test_a_loss_stops_at_two_failures_in_one_line(opened: Opened, caplog: pytest
     for job in failing:  # the third one was running
         assert "starts no more" not in caplog.text or job is failing[2]
         fail(queue, job)
-    reason = "two failed in the same line before their first epoch"
+    reason = "further ones would fail in the same way"
     assert caplog.text.count(f"small/pnp starts no more trials: {reason} (ValueError: 1 is too large).") == 1
     for job in jobs:
         if job.loss != "pnp":

@@ -353,3 +353,11 @@ class ForgetsIfAsked(Shifted):
         super().load(folder)
         if "FORGETS" not in os.environ:
             self.centre = json.loads((folder / "centre.json").read_text())
+
+
+class FailsOnAllIfAsked(Scales):
+    """It does not train on all eight classes of the training half with the variable ``FAILS``."""
+
+    def setup(self, params: Mapping[str, Any], train: holdout.Items, *, seed: int, device: torch.device) -> None:
+        super().setup(params, train, seed=seed, device=device)
+        assert len(train.class_names) < 8 or "FAILS" not in os.environ, "eight classes"

@@ -25,9 +25,9 @@ from trainables.inference.model_files import PROBE
 from trainables.metrics.evaluation import evaluate, per_query_metrics
 from trainables.metrics.table import is_retrieval, metric_name
 from trainables.spec import EMBED_MS, SIZE_MB, DeviceMemory, EpochRecord, TrialSpec, UntrainedSpec, defined
-from trainables.storage import AnyPath
+from trainables.storage import AnyPath, StorageFailure
 from trainables.training.checkpoints import Checkpoints
-from trainables.training.kept import KeptModel, embedded, probed
+from trainables.training.kept import KeptModel, Untestable, embedded, probed
 from trainables.unit import without_direction
 
 logger = logging.getLogger(__name__)
@@ -149,17 +149,12 @@ class EpochTraining(ABC):
 
         Given what ``validated`` the one in memory, the sentence has the objective of the loaded one, too.
         """
-        classes = spec.validation_classes or spec.train_classes
-        try:
-            with cls.kept(spec, checkpoint, spec.images, classes, device) as model:
-                problem = model.problem()
-                if problem and validated:
-                    embeddings_ND = torch.cat([embedded(spec, view, model.embed) for view in validated.views])
-                    name = metric_name(spec.objective)
-                    problem += f" Its {name} is {validated.scores(embeddings_ND)[name]:.4f}"
-        except Exception as error:
-            error.add_note("while the saved model was loaded as the test loads it")
-            raise
+        with cls.kept(spec, checkpoint, spec.images, spec.validation_classes or spec.train_classes, device) as model:
+            problem = model.problem()
+            if problem and validated:
+                embeddings_ND = torch.cat([embedded(spec, view, model.embed) for view in validated.views])
+                name = metric_name(spec.objective)
+                problem += f" Its {name} is {validated.scores(embeddings_ND)[name]:.4f}"
         return problem
 
     def _new_attempt(self, origin: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -196,9 +191,16 @@ class EpochTraining(ABC):
         except torch.OutOfMemoryError:
             logger.warning("No memory for the saved model beside the one in training; it is checked before the test.")
             return
+        except StorageFailure:
+            raise
+        except Exception as error:  # of a user's code
+            text = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {error}"
+            untestable = Untestable(f"The saved model cannot be loaded as the test loads it: {text}")
+            untestable.__notes__ = getattr(error, "__notes__", [])
+            raise untestable from error
         if problem:
             value = kept["metrics"].get(metric_name(self.spec.objective))
-            raise InvalidInput(problem if value is None else f"{problem}, and was {value:.4f} in memory.")
+            raise Untestable(problem if value is None else f"{problem}, and was {value:.4f} in memory.")
 
     @cached_property  # sorts the digests of all keys
     def _probed(self) -> StoreView:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from trainables.data.store.view import StoreView, blindly
-from trainables.errors import counted
+from trainables.errors import InvalidInput, counted
 from trainables.files import in_digest_order
 from trainables.models.backbones import is_own_network
 from trainables.spec import TrialSpec
@@ -28,6 +28,10 @@ a model, and of an item among other items, which a network in 16 bits rounds oth
 
 Embed = Callable[[StoreView], Tensor]
 """A function from a view to the embeddings [N, D] of its items."""
+
+
+class Untestable(InvalidInput):
+    """A saved model that cannot be loaded as the test loads it, or is not the one in memory; as of every trial."""
 
 
 class KeptModel(NamedTuple):

@@ -43,7 +43,7 @@ from trainables.storage import AnyPath, StorageFailure, cause_of
 from trainables.training.config import OPTIMIZERS, TrainingConfig, parameter_group
 from trainables.training.epoch_training import Diverged, EpochTraining, Validation, origin_of
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
-from trainables.training.kept import KeptModel
+from trainables.training.kept import KeptModel, Untestable
 from trainables.training.steps import Steps
 
 logger = logging.getLogger(__name__)
@@ -300,7 +300,8 @@ def failure_of(error: BaseException) -> dict[str, Any]:
     """Return the cause of a failure (DIVERGED, OUT_OF_MEMORY, CODE_ERROR or LOST) and its reason.
 
     LOST means that the environment failed and the trial may be retried: storage failed, or modules of this package
-    were temporarily missing. An error that was raised has its ``place``, the file and the line.
+    were temporarily missing. An error that was raised has its ``place``, the file and the line. ``untestable`` means
+    that no model of this training could be tested.
     """
     try:
         text = str(error)
@@ -323,7 +324,8 @@ def failure_of(error: BaseException) -> dict[str, Any]:
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))  # the lines of a user's code
     frames = extract_tb(error.__traceback__)
     place = {"place": without_password(f"{frames[-1].filename}, line {frames[-1].lineno}")} if frames else {}
-    return {"cause": cause, "reason": without_password(f"{type(error).__name__}: {text}{notes}"), **place}
+    found = {"cause": cause, "reason": without_password(f"{type(error).__name__}: {text}{notes}"), **place}
+    return {**found, "untestable": True} if isinstance(error, Untestable) else found
 
 
 def _own_module_gone(error: BaseException) -> str | None:
