@@ -22,7 +22,7 @@ from trainables.metrics.table import is_retrieval, metric_name
 from trainables.spec import EMBED_MS, SIZE_MB, DeviceMemory, EpochRecord, TrialSpec, UntrainedSpec, defined
 from trainables.storage import AnyPath
 from trainables.training.checkpoints import Checkpoints
-from trainables.unit import without_direction
+from trainables.unit import without_order
 
 
 class Validated(TypedDict):
@@ -164,10 +164,10 @@ class EpochTraining(ABC):
             return {"metrics": {}}
         begin = time.perf_counter()
         embeddings_ND = torch.cat([self._embed(view) for view in self._validation.views])
-        bad = without_direction(embeddings_ND)  # waits for the device
+        bad = without_order(embeddings_ND)  # waits for the device
         seconds = time.perf_counter() - begin
         if bad:
-            raise Diverged(f"Of the validation images, {bad}.")
+            raise Diverged(f"Of the validation {self.spec.images.dataset.noun}, {bad}.")
         metrics = self._validation.scores(embeddings_ND)
         if EMBED_MS in self.spec.costs:
             metrics[EMBED_MS] = 1000 * seconds / len(embeddings_ND)
