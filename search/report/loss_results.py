@@ -284,7 +284,7 @@ def first_epochs(complete: Sequence[FrozenTrial], objective: str, epochs: int) -
 
 
 def nothing_learned(complete: Sequence[FrozenTrial], objective: str, *, own: bool) -> Iterator[Finding]:
-    """Yield a finding if trials of a training (user-defined: ``own``) had a loss of 0, or validated alike throughout."""
+    """Yield a finding if trials of a training (user-defined: ``own``) had a loss of 0, or all have one validation."""
     count, records = counted(len(complete), "complete trial"), [record for of in complete for record in epochs_of(of)]
     fix = "check that the training changes the model that embeds"
     if idle := sum(learned_nothing(trial, own=own) for trial in complete):

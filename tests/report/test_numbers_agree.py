@@ -245,7 +245,7 @@ def test_a_network_without_training_may_be_recommended(tmp_path: Path) -> None:
 
 def test_an_unknown_difference_has_the_reason_of_the_recommended_loss(tmp_path: Path) -> None:
     made_search(tmp_path, "one", YES, seeds=(11,))
-    assert [*YES][0] != "pnp"
+    assert next(iter(YES)) != "pnp"
     recommended = {"loss": "pnp", "number": 7, "basis": "chosen on halves"}
     answer = changed(tmp_path, "one", recommended=recommended, untrained={"validation": {"map_at_r": 0.2}})
     reason = "not shown (one pnp tuned has only one seed (final.seeds), so its noise is unknown)."

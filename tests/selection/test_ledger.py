@@ -106,7 +106,7 @@ def test_an_attempt_goes_on_with_the_images_that_it_found(ledger: Ledger) -> Non
     (again,) = ledger.openings()
     assert again == opening
     assert ledger.read(again, images("ab")) == again
-    with pytest.raises(InvalidInput, match="The test images are not those that one opened at 20"):
+    with pytest.raises(InvalidInput, match="The test items are not those that one opened at 20"):
         ledger.read(again, images("cd"))
 
 
