@@ -83,6 +83,7 @@ class TrialSpec:
         folds: validation classes of each fold. There is one training per fold; the other ``train_classes`` train.
         gallery_seed: if set, the half of the training images drawn with it joins the validation gallery.
         by_class: record the objective of each validation class too.
+        checked: load the first kept model as the test will load it, and compare its embeddings with those in memory.
         origin: the search and trial that it belongs to, in JSON types, recorded in its checkpoints.
     """
 
@@ -107,6 +108,7 @@ class TrialSpec:
     costs: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
     by_class: bool = False
+    checked: bool = False
     schedule_epochs: int | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TrialSpec":
@@ -128,12 +130,13 @@ class TrialSpec:
             validation_classes=validation,
             seed=derived_seed(self.seed, "fold", fold),
             directory=f"{self.directory}/fold-{fold}",
+            checked=self.checked and fold == 1,
         )
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of everything that determines the result; excludes locations, ``origin`` and ``by_class``."""
-        excluded = ("images", "directory", "origin", "by_class")
+        """SHA-256 of everything that determines the result; excludes locations, ``origin`` and what is recorded."""
+        excluded = ("images", "directory", "origin", "by_class", "checked")
         content = {name: value for name, value in asdict(self).items() if name not in excluded}
         for name in ("trainable", "costs", "needed"):  # digests are those of earlier versions
             if not content[name]:

@@ -151,9 +151,7 @@ def _train_and_test(
             own = (*map(CheckpointCleanup, searches), MlflowUpdates(tracker), GpuMemoryCheck(engine.resources))
             engine.run(TrialQueue(trials, listeners=[progress, *own, *listeners]), slots)
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
-            from search.selection import score  # imports torch
-
-            score_test(waiting, console, opener=opener, reason=reason, score_all=partial(engine.map, score))
+            score_test(waiting, console, opener=opener, reason=reason, run=engine.map)
         outcomes = [recorded_outcome(search) for search in searches]
         if Stage.TEST in left:
             for outcome in outcomes:

@@ -14,14 +14,13 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
-from search.driver.progress_view import StoreProgress
+from search.driver.progress_view import StoreProgress, phase
 from search.driver.stages import frozen_selection
 from search.driver.untrained import baseline_scorings, test_gallery
 from search.plan.plan import Plan, best_checkpoint, training_of
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch
 from search.selection import (
-    BaselineScoring,
     ImageSet,
     Ledger,
     Opening,
@@ -39,13 +38,14 @@ from search.stages import Stage, short_study_name, study_name
 from trainables.data import Dataset
 from trainables.data.store.contents import digests_by_class, read_contents
 from trainables.data.store.spec import StoreSpec
-from trainables.errors import Failure, InvalidInput, listed, raise_if_any
+from trainables.errors import Failure, InvalidInput, counted, listed, raise_if_any
 from trainables.files import json_digest, write_json, write_whole
 from trainables.spec import TrialSpec
 
 logger = logging.getLogger(__name__)
 
-AnyScoring = Scoring | BaselineScoring
+Run = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+"""A function that computes another of each argument, on workers (:meth:`search.engines.base.Engine.map`)."""
 
 RESUMABLE = "The trainings are kept and this opening counts once; repair this and run the same command again."
 CHECK_S = 600
@@ -82,7 +82,7 @@ def score_test(
     *,
     opener: str,
     reason: str | None,
-    score_all: Callable[[Sequence[AnyScoring]], list[Any]],
+    run: Run,
 ) -> None:
     """Open the test classes once for all ``searches`` and write the scores of each search to its ``test.json``.
 
@@ -95,9 +95,10 @@ def score_test(
             study or the baselines were changed after the choice.
     """
     candidates = [_candidate(search) for search in searches]
+    _check_kept(candidates, console, run)
     openings = _openings(candidates, opener, reason)
     for candidate in candidates:
-        _score(candidate, openings[candidate.selection.search], console, score_all)
+        _score(candidate, openings[candidate.selection.search], console, run)
 
 
 def _candidate(search: OpenedSearch) -> _Candidate:
@@ -175,6 +176,28 @@ def scored_as(loss: str, trial: FrozenTrial) -> dict[str, Any]:
     }
 
 
+def _check_kept(candidates: Sequence[_Candidate], console: Console, run: Run) -> None:
+    """Raise, before the opening, if final models cannot be loaded for the test as they were trained."""
+    from search.selection import kept_problem  # imports torch
+
+    models = {
+        f"{candidate.search.name}/{short_study_name(loss, Stage.TEST)} trial {trial.number}": (spec, path, gpu)
+        for candidate in candidates
+        for gpu in [candidate.search.config.resources.gpus_per_trial > 0]
+        for loss, trial, spec, path in candidate.models
+    }
+    with phase(console, "Loading the final models as the test will …"):
+        problems = run(kept_problem, [*models.values()])
+    wrong = {name: problem for name, problem in zip(models, problems, strict=True) if problem}
+    if wrong:
+        first = next(iter(wrong))
+        raise Failure(
+            f"{len(wrong)} of {counted(len(models), 'final model')} cannot be tested, first {first}: "
+            f"{wrong[first].rstrip('.')}. The test classes were not opened. Correct the code and run the same command "
+            "again, or search under a new name."
+        )
+
+
 def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None) -> dict[str, Opening]:
     """Return the opening of each search: its unscored one, else a new one shared by all with the same test classes."""
     ledger = Ledger(candidates[0].search.plan.folder.openings)
@@ -205,9 +228,7 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
     return openings
 
 
-def _score(
-    candidate: _Candidate, opening: Opening, console: Console, score_all: Callable[[Sequence[AnyScoring]], list[Any]]
-) -> None:
+def _score(candidate: _Candidate, opening: Opening, console: Console, run: Run) -> None:
     plan = candidate.search.plan
     images = sealed(plan).images(candidate.selection, opening)
     console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
@@ -216,7 +237,7 @@ def _score(
             store = held.enter_context(images.held(StoreProgress(console, images.dataset.noun)))
         except InvalidInput as error:
             raise InvalidInput([*error.sentences, RESUMABLE]) from error
-        _score_held(candidate, opening, images, store, score_all)
+        _score_held(candidate, opening, images, store, run)
 
 
 def _score_held(
@@ -224,7 +245,7 @@ def _score_held(
     opening: Opening,
     images: StoreSpec,
     store: Path,
-    score_all: Callable[[Sequence[AnyScoring]], list[Any]],
+    run: Run,
 ) -> None:
     plan = candidate.search.plan
     ledger = Ledger(plan.folder.openings)
@@ -233,7 +254,7 @@ def _score_held(
     opening = ledger.read(opening, found)
     if known := ledger.before(opening):
         logger.warning("%s: %s.", plan.config.name, known)
-    scorings: list[AnyScoring] = [
+    scorings = [
         Scoring(
             **scored_as(loss, trial),
             spec=spec,
@@ -245,7 +266,9 @@ def _score_held(
         )
         for loss, trial, spec, checkpoint in candidate.models
     ]
-    results = score_all([*scorings, *baseline_scorings(plan, candidate.selection, images)])
+    from search.selection import NAME, score, thumbnails_of  # imports torch
+
+    results = run(score, [*scorings, *baseline_scorings(plan, candidate.selection, images)])
     entries = [*chain.from_iterable(results)]
     failed = [entry for entry, files in entries if not files]
     scored = [(entry, files) for entry, files in entries if files and "name" not in entry]
@@ -254,8 +277,6 @@ def _score_held(
     if first := open_ends or ([] if scored else failed):
         what = "; ".join(f"{entry['per_image'].removesuffix('.npz')}: {entry['reason']}" for entry in first)
         raise Failure(f"{plan.config.name} cannot be scored on the test classes ({what}). {RESUMABLE}")
-    from search.selection import NAME, thumbnails_of
-
     written = {NAME: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
     for _, files in (*scored, *baselines):
         written |= files

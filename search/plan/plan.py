@@ -197,6 +197,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         costs=tuple(name for name in config.measured if name in COSTS),
         needed=tuple(name for name in config.measured if name not in (*COSTS, config.search.objective)),
         by_class=stage is Stage.SELECT,
+        checked=stage is Stage.SEARCH and trial.number == 0,
         gallery_seed=split.seed if config.metrics.gallery == "training_half" and not on_all else None,
         seed=trial.user_attrs["seed"],
         directory=trial_directory(plan, loss, stage, trial.number),

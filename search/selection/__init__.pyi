@@ -31,6 +31,7 @@ from .scoring import (
     EMBEDDINGS as EMBEDDINGS,
     images_of as images_of,
     kept_metrics as kept_metrics,
+    kept_problem as kept_problem,
     score as score,
     test_metrics as test_metrics,
 )

@@ -36,7 +36,7 @@ from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.ranking import Gallery
 from trainables.metrics.table import is_retrieval, split_subset
 from trainables.process import contained
-from trainables.spec import defined
+from trainables.spec import TrialSpec, defined
 from trainables.training.cross_validation import training_class
 from trainables.training.epoch_training import Diverged
 from trainables.training.inputs import Inputs, of_backbone, raise_if_other
@@ -204,6 +204,19 @@ def score(scoring: Scoring | BaselineScoring) -> list[Scored]:
         np.savez_compressed(content, embeddings=embeddings_ND.cpu().numpy())
         files[f"{EMBEDDINGS}/{scoring.per_image}"] = content.getvalue()
     return [(scores, files)]
+
+
+@contained()
+def kept_problem(model: tuple[TrialSpec, str, bool]) -> str | None:
+    """Return why a model cannot be scored: loaded as for that, it is not the one that was trained. None if it is.
+
+    ``model`` is its training, its checkpoint, and True if the task has a GPU. Items of the training half are embedded.
+    """
+    spec, checkpoint, gpu = model
+    try:
+        return training_class(spec).kept_problem(spec, as_path(checkpoint), torch.device("cuda" if gpu else "cpu"))
+    except Exception as error:  # of a user's training, or of the machine
+        return failure_of(error)["reason"]
 
 
 def _failed(entry: Mapping[str, Any], error: Exception, trainable: str | None = None) -> Scored:

@@ -98,6 +98,7 @@ class TrainableContract:
             "Saved and loaded, it continues with the same numbers.": self._resume_problem,
             "An item's embedding does not depend on the other items or their order.": self._order_problem,
             "Different items have different embeddings.": self._same_problem,
+            "Its saved model, loaded as for the test, embeds as the trained one did.": self._kept_problem,
             "A predictor gives the embeddings of the saved training.": self._predictor_problem,
             "Both ends of every range and every choice can be set up.": self._ends_problem,
         }
@@ -169,13 +170,19 @@ class TrainableContract:
         """Return the largest difference that rounding may cause."""
         return max(self._own.tolerance, 1e-4) * max(1.0, embeddings_ND.abs().max().item())
 
+    @property
+    def _best(self) -> Path:
+        return self._folder / "default" / "attempt-1" / "best.safetensors"
+
+    def _kept_problem(self) -> str:
+        return OwnTraining.kept_problem(self._spec, self._best, CPU) or ""
+
     def _predictor_problem(self) -> str:
         if not has_predictor(self._own):
             return ""
-        address = str(self._folder / "default" / "attempt-1" / "best.safetensors")
-        model = own_model_of(read_model(address), device=CPU, trust_code=True)
+        model = own_model_of(read_model(str(self._best)), device=CPU, trust_code=True)
         images = replace(self._spec.images, class_names=self._spec.validation_classes)
-        view, tested_ND = OwnTraining.tested(self._spec, Path(address), images, CPU)
+        view, tested_ND = OwnTraining.tested(self._spec, self._best, images, CPU)
         unit_ND = unit(tested_ND)
         largest = (torch.from_numpy(model.embed(view.items)) - unit_ND).abs().max().item()
         if largest > self._allowed(unit_ND):

@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from support.bare_networks import BACKBONE, save_convnet
 from support.commands import holdout_here, summary
-from support.finished_search import campaign_here
+from support.finished_search import campaign_here, in_turn
 from support.kinds import FinishedCampaign
 from support.serving import asked
 from support.small_search import SHORTEST
@@ -38,7 +38,6 @@ from search.report.results import Summary, stored_summary
 from search.report.sections.models import models_section
 from search.report.summary import summarise
 from search.selection.ledger import Ledger
-from search.selection.retrieval_file import Scoring
 from search.selection.scoring import score
 from search.stages import Role, Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
@@ -71,10 +70,6 @@ def trained(searches: Sequence[OpenedSearch]) -> Iterator[RunningTrial]:
         train(queue, job)
 
 
-def here(tasks: Sequence[Scoring]) -> list[Any]:
-    return [score(task) for task in tasks]
-
-
 def test_all_is_frozen_before_one_opening_of_the_lot_which_outlives_a_death(
     searches: list[OpenedSearch], opened: Opened
 ) -> None:
@@ -89,16 +84,17 @@ def test_all_is_frozen_before_one_opening_of_the_lot_which_outlives_a_death(
     assert [job.study.name.split("/")[0] for job in jobs] == ["lot-a", "lot-b", "lot-c"] * 4
     asked: list[str] = []
 
-    def dies_at_the_second(tasks: Sequence[Scoring]) -> list[Any]:
-        asked.extend(task.checkpoint for task in tasks)
+    def dies_at_the_second(function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+        if function is score:
+            asked.extend(task.checkpoint for task in tasks)
         if any("lot-b" in checkpoint for checkpoint in asked):
             raise KeyboardInterrupt
-        return here(tasks)
+        return in_turn(function, tasks)
 
     with pytest.raises(KeyboardInterrupt):
-        score_test(searches, QUIET, opener="lot", reason=None, score_all=dies_at_the_second)
+        score_test(searches, QUIET, opener="lot", reason=None, run=dies_at_the_second)
     assert [search.is_done(Stage.TEST) for search in searches] == [True, False, False]
-    score_test(searches[1:], QUIET, opener="lot", reason=None, score_all=here)
+    score_test(searches[1:], QUIET, opener="lot", reason=None, run=in_turn)
     openings = Ledger(other.plan.folder.openings).openings()
     assert [(opening.search, set(opening.selections)) for opening in openings] == [
         ("lot", {"lot-a", "lot-b"}), ("lot", {"lot-c"}),

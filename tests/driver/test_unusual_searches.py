@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.metrics import normalized_mutual_info_score
-from support.commands import holdout_here, plain
+from support.commands import holdout_here, plain, write_search
 from support.finished_search import run_here
 from support.kinds import OF_LISTS, OF_QUERIES, QUALITY, WEIGHT, Finished, by_group, trade
 
@@ -259,3 +259,30 @@ def test_the_time_of_a_frozen_network_is_not_measured(
     assert sentence.startswith(f"search.{next(iter(goal))}: embed_ms is the time of the whole network")
     del content["search"][next(iter(goal))]
     assert not validate_config(content).sentences
+
+
+# Trainings whose saved model is another one.
+
+
+def test_a_final_model_that_loads_otherwise_leaves_the_test_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the code corrected the same command scores it; its trainings are kept."""
+    content = {
+        "name": "small", "trainable": "support.own_trainings:ForgetsIfAsked", "training": {"epochs": 1},
+        "dataset": {"name": "support.own_trainings:ManyRecords"}, "search": {"trials": 1},
+        "final": {"seeds": 2}, "resources": {"engine": "in_process"},
+    }  # fmt: skip
+    file, folder = write_search(tmp_path / "small.yaml", content), tmp_path / "runs" / "small"
+    run = ("run", file, "--runs", folder.parent)
+    holdout_here(*run, "--set", "stages=[search, select]")
+    monkeypatch.setenv("FORGETS", "1")
+    refused = plain(holdout_here(*run, code=1).stderr)
+    assert "2 of 2 final models cannot be tested, first small/forgets_if_asked@final trial 0" in refused
+    assert "The test classes were not opened" in refused
+    assert not (folder.parent / "test_openings.jsonl").exists()
+    monkeypatch.delenv("FORGETS")
+    trained = sorted(folder.rglob("best.safetensors"))
+    holdout_here(*run)
+    assert sorted(folder.rglob("best.safetensors")) == trained
+    holdout_here("verify", "small", "--runs", folder.parent)

@@ -1,7 +1,7 @@
 """Searches run through all of their stages in this process, with real trainings and without Ray."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from search.report.comparison import compare
 from search.report.models import write_model_folders
 from search.report.summary import write_summary
 from search.selection.score_files import validate_untrained
-from search.selection.scoring import score
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 from search.trust import addresses_in, own_code, remember
@@ -63,13 +62,17 @@ def run_here(
     if not _train(TrialQueue(stage_by_stage(searches, stages, console, None, family), cleanups), epochs):
         return searches
     if Stage.TEST in stages:
-        score_all = lambda tasks: [score(task) for task in tasks]  # noqa: E731
-        score_test(searches, console, opener=opener or searches[0].name, reason=None, score_all=score_all)
+        score_test(searches, console, opener=opener or searches[0].name, reason=None, run=in_turn)
     for search in searches:
         summary = write_summary(search)
         if search.is_done(Stage.TEST):
             write_model_folders(StoredSearch(search.plan.folder), compare([search.plan.folder], [summary]))
     return searches
+
+
+def in_turn(function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
+    """Compute ``function`` of each argument in this process, as an engine's ``map``."""
+    return [function(argument) for argument in arguments]
 
 
 def finish(runs: Path, *files: dict[str, Any]) -> Path:

@@ -47,3 +47,36 @@ class Attentive(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         rows = self.rows(images.mean(dim=3).mT)
         return self.attention(rows, rows, rows)[0].mT[..., None]
+
+
+class Mixing(Branching):
+    """Each image is mixed with the one before it in the batch."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps: Tensor = self.maps(images)
+        return maps + maps.roll(1, 0)
+
+
+class BatchStatistics(Branching):
+    """It normalises by the statistics of the batch, also when it is evaluated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(4, track_running_stats=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        normalised: Tensor = self.norm(self.maps(images))
+        return normalised
+
+
+class Counting(Branching):
+    """The number of its steps, which is in no state, scales its maps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.steps += self.training
+        maps: Tensor = self.maps(images)
+        return maps * (1 + self.steps)

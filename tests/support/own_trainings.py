@@ -302,3 +302,59 @@ def quality(embeddings_ND: Tensor, labels_N: Tensor) -> float:
 
 def weight(embeddings_ND: Tensor, labels_N: Tensor) -> float:
     return float(embeddings_ND[0, 1])
+
+
+# Trainings whose saved model is another one.
+
+
+class Shifted(Scales):
+    """What embeds subtracts a centre of the items that it trains on."""
+
+    centre = 0.0
+
+    def train_epoch(self) -> Mapping[str, float] | None:
+        self.centre = 3 + vectors(self.train.items).mean().item()
+        return super().train_epoch()
+
+    def embed(self, items: Any) -> Any:
+        return super().embed(items) - self.centre
+
+
+class Averaged(Scales):
+    """It embeds with its weights, and saves their average."""
+
+    def save(self, folder: Path) -> None:
+        trained, self.weights = self.weights, (self.weights + 1) / 2
+        super().save(folder)
+        self.weights = trained
+
+
+class Halved(Scales):
+    """Loaded, it embeds in half as many numbers."""
+
+    numbers = CLASSES
+
+    def load(self, folder: Path) -> None:
+        super().load(folder)
+        self.numbers //= 2
+
+    def embed(self, items: Any) -> Any:
+        return super().embed(items)[:, : self.numbers]
+
+
+class Dropping(Scales):
+    def embed(self, items: Any) -> Any:
+        return torch.nn.functional.dropout(super().embed(items))
+
+
+class ForgetsIfAsked(Shifted):
+    """What it saves is complete; with the variable ``FORGETS`` it loads a part."""
+
+    def save(self, folder: Path) -> None:
+        super().save(folder)
+        (folder / "centre.json").write_text(json.dumps(self.centre))
+
+    def load(self, folder: Path) -> None:
+        super().load(folder)
+        if "FORGETS" not in os.environ:
+            self.centre = json.loads((folder / "centre.json").read_text())

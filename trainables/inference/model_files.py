@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 LOSS = "loss."
 """Name prefix of the loss's tensors in a checkpoint, which holds them next to the network's."""
 
+PROBE = "probe"
+"""The tensor of a checkpoint with embeddings of some items by the model in memory, by which the kept one is checked."""
+
 _KEY = "holdout"
 _DIGEST = "sha256"
 
@@ -94,9 +97,9 @@ def parsed_tensors(content: bytes, path: AnyPath) -> "tuple[dict[str, Tensor], A
 
 
 def read_network(path: AnyPath) -> "tuple[dict[str, Tensor], Any]":
-    """Read the tensors of a checkpoint's network, without its loss's, and their description; errors as above."""
+    """Read the tensors of a checkpoint's network alone, and their description; errors as above."""
     tensors, description = read_tensors(path)
-    return _of_network(tensors), description
+    return of_network(tensors), description
 
 
 def network_file(path: AnyPath) -> tuple[bytes, Any]:
@@ -105,11 +108,12 @@ def network_file(path: AnyPath) -> tuple[bytes, Any]:
 
     content = read_regular(path)
     with _readable(path):
-        return save(_of_network(load(content)), {"format": "pt"}), description_of(content)
+        return save(of_network(load(content)), {"format": "pt"}), description_of(content)
 
 
-def _of_network(tensors: Mapping[str, Array]) -> dict[str, Array]:
-    return {name: tensor for name, tensor in tensors.items() if not name.startswith(LOSS)}
+def of_network(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the tensors of a checkpoint that are its model's."""
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(LOSS) and name != PROBE}
 
 
 @contextmanager

@@ -3,11 +3,14 @@
 Shapes: N items of all views, D embedding dimensions.
 """
 
+import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
+from functools import cached_property
 from typing import Any, NotRequired, TypedDict
 
 import torch
@@ -16,13 +19,18 @@ from torch import Tensor
 from trainables.data.dataset import Dataset
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView, protocol_for, superclasses_for, training_half
+from trainables.errors import InvalidInput
 from trainables.files import as_path, write_json
+from trainables.inference.model_files import PROBE
 from trainables.metrics.evaluation import evaluate, per_query_metrics
 from trainables.metrics.table import is_retrieval, metric_name
 from trainables.spec import EMBED_MS, SIZE_MB, DeviceMemory, EpochRecord, TrialSpec, UntrainedSpec, defined
 from trainables.storage import AnyPath
 from trainables.training.checkpoints import Checkpoints
+from trainables.training.kept import KeptModel, embedded, probed
 from trainables.unit import without_order
+
+logger = logging.getLogger(__name__)
 
 
 class Validated(TypedDict):
@@ -91,7 +99,10 @@ class EpochTraining(ABC):
         spec: what is trained.
         device: where.
         records: those of the epochs that are trained.
+        train_view: the items to learn from.
     """
+
+    train_view: StoreView
 
     def __init__(self, spec: TrialSpec, device: torch.device) -> None:
         assert not spec.folds, "a spec with folds is several trainings"
@@ -100,6 +111,7 @@ class EpochTraining(ABC):
         self.records: list[EpochRecord] = []
         self._best = -math.inf
         self._validation: Validation | None = None
+        self._is_checked = not spec.checked
 
     @property
     def finished(self) -> bool:
@@ -116,10 +128,39 @@ class EpochTraining(ABC):
 
     @classmethod
     @abstractmethod
+    def kept(
+        cls, spec: TrialSpec, checkpoint: AnyPath, images: StoreSpec, classes: Sequence[str], device: torch.device
+    ) -> AbstractContextManager[KeptModel]:
+        """Return a context with the model that was kept at ``checkpoint``, and the ``classes`` of ``images``."""
+
+    @classmethod
     def tested(
         cls, spec: TrialSpec, checkpoint: AnyPath, images: StoreSpec, device: torch.device
     ) -> tuple[StoreView, Tensor]:
         """Return ``images``, and their embeddings [N, D] by the model that was kept at ``checkpoint``."""
+        with cls.kept(spec, checkpoint, images, images.class_names, device) as model:
+            return model.view, embedded(spec, model.view, model.embed)
+
+    @classmethod
+    def kept_problem(
+        cls, spec: TrialSpec, checkpoint: AnyPath, device: torch.device, validated: "Validation | None" = None
+    ) -> str | None:
+        """Return how the model kept at ``checkpoint``, loaded as the test loads it, differs from that in memory, if so.
+
+        Given what ``validated`` the one in memory, the sentence has the objective of the loaded one, too.
+        """
+        classes = spec.validation_classes or spec.train_classes
+        try:
+            with cls.kept(spec, checkpoint, spec.images, classes, device) as model:
+                problem = model.problem()
+                if problem and validated:
+                    embeddings_ND = torch.cat([embedded(spec, view, model.embed) for view in validated.views])
+                    name = metric_name(spec.objective)
+                    problem += f" Its {name} is {validated.scores(embeddings_ND)[name]:.4f}"
+        except Exception as error:
+            error.add_note("while the saved model was loaded as the test loads it")
+            raise
+        return problem
 
     def _new_attempt(self, origin: Mapping[str, Any]) -> dict[str, Any] | None:
         """Begin a new attempt, write the ``origin`` and return the newest state of an earlier attempt."""
@@ -138,9 +179,34 @@ class EpochTraining(ABC):
             total = torch.cuda.get_device_properties(self.device).total_memory
             record["memory"] = DeviceMemory(peak=torch.cuda.max_memory_reserved(self.device), total=total)
         self._save(record)
+        if not self._is_checked:
+            self._check_kept()
+            self._is_checked = True
         if self.finished:
             self.wait_for_checkpoints()
         return record
+
+    def _check_kept(self) -> None:
+        """Raise if the best model so far, loaded as the test will load it, is not the one that was in memory."""
+        self.wait_for_checkpoints()
+        kept = next(record for record in reversed(self.records) if record["checkpoint"])
+        path = as_path(f"{self.spec.directory}/{kept['checkpoint']}")
+        try:
+            problem = self.kept_problem(self.spec, path, self.device, self._validation)
+        except torch.OutOfMemoryError:
+            logger.warning("No memory for the saved model beside the one in training; it is checked before the test.")
+            return
+        if problem:
+            value = kept["metrics"].get(metric_name(self.spec.objective))
+            raise InvalidInput(problem if value is None else f"{problem}, and was {value:.4f} in memory.")
+
+    @cached_property  # sorts the digests of all keys
+    def _probed(self) -> StoreView:
+        return probed(self._validation.views[0] if self._validation else self.train_view)
+
+    def _with_probe(self, tensors: Mapping[str, Tensor], embed: Callable[[StoreView], Tensor]) -> dict[str, Tensor]:
+        """Add to the tensors of the best model the embeddings of some items, by which it is recognised."""
+        return {**tensors, PROBE: embed(self._probed)}
 
     @abstractmethod
     def _save(self, record: EpochRecord) -> None:
@@ -163,7 +229,7 @@ class EpochTraining(ABC):
         if self._validation is None:
             return {"metrics": {}}
         begin = time.perf_counter()
-        embeddings_ND = torch.cat([self._embed(view) for view in self._validation.views])
+        embeddings_ND = torch.cat([embedded(self.spec, view, self._embed) for view in self._validation.views])
         bad = without_order(embeddings_ND)  # waits for the device
         seconds = time.perf_counter() - begin
         if bad:

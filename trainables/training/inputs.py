@@ -24,10 +24,10 @@ from trainables.data.loading import Images
 from trainables.data.split import noisy_labels
 from trainables.data.store.cache import InUse, built_alone
 from trainables.data.store.spec import StoreSpec, opened_store
-from trainables.data.store.view import SHARE, FeatureView, Store, StoreView, on_device
+from trainables.data.store.view import SHARE, FeatureView, Store, StoreView, blindly, on_device
 from trainables.errors import InvalidInput
 from trainables.files import json_digest, write_whole
-from trainables.models.backbones import FEATURES
+from trainables.models.backbones import FEATURES, is_own_network
 from trainables.models.config import Lora, ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
 from trainables.spec import TrialSpec
@@ -152,7 +152,13 @@ def feature_table(store: Store, model: ModelConfig, frame: Frame, device: torch.
 
 def features_of(images: Images, model: ModelConfig, frame: Frame, device: torch.device) -> Tensor:
     """Compute the features of all ``images`` by a network without a head, float32 [N, F] on ``device``."""
-    return embed(untrained(model).to(device), images, frame, batch_size=BATCH, device=device, precision="float32")
+    network = untrained(model).to(device)
+
+    def embedded(of: Images) -> Tensor:
+        return embed(network, of, frame, batch_size=BATCH, device=device, precision="float32")
+
+    is_blind = is_own_network(model.backbone) and isinstance(images, StoreView)
+    return blindly(images, embedded) if is_blind else embedded(images)
 
 
 def untrained(model: ModelConfig) -> EmbeddingModel:

@@ -9,8 +9,9 @@ import math
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -21,14 +22,14 @@ from torch import Tensor
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView
 from trainables.errors import InvalidInput
-from trainables.files import in_digest_order
 from trainables.given import number
-from trainables.inference.model_files import FILE, TrainableSpec, read_tensors, tensors_bytes, write_files
+from trainables.inference.model_files import FILE, PROBE, TrainableSpec, read_tensors, tensors_bytes, write_files
 from trainables.secrets import without_password
 from trainables.spec import EpochRecord, TrialSpec, defined
 from trainables.storage import AnyPath
 from trainables.training.epoch_training import Diverged, EpochTraining, Validation, origin_of
 from trainables.training.inputs import learned_labels, opened_images
+from trainables.training.kept import KeptModel
 from trainables.training.trainable import Items, Trainable, checked_embeddings, seed_epoch, trainable_class
 from trainables.unit import without_direction
 
@@ -47,10 +48,10 @@ class OwnTraining(EpochTraining):
     def __init__(self, spec: TrialSpec, device: torch.device) -> None:
         super().__init__(spec, device)
         store = opened_images(spec.images)
-        train_view = store.subset(spec.train_classes)
+        self.train_view = store.subset(spec.train_classes)
         if spec.validation_classes:
-            self._validation = Validation.of(spec, store.subset(spec.validation_classes), train_view)
-        self._own = _set_up(spec, train_view, device)
+            self._validation = Validation.of(spec, store.subset(spec.validation_classes), self.train_view)
+        self._own = _set_up(spec, self.train_view, device)
         try:
             if (state := self._new_attempt(origin_of(spec))) is not None:
                 _load(self._own, state["files"])
@@ -79,7 +80,7 @@ class OwnTraining(EpochTraining):
         return self._recorded(record)
 
     def _embed(self, view: StoreView) -> Tensor:
-        return _embedded_blindly(self._own, view)
+        return _embedded(self._own, view)
 
     def _tensors(self) -> dict[str, Tensor]:
         return _saved(self._own)
@@ -92,7 +93,7 @@ class OwnTraining(EpochTraining):
             assert self.spec.trainable is not None
             origin = {**self._origin, "epoch": record["epoch"]}
             params = dict(self.spec.hyperparameters)
-            best = files
+            best = self._with_probe(files, self._embed)
             description = TrainableSpec(trainable=self.spec.trainable, params=params, origin=origin).to_json()
         self._checkpoints.save({"files": files, **self._progress}, best, description)
 
@@ -104,16 +105,18 @@ class OwnTraining(EpochTraining):
             logger.warning("%s.finish failed.", type(self._own).__name__, exc_info=True)
 
     @classmethod
-    def tested(
-        cls, spec: TrialSpec, checkpoint: AnyPath, images: StoreSpec, device: torch.device
-    ) -> tuple[StoreView, Tensor]:
-        """Return ``images``, and their embeddings. The training is set up with its own items and loaded."""
-        view = opened_images(images).subset(images.class_names)
+    @contextmanager
+    def kept(
+        cls, spec: TrialSpec, checkpoint: AnyPath, images: StoreSpec, classes: Sequence[str], device: torch.device
+    ) -> Iterator[KeptModel]:
+        """Load a kept model, see :meth:`EpochTraining.kept`: the training is set up with its own items and loaded."""
         files, _ = read_tensors(checkpoint)
+        probe_PD = files.pop(PROBE)
         own = _set_up(spec, opened_images(spec.images).subset(spec.train_classes), device)
         try:
             _load(own, files)
-            return view, _embedded_blindly(own, view)
+            view = opened_images(images).subset(classes)
+            yield KeptModel(view, partial(_embedded, own), probe_PD, own.tolerance)
         finally:
             own.finish()
 
@@ -138,15 +141,6 @@ def _set_up(spec: TrialSpec, view: StoreView, device: torch.device) -> Trainable
     with _named(own, "setup"):
         own.setup(dict(spec.hyperparameters), train, seed=spec.seed, device=device)
     return own
-
-
-def _embedded_blindly(own: Trainable, view: StoreView) -> Tensor:
-    """Embed the items of ``view``, [N, D], in an order that says nothing about their classes: of their keys' digests.
-
-    In the order of the data set neighbours are of one class, so embeddings smoothed over a batch would know the labels.
-    """
-    order_N = torch.tensor(in_digest_order(view.image_keys))
-    return _embedded(own, view.rows(order_N))[order_N.argsort()]
 
 
 def _embedded(own: Trainable, view: StoreView) -> Tensor:

@@ -6,8 +6,10 @@ Shapes: B images of a batch, N images of a view, D embedding dimensions.
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import invalidate_caches
 from typing import Any
 
@@ -19,19 +21,28 @@ from trainables.data.loading import load, prefetched
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import FeatureView, StoreView
 from trainables.errors import InvalidInput, listed
-from trainables.inference.model_files import FROZEN, LOSS, EmbedderSpec, frozen_backbone, read_network
+from trainables.inference.model_files import (
+    FROZEN,
+    LOSS,
+    PROBE,
+    EmbedderSpec,
+    frozen_backbone,
+    of_network,
+    read_tensors,
+)
 from trainables.losses import LOSSES, Loss, loss_row
 from trainables.losses.base import ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.mining import most_pairs
 from trainables.models.config import Lora
-from trainables.models.embedding import deterministic, embed, merged
+from trainables.models.embedding import EmbeddingModel, deterministic, embed, merged
 from trainables.parts import OURS
 from trainables.secrets import without_password
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
 from trainables.storage import AnyPath, StorageFailure, cause_of
-from trainables.training.config import OPTIMIZERS, parameter_group
+from trainables.training.config import OPTIMIZERS, TrainingConfig, parameter_group
 from trainables.training.epoch_training import Diverged, EpochTraining, Validation, origin_of
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
+from trainables.training.kept import KeptModel
 from trainables.training.steps import Steps
 
 logger = logging.getLogger(__name__)
@@ -212,7 +223,8 @@ class Training(EpochTraining):
         best, description = None, None
         if self._is_best(record):
             of_loss = {f"{LOSS}{name}": tensor for name, tensor in weights["loss"].items()}
-            best = {**self._tensors(), **of_loss}
+            as_tested = partial(_embedded, self.model, self._config, self.device)
+            best = self._with_probe({**self._tensors(), **of_loss}, as_tested)
             description = embedder_spec(self.spec, self._origin, record["epoch"]).to_json()
         self.set_learning_rates(record["epoch"] + 1, 0, record["batches"])  # recorded as those of the next step
         last = {**weights, "optimizer": self.optimizer.state_dict(), **self._progress}
@@ -221,21 +233,23 @@ class Training(EpochTraining):
     # The test.
 
     @classmethod
-    def tested(
-        cls, spec: TrialSpec, checkpoint: AnyPath, images: StoreSpec, device: torch.device
-    ) -> tuple[StoreView, Tensor]:
-        """Return ``images`` and their embeddings, in float32 whatever the precision of the training was."""
-        config = spec.training
-        inputs = Inputs(images, spec.model, config, device)
-        view = inputs.view(images.class_names)
-        tensors, description = read_network(checkpoint)
+    @contextmanager
+    def kept(
+        cls, spec: TrialSpec, checkpoint: AnyPath, images: StoreSpec, classes: Sequence[str], device: torch.device
+    ) -> Iterator[KeptModel]:
+        """Load a kept model, see :meth:`EpochTraining.kept`; it embeds in float32, however it was trained."""
+        inputs = Inputs(images, spec.model, spec.training, device)
+        tensors, description = read_tensors(checkpoint)
         if inputs.backbone_digest is not None:
             raise_if_other(spec.model, description["origin"][FROZEN])
         model = inputs.network(pretrained=False)
-        model.load_state_dict(tensors)
-        return view, embed(
-            model, view, config.frame, batch_size=config.embedding_batch, device=device, precision="float32"
-        )
+        model.load_state_dict(of_network(tensors))
+        yield KeptModel(inputs.view(classes), partial(_embedded, model, spec.training, device), tensors[PROBE])
+
+
+def _embedded(model: EmbeddingModel, config: TrainingConfig, device: torch.device, view: StoreView) -> Tensor:
+    """Embed ``view`` as the test does, [N, D] in float32."""
+    return embed(model, view, config.frame, batch_size=config.embedding_batch, device=device, precision="float32")
 
 
 class LateValue:

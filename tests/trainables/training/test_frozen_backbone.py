@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def spec(images: StoreSpec, tmp_path: Path) -> TrialSpec:
-    spec = small_spec(images, tmp_path, epochs=3)
+    spec = small_spec(images, tmp_path, epochs=3, checked=True)
     weights = tmp_path / "weights.pth"
     torch.manual_seed(1)
     torch.save(backbone("convnet").build().state_dict(), weights)

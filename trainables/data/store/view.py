@@ -6,7 +6,7 @@ Legend: N images; B images of a batch, M of all batches; C classes; H, W the lar
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -138,6 +138,15 @@ class StoreView:
     def gather(self, indices: Tensor, windows_B4: Tensor) -> Tensor:
         """Return windows as :meth:`Store.gather` does, for indices of this view."""
         return self.store.gather(self.rows_N[indices], windows_B4)
+
+
+def blindly(view: StoreView, embed: Callable[[StoreView], Tensor]) -> Tensor:
+    """Embed the items of ``view``, [N, D], in an order that says nothing about their classes: of their keys' digests.
+
+    In the order of the data set neighbours are of one class, so embeddings mixed within a batch would know the labels.
+    """
+    order_N = torch.tensor(in_digest_order(view.image_keys))
+    return embed(view.rows(order_N))[order_N.argsort()]
 
 
 class Table(Protocol):
