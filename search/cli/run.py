@@ -326,8 +326,7 @@ def _what_is_there(outcome: "Outcome") -> Iterator[str]:
     search, folder = outcome.search, outcome.search.plan.folder
     if folder.report.exists():
         yield f"Report: {folder.report}"
-    recommended = outcome.summary.recommended
-    if recommended and ((model := folder.model(recommended.loss)) / DESCRIPTION).exists():
+    if (best := outcome.summary.recommended) and ((model := folder.model(best.loss)) / DESCRIPTION).exists():
         yield f"Model: {model}" if search.config.trainable else f'Model: holdout.load("{model}")'
     losses = outcome.summary.losses.items()
     for loss, entry in losses:

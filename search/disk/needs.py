@@ -120,8 +120,7 @@ def _free(needs: Needs) -> int | None:
     (_, place), *_ = needs
     if "://" in place:
         return None
-    caches = [Path(cache) for what, cache in needs if what != CHECKPOINTS]
-    return free_bytes(Path(place)) + sum(cache_usage(cache).removable for cache in caches)
+    return free_bytes(Path(place)) + sum(cache_usage(Path(at)).removable for what, at in needs if what != CHECKPOINTS)
 
 
 def _shown(place: str) -> str:

@@ -303,7 +303,8 @@ def _against_untrained(summary: Summary, model: Recommendation, pairs: Sequence[
     against = [pair for pair in pairs if pair.second.role is Role.BASELINE]
     if not against:
         return ""
-    better = [f"{pair.first.loss} is, {difference_with_interval(pair)}" for pair in against if _is_better(pair)]
+    won = [pair for pair in against if pair.differ and pair.difference > 0]
+    better = [f"{pair.first.loss} is, {difference_with_interval(pair)}" for pair in won]
     metric, whitening = against[0].metric, ""
     tests = [(summary.baselines[name].test or {}).get(metric) for name in (WHITENED, UNTRAINED)]
     if model.loss == WHITENED and tests[0] and tests[1]:
@@ -315,14 +316,10 @@ def _compared(model: Recommendation, pairs: Sequence[Pair], role: Role, where: s
     """Return how the model compares with its default or the untrained network; empty without a pair."""
     for pair in pairs:
         if pair.first.loss == model.loss and pair.second.role is role:
-            verdict = ("yes" if _is_better(pair) else "no") if pair.differ else "not shown"
+            verdict = ("yes" if pair.difference > 0 else "no") if pair.differ else "not shown"
             same = f", {the_same(pair)}" if pair.same else ""
             return f"{verdict}{same}, {difference_with_interval(pair)} by {pair.metric} {where}"
     return ""
-
-
-def _is_better(pair: Pair) -> bool:
-    return pair.differ and pair.difference > 0
 
 
 def _next(name: str, model: Recommendation, config: Mapping[str, Any], *, tested: bool) -> str:

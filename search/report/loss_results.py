@@ -292,8 +292,7 @@ def nothing_learned(complete: Sequence[FrozenTrial], objective: str, *, own: boo
         batches = "training.sampler, training.batch_size, training.images_per_class or the margins"
         fix = fix if own else f"no batch has a pair or triplet that counts, or margins are met; change {batches}"
     elif len(records) > 2 and is_constant(records) and not (is_bounded(objective) and complete[0].value == 1):
-        value = f"{objective} {complete[0].value:.4f}"
-        what = f"the validation of {count} is {value} in all epochs, whatever the training and its hyperparameters"
+        what = f"the validation of {count} is {objective} {complete[0].value:.4f} in all epochs, however they train"
         fix = fix if own else "raise training.lr"
     else:
         return
