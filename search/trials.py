@@ -13,7 +13,7 @@ from spaces.space import Params
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-    from trainables.spec import EpochRecord
+    from trainables.spec import EpochRecord, TrialSpec
 
 # The epochs of a trial are user attributes: ``epoch:<n>``, in a cross-validation ``epoch:<fold>:<n>``.
 
@@ -53,16 +53,25 @@ def epochs_trained(trials: "Iterable[FrozenTrial]") -> int:
     return sum(map(count_epochs, trials))
 
 
-def whole_training(trial: "FrozenTrial", epochs: int) -> str:
-    """Return the outcome of a trial that trained all of its epochs."""
-    text = "its only epoch trained" if epochs == 1 else f"all {epochs} epochs trained"
-    return f"{text}, but the loss was 0 in all of them: nothing was learned" if learned_nothing(trial) else text
+def whole_training(trial: "FrozenTrial", spec: "TrialSpec") -> str:
+    """Return the outcome of a trial that trained all epochs of ``spec``."""
+    text = "its only epoch trained" if spec.epochs == 1 else f"all {spec.epochs} epochs trained"
+    nothing = learned_nothing(trial, own=spec.trainable is not None)
+    return f"{text}, but the loss was 0 in all of them: nothing was learned" if nothing else text
 
 
-def learned_nothing(trial: "FrozenTrial") -> bool:
+def learned_nothing(trial: "FrozenTrial", *, own: bool) -> bool:
     """Return True if the loss of every epoch was exactly 0, as of pairs where no batch has one that counts."""
-    losses = [record.get("loss") for record in epochs_of(trial)]
-    return bool(losses) and all(loss == 0 for loss in losses)
+    records = epochs_of(trial)
+    is_zero = bool(records) and all(record.get("loss") == 0 for record in records)
+    return is_zero and (not own or is_constant(records))  # a library may clear the loss of a user-defined training
+
+
+def is_constant(records: "Sequence[EpochRecord]") -> bool:
+    """Return True if each fold has two epochs or more, and the same metrics, apart from costs, in all of them."""
+    folds = by_fold(sorted(records, key=lambda record: record.get("fold", 0)))
+    found = [[{**record["metrics"], "embed_ms": 0, "size_mb": 0} for record in fold] for fold in folds]
+    return all(of.count(of[0]) == len(of) > 1 and len(of[0]) > 2 for of in found)
 
 
 def changed(trial: "FrozenTrial", **changes: Any) -> "FrozenTrial":

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
+logger.setLevel(logging.INFO)  # progress, which a command shows though it shows warnings only of other modules
 
 FIRST_S = 20.0
 """Seconds until the first line; the next comes after twice as long, and so on."""
@@ -24,7 +25,7 @@ class Forecast:
         if passed >= self._next and self._done < self._total:
             self._next = 2 * passed
             left = passed * (self._total / self._done - 1)
-            logger.warning(
+            logger.info(
                 "%s: %.1f %% after %s, about %s left.",
                 self._what, 100 * self._done / self._total, _lasting(passed), _lasting(left),
             )  # fmt: skip

@@ -38,3 +38,12 @@ def without_direction(vectors_ND: Tensor) -> str:
     rows = bad_N.nonzero().flatten()
     what = "zero" if vectors_ND[rows[0]].isfinite().all() else "not finite"
     return f"{len(rows)} of {len(vectors_ND)} embeddings are zero or not finite (row {int(rows[0])} is {what})"
+
+
+def without_order(vectors_ND: Tensor) -> str:
+    """Return the clause of :func:`without_direction`, or one on vectors that all have the same direction."""
+    if bad := without_direction(vectors_ND):
+        return bad
+    # Rounding in deep networks separates equal ones by up to 8e-7; trainings that nearly collapse leave 8e-3.
+    differ = ((unit(rows_BD) - unit(vectors_ND[:1])).norm(dim=1).max() > 2e-6 for rows_BD in vectors_ND.split(1024))
+    return "" if len(vectors_ND) < 2 or any(differ) else f"all {len(vectors_ND):,} embeddings have the same direction"

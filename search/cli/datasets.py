@@ -66,7 +66,7 @@ def datasets(
         )
     options = apply_settings({} if root is None else {"root": str(root)}, settings or [])
     dataset = build_dataset(name, options)
-    if picture is not None and not dataset.of_images:
+    if picture is not None and dataset.noun != "images":
         raise InvalidInput("--picture: the data set has no images; leave it out.")
     split = _split(dataset)
     counts = _counts(dataset, split)
@@ -74,7 +74,7 @@ def datasets(
         _draw(dataset, split, picture)
     _say_damage(dataset, split)
     say([*filter(None, [similar_names(dataset.classes()), dataset.left_out()])], "yellow")
-    show({"name": name, **counts}, as_json, lambda: _counted(name, counts))
+    show({"name": name, **counts}, as_json, lambda: _counted(name, counts, dataset.noun))
 
 
 def _described(name: str) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _split(dataset: "Dataset") -> "ClassSplit":
 
     classes, defaults = dataset.classes(), SplitSection()
     split = split_dataset(dataset, classes, ratio=defaults.ratio, seed=defaults.seed)
-    check_images(split, classes)
+    check_images(split, classes, dataset.noun)
     check_galleries(dataset, split, classes)
     return split
 
@@ -128,9 +128,9 @@ def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
     from trainables.data.header import inspect
 
     classes = dataset.classes()
-    for part, names in {"training classes": split.train + split.validation, "test classes": split.test}.items():
+    for part, names in {"training": split.train + split.validation, "test": split.test}.items():
         keys = [key for name in names for key in classes[name]]
-        if sentence := inspect(dataset.damage, keys, seconds=INSPECT_S).sentence(part):
+        if sentence := inspect(dataset.damage, keys, seconds=INSPECT_S).sentence(f"{dataset.noun} of {part} classes"):
             say([sentence], "yellow")
 
 
@@ -162,11 +162,11 @@ def _counts(dataset: "Dataset", split: "ClassSplit") -> dict[str, Any]:
     }
 
 
-def _counted(name: str, counts: dict[str, Any]) -> RenderableType:
+def _counted(name: str, counts: dict[str, Any], noun: str) -> RenderableType:
     from search.config.search_config import SplitSection
 
     table = Table("part")
-    for column in ("classes", "images"):
+    for column in ("classes", noun):
         table.add_column(column, justify="right")
     ratio = SplitSection().ratio
     rows = {

@@ -85,7 +85,8 @@ class _Handler(logging.Handler):
 
         record.msg, record.args = without_password(self.format(record)), None
         record.exc_info = record.exc_text = record.stack_info = None  # the text has them
-        RichHandler(console=messages(), show_time=False, show_path=False, markup=False).emit(record)
+        level = record.levelno > logging.INFO  # which is progress
+        RichHandler(console=messages(), show_time=False, show_level=level, show_path=False, markup=False).emit(record)
 
 
 # Terminals.

@@ -207,7 +207,7 @@ def doctor(
 
 def _doctor_row(result: "CheckResult") -> Table:
     row = Table(box=None, padding=(0, 1), show_header=False)
-    row.add_column(no_wrap=True, min_width=len("training images"))
+    row.add_column(no_wrap=True, min_width=len("training vectors"))
     row.add_column(no_wrap=True, min_width=max(map(len, STYLES)))
     row.add_column()
     text = f"{result.found}. {result.fix}" if result.fix else result.found

@@ -326,13 +326,8 @@ def _what_is_there(outcome: "Outcome") -> Iterator[str]:
     search, folder = outcome.search, outcome.search.plan.folder
     if folder.report.exists():
         yield f"Report: {folder.report}"
-    recommended = outcome.summary.recommended
-    names = dict.fromkeys((*([recommended.loss] if recommended else []), *search.config.loss_names))
-    models = [name for name in names if (folder.model(name) / DESCRIPTION).exists()]
-    if models and search.config.trainable:
-        yield f"Model: {folder.model(models[0])}"
-    elif models:
-        yield f'Model: holdout.load("{folder.model(models[0])}")'
+    if (best := outcome.summary.recommended) and ((model := folder.model(best.loss)) / DESCRIPTION).exists():
+        yield f"Model: {model}" if search.config.trainable else f'Model: holdout.load("{model}")'
     losses = outcome.summary.losses.items()
     for loss, entry in losses:
         yield from (f"{loss}: {found.sentence}." for found in entry.diagnostics if found.kind == "nothing_learned")

@@ -160,8 +160,8 @@ def _refuse(classes: Mapping[str, Sequence[str]]) -> None:
         )
     if max(map(len, classes.values())) < FEWEST_IMAGES:
         raise InvalidInput(
-            f"Each of the {len(classes)} classes has a single image, so no image has a neighbour of its class; give "
-            "classes two images or more."
+            f"Each of the {len(classes)} classes has a single item, so none has a neighbour of its class; give classes "
+            "two items or more."
         )
 
 
@@ -176,7 +176,7 @@ def _split(dataset: Dataset, classes: Mapping[str, Sequence[str]], *, frozen: bo
     for seed in range(SEEDS):
         split = split_dataset(dataset, classes, ratio=ratio, seed=seed)
         try:
-            check_images(split, classes)
+            check_images(split, classes, dataset.noun)
             check_galleries(dataset, split, classes)
             return split
         except InvalidInput as error:
@@ -187,7 +187,7 @@ def _split(dataset: Dataset, classes: Mapping[str, Sequence[str]], *, frozen: bo
 
 def _short_side(dataset: Dataset, keys: Sequence[str]) -> Spread | None:
     """Return the spread of the short sides of up to :data:`SAMPLE` evenly spaced images; None for features."""
-    if not dataset.of_images:
+    if dataset.noun != "images":
         return None
     sample = keys[:: -(-len(keys) // SAMPLE)]
     sides = [min(size) for size in image_sizes(dataset, sample)]

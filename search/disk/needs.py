@@ -20,7 +20,7 @@ from trainables.files import as_path
 from trainables.secrets import without_password
 from trainables.storage import existing
 
-IMAGES, CHECKPOINTS = "images", "checkpoints"
+CHECKPOINTS = "checkpoints"
 
 TIGHT = 0.9
 """The share of the free space above which a warning is given, and of the images that are surely written."""
@@ -54,12 +54,12 @@ def _images(plans: Sequence[Plan]) -> Needs:
         if spec not in sizes:
             keys = [key for name in spec.class_names for key in classes[name]]
             sizes[spec] = expected_size(spec.dataset, keys, spec.short_side)
-            needs[IMAGES, spec.cache] += 0 if spec.find() else sizes[spec]
+            needs[spec.dataset.noun, spec.cache] += 0 if spec.find() else sizes[spec]
         test = replace(spec, class_names=plan.split.test)
         if Stage.TEST in plan.config.stages and not plan.folder.test.exists() and test not in tests:
             tests.add(test)  # counted even if they are decoded already
             trained, held_out = (sum(len(classes[name]) for name in of.class_names) for of in (spec, test))
-            needs[IMAGES, spec.cache] += round(sizes[spec] * held_out / trained)
+            needs[spec.dataset.noun, spec.cache] += round(sizes[spec] * held_out / trained)
     return needs
 
 
@@ -97,7 +97,7 @@ def check_space(plans: Sequence[Plan]) -> list[str]:
         free = _free(needs)
         told = ", ".join(f"{decimal(size)} for {what} in {_shown(place)}" for (what, place), size in needs.items())
         told = f"about {told} ({'free space unknown' if free is None else f'{decimal(free)} free'})"
-        images = sum(size for (what, _), size in needs.items() if what == IMAGES)
+        images = sum(size for (what, _), size in needs.items() if what != CHECKPOINTS)
         if free is None or needs.total() <= TIGHT * free:
             sentences.append(f"Disk: {told}.")
         elif TIGHT * images <= free:
@@ -120,7 +120,7 @@ def _free(needs: Needs) -> int | None:
     (_, place), *_ = needs
     if "://" in place:
         return None
-    return free_bytes(Path(place)) + sum(cache_usage(Path(cache)).removable for what, cache in needs if what == IMAGES)
+    return free_bytes(Path(place)) + sum(cache_usage(Path(at)).removable for what, at in needs if what != CHECKPOINTS)
 
 
 def _shown(place: str) -> str:

@@ -223,13 +223,14 @@ def _data(plan: Plan) -> Iterator[CheckResult]:
 def _images(plan: Plan) -> Iterator[CheckResult]:
     """Check image files without decoding them, which would take too long here."""
     source, classes = plan.config.dataset.source, plan.classes
-    replace_them = "Replace them; a search does not start with images that it cannot decode."
+    replace_them = f"Replace them; a search does not start with {source.noun} that cannot be read."
     parts = ("training", plan.images.class_names, replace_them), ("test", plan.split.test, REPAIR)
     for part, names, fix in parts:
         keys = [key for name in names for key in classes[name]]
         seen = inspect(source.damage, keys, seconds=INSPECT_S)
-        found = seen.sentence(f"{part} classes") or f"none of {len(keys):,} looks damaged, and none was decoded"
-        result = CheckResult(f"{part} images", "ok", found.rstrip("."))
+        fine = f"none of {len(keys):,} looks damaged; their contents were not read"
+        found = (seen.sentence(f"{source.noun} of {part} classes") or fine).rstrip(".")
+        result = CheckResult(f"{part} {source.noun}", "ok", found)
         yield replace(result, state="warning", fix=fix) if seen.damaged else result
 
 

@@ -190,9 +190,10 @@ def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: P
         if sentence := untested(library):
             logger.warning("%s", sentence)
     images = list(dict.fromkeys(plan.images for plan in plans))
-    phases.begin(f"Decoding images and starting {engine.title} …")
+    nouns = " and ".join(dict.fromkeys(entry.dataset.noun for entry in images))
+    phases.begin(f"Reading {nouns} and starting {engine.title} …")
     held = stack.enter_context(ExitStack())  # while it is open, no other search removes the images
-    told = [StoreProgress(console) for _ in images]
+    told = [StoreProgress(console, entry.dataset.noun) for entry in images]
 
     def prepare() -> None:
         for entry, progress in zip(images, told, strict=True):
@@ -206,7 +207,7 @@ def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: P
     preparation.wait()
     concurrent = engine.slots()
     engine.prepare(images, list(dict.fromkeys(plan.checkpoint_storage for plan in plans)))
-    phases.end(f"Images and {engine.title} are ready")
+    phases.end(f"{nouns.capitalize()} and {engine.title} are ready")
     return concurrent
 
 
@@ -233,8 +234,8 @@ class _Background:
             silent_s = time.monotonic() - max(images.heard for images in self._images)
             if silent_s >= STALL_S:
                 logger.warning(
-                    "No image was decoded for %.0f minutes. Check that the disk or network of the images responds "
-                    "(dataset.root), and that no other process that decodes them is stuck (dataset.cache).",
+                    "Nothing was read for %.0f minutes. Check that the disk or network of the data set responds, and "
+                    "that no other process that reads it is stuck (dataset.cache).",
                     silent_s / 60,
                 )
             self._thread.join(STALL_S)

@@ -34,17 +34,17 @@ def _late(console: Console, text: str) -> Iterator[None]:
 
 
 class StoreProgress:
-    """Callback that prints the number of decoded images now and then; ``heard`` is the time of the last call."""
+    """Callback that prints how many items are read, now and then; ``heard`` is the time of the last call."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, noun: str) -> None:
+        self._console, self._noun = console, noun
         self.heard = time.monotonic()
         self._next = self.heard + EVERY_S
 
     def __call__(self, done: int, total: int) -> None:
         self.heard = time.monotonic()
         if self.heard >= self._next:
-            self._console.print(f"Decoding images: {done:,} of {total:,}", style="dim", highlight=False)
+            self._console.print(f"Reading {self._noun}: {done:,} of {total:,}", style="dim", highlight=False)
             self._next = time.monotonic() + EVERY_S
 
 

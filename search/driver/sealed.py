@@ -236,7 +236,7 @@ def _score(candidate: _Candidate, opening: Opening, console: Console, run: Run) 
     console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
     with ExitStack() as held:
         try:
-            store = held.enter_context(images.held(StoreProgress(console)))
+            store = held.enter_context(images.held(StoreProgress(console, images.dataset.noun)))
         except InvalidInput as error:
             raise InvalidInput([*error.sentences, RESUMABLE]) from error
         _score_held(candidate, opening, images, store, run)
@@ -306,9 +306,9 @@ def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
         test, known = read_contents(store), {f"{digest:016x}" for digest in training.digests_N.tolist()}
         keys = [key for key, digest in zip(test.image_keys, test.image_digests, strict=True) if digest in known]
         raise InvalidInput(
-            f"{overlap} of the {len(found)} test images are also training or validation images ({listed(keys)}), and "
-            f"split.allow_overlap is {allowed}: remove them and search under a new name, or set it to {overlap} and "
-            "run the same command again, which scores them and states it in every table."
+            f"{overlap} of the {len(found)} test {plan.images.dataset.noun} also train or validate ({listed(keys)}), "
+            f"and split.allow_overlap is {allowed}: remove them and search under a new name, or set it to {overlap} "
+            "and run the same command again, which scores them and states it in every table."
         )
     return overlap
 
@@ -342,8 +342,8 @@ def with_training_images(plan: Plan) -> Plan:
     if plan.split.images not in (None, digest):
         name = plan.predecessor or plan.config.name
         raise InvalidInput(
-            f"The training images differ from those that {name} started with: some were added, removed or "
-            "changed; restore them, or give the search a new name."
+            f"The training {plan.images.dataset.noun} differ from those that {name} started with: some were added, "
+            "removed or changed; restore them, or give the search a new name."
         )
     return replace(plan, split=replace(plan.split, images=digest))
 
@@ -371,7 +371,7 @@ def note_opened_images(plan: Plan) -> str | None:
 def opened_among_training(ledger: Ledger, training: ImageSet, openings: Sequence[Opening]) -> str | None:
     """Return the warning about ``training`` images that one of ``openings`` had; None if none had any."""
     opened = ledger.opened_among(training, openings)
-    return opened and f"training on images of an opened test set: {opened}"
+    return opened and f"training on items of an opened test set: {opened}"
 
 
 def check_sealed_images(plans: Sequence[Plan]) -> None:
@@ -385,6 +385,6 @@ def check_sealed_images(plans: Sequence[Plan]) -> None:
         try:
             sentence = sealed(plan).damage(CHECK_S)
         except Exception as error:  # a user-defined data set may raise anything; training does not need this
-            sentence = f"The images of the test classes cannot be checked ({type(error).__name__}: {error})."
+            sentence = f"The test classes cannot be checked ({type(error).__name__}: {error})."
         if sentence:
             logger.warning("%s: %s", plan.config.name, sentence)

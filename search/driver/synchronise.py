@@ -406,7 +406,7 @@ def described_model(outcome: Outcome, loss: str) -> DescribedModel:
 
 def _score(score: SeedStatistics) -> str:
     """Return a value on the test as MLflow shows metrics, with three decimals, and its interval."""
-    return f"{score.mean:.3f} {interval(score.ci95, digits=3)}" if score.ci95 else f"{score.mean:.3f}"
+    return f"{score.mean:.3f} {interval(score.ci95, digits=3)}".rstrip()
 
 
 def _without_head(card: str) -> str:

@@ -1,7 +1,6 @@
 """An engine without Ray: worker processes of this machine, reused from trial to trial."""
 
 import json
-import logging
 import os
 import pickle
 import queue
@@ -20,11 +19,10 @@ from search.engines.base import Engine, Queue, Resources, Running
 from search.engines.capacity import Node, at_once, trials_on
 from search.engines.local_worker import Answer, Assign, Begin, Call, Step
 from search.engines.waiting import Patience, Silences
+from trainables import forecast
 from trainables.errors import Failure
 from trainables.machine import allotted_cpus
 from trainables.secrets import without_password
-
-logger = logging.getLogger(__name__)
 
 POLL_S = 0.2
 """Time between two looks at the queue and at the workers' silence."""
@@ -135,7 +133,7 @@ class Local(Engine):
                     continue
                 process, answer = event
                 if answer and answer.forecast:
-                    logger.warning("Worker %s: %s", process.name, answer.forecast)
+                    forecast.logger.info("Worker %s: %s", process.name, answer.forecast)
                     patience.answered()
                     continue
                 number = running.pop(process)

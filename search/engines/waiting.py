@@ -240,5 +240,5 @@ class Patience:
         if waited >= 60 * self._minutes:
             raise Failure(
                 f"{left} of {self._calls} workers did not answer within {self._minutes:g} minutes. Check that their "
-                "machines and storage (images, checkpoints) respond; run the same command again to resume."
+                "machines and storage (data, checkpoints) respond; run the same command again to resume."
             )

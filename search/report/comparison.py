@@ -94,7 +94,7 @@ def _refuse_incomparable(folders: Sequence[RunFolder], summaries: Sequence[Summa
             {each.name: galleries[each.split.training_half] for each in summaries},
             "have different validation galleries",
         ),
-        ("data set", images, "were tested on different images of classes with the same names"),
+        ("data set", images, "were tested on different items of classes with the same names"),
     )
     for what, values, why in of_searches:
         if len(set(values.values())) > 1:
@@ -193,10 +193,10 @@ def training_told(folders: Sequence[RunFolder]) -> Iterator[str]:
     for folder in folders:
         for opening in scored_openings(folder.test)[:1]:
             if overlap := opening.overlap:
-                images = f"{overlap} test images are" if overlap > 1 else "1 test image is"
-                yield f"{folder.name}: {images} also among the training or validation images (split.allow_overlap)"
+                items = f"{overlap} test items are" if overlap > 1 else "1 test item is"
+                yield f"{folder.name}: {items} also among the training or validation items (split.allow_overlap)"
             if copies := opening.copies:
-                copied = f"{copies:,} test images have an identical copy"
+                copied = f"{copies:,} test items have an identical copy"
                 yield f"{folder.name}: {copied} in the test set, which is easily found"
             for model in opening.failed:
                 seed = "" if model.seed is None else f" with seed {model.seed}"
@@ -264,9 +264,9 @@ def answers(comparison: Comparison, folders: Sequence[RunFolder]) -> Iterator[An
         if (model := summary.recommended) is None:
             continue
         tested = any(row.test for row in comparison.rows if row.search == summary.name)
-        unknown = (
-            " ".join(("not shown", *(f"({text})" for text in comparison.left_out[:1]))) if tested else "not tested yet"
-        )
+        about = ("no pairs", f"{summary.name} {model.loss} ", f"{summary.name} {UNTRAINED} ")
+        reasons = [f"({text})" for text in comparison.left_out if text.startswith(about)]
+        unknown = " ".join(("not shown", *reasons[:1])) if tested else "not tested yet"
         pairs = [pair for pair in comparison.pairs if pair.first.search == summary.name]
         where = f"on the {counted(summary.split.test_classes, 'test class', 'test classes')} (corrected for "
         where += f"{counted(len(comparison.pairs), 'pair')})"
@@ -303,7 +303,8 @@ def _against_untrained(summary: Summary, model: Recommendation, pairs: Sequence[
     against = [pair for pair in pairs if pair.second.role is Role.BASELINE]
     if not against:
         return ""
-    better = [f"{pair.first.loss} is, {difference_with_interval(pair)}" for pair in against if _is_better(pair)]
+    won = [pair for pair in against if pair.differ and pair.difference > 0]
+    better = [f"{pair.first.loss} is, {difference_with_interval(pair)}" for pair in won]
     metric, whitening = against[0].metric, ""
     tests = [(summary.baselines[name].test or {}).get(metric) for name in (WHITENED, UNTRAINED)]
     if model.loss == WHITENED and tests[0] and tests[1]:
@@ -315,14 +316,10 @@ def _compared(model: Recommendation, pairs: Sequence[Pair], role: Role, where: s
     """Return how the model compares with its default or the untrained network; empty without a pair."""
     for pair in pairs:
         if pair.first.loss == model.loss and pair.second.role is role:
-            verdict = ("yes" if _is_better(pair) else "no") if pair.differ else "not shown"
+            verdict = ("yes" if pair.difference > 0 else "no") if pair.differ else "not shown"
             same = f", {the_same(pair)}" if pair.same else ""
             return f"{verdict}{same}, {difference_with_interval(pair)} by {pair.metric} {where}"
     return ""
-
-
-def _is_better(pair: Pair) -> bool:
-    return pair.differ and pair.difference > 0
 
 
 def _next(name: str, model: Recommendation, config: Mapping[str, Any], *, tested: bool) -> str:

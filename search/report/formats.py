@@ -13,9 +13,9 @@ from trainables.metrics.table import is_bounded
 # Numbers and hyperparameters.
 
 
-def interval(ends: tuple[float, float], *, scale: float = 1.0, digits: int = 4) -> str:
-    """Return an interval as text, in units of 1 / ``scale``; an end that is not 0 is not shown as 0."""
-    return f"[{', '.join(_end(scale * end, digits) for end in ends)}]"
+def interval(ends: tuple[float, float] | None, *, scale: float = 1.0, digits: int = 4) -> str:
+    """Return an interval, if there is one, in units of 1 / ``scale``; an end that is not 0 is not shown as 0."""
+    return f"[{', '.join(_end(scale * end, digits) for end in ends)}]" if ends else ""
 
 
 def _end(value: float, digits: int) -> str:

@@ -10,10 +10,11 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from search.report.rows import Named, Result, Row, SeedStatistics
 from search.stages import Role
-from search.trials import best_epochs, epochs_of, learned_nothing
+from search.trials import best_epochs, epochs_of, is_constant, learned_nothing
 from spaces.space import Choice, Float, Int, Params, Range, Space, Value
 from trainables.errors import counted
 from trainables.losses import LOSSES
+from trainables.metrics.table import is_bounded
 from trainables.training.config import TrainingConfig
 
 
@@ -255,10 +256,6 @@ def _beyond(entry: Range, upwards: bool) -> float:
     return entry.value_at(1 + step if upwards else -step)
 
 
-def _complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    return [trial for trial in trials if trial.state == TrialState.COMPLETE]
-
-
 # Best epochs that are the first ones: the networks soon fit the training classes alone.
 
 EARLY = 0.1
@@ -267,13 +264,12 @@ EARLY = 0.1
 BEST_TRIALS = 3
 
 
-def first_epochs(trials: Sequence[FrozenTrial], objective: str, epochs: int) -> Iterator[Finding]:
+def first_epochs(complete: Sequence[FrozenTrial], objective: str, epochs: int) -> Iterator[Finding]:
     """Yield a finding if the best epoch of most of the best trials is in the first tenth, or is the first.
 
     ``epochs`` is the length of a training; nothing is found in trainings of fewer than four, or of fewer than three
     complete trials.
     """
-    complete = _complete(trials)
     best = sorted(complete, key=lambda trial: -(trial.value or 0.0))[:BEST_TRIALS]
     found = [epoch for trial in best for epoch in best_epochs(epochs_of(trial), objective)]
     if epochs < 4 or len(found) < BEST_TRIALS or statistics.median(found) > max(1, EARLY * epochs):
@@ -287,17 +283,20 @@ def first_epochs(trials: Sequence[FrozenTrial], objective: str, epochs: int) -> 
     )
 
 
-def nothing_learned(trials: Sequence[FrozenTrial]) -> Iterator[Finding]:
-    """Yield a finding if the loss of complete trials was 0 in every epoch."""
-    complete = _complete(trials)
-    if idle := sum(map(learned_nothing, complete)):
-        yield Finding(
-            kind="nothing_learned",
-            parameters=(),
-            sentence=f"the loss of {idle} of {counted(len(complete), 'complete trial')} was 0 in all epochs, so "
-            "nothing was learned and their values are luck: no batch has a pair or triplet that counts, or "
-            "margins are met; change training.sampler, training.batch_size, training.images_per_class or the margins",
-        )
+def nothing_learned(complete: Sequence[FrozenTrial], objective: str, *, own: bool) -> Iterator[Finding]:
+    """Yield a finding if trials of a training (user-defined: ``own``) had a loss of 0, or all have one validation."""
+    count, records = counted(len(complete), "complete trial"), [record for of in complete for record in epochs_of(of)]
+    fix = "check that the training changes the model that embeds"
+    if idle := sum(learned_nothing(trial, own=own) for trial in complete):
+        what = f"the loss of {idle} of {count} was 0 in all epochs, so nothing was learned and their values are luck"
+        batches = "training.sampler, training.batch_size, training.images_per_class or the margins"
+        fix = fix if own else f"no batch has a pair or triplet that counts, or margins are met; change {batches}"
+    elif len(records) > 2 and is_constant(records) and not (is_bounded(objective) and complete[0].value == 1):
+        what = f"the validation of {count} is {objective} {complete[0].value:.4f} in all epochs, however they train"
+        fix = fix if own else "raise training.lr"
+    else:
+        return
+    yield Finding(kind="nothing_learned", parameters=(), sentence=f"{what}: {fix}")
 
 
 def diagnose(
@@ -309,10 +308,11 @@ def diagnose(
     objective: str,
 ) -> tuple[Finding, ...]:
     """Return the findings about a search study of ``loss``, which is None for a user-defined training."""
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    nothing = tuple(nothing_learned(complete, objective, own=loss is None))
     return (
         *edges(space, best or {}, lambda name, value: _allowed(loss, training, name, value)),
-        *nothing_learned(trials),
-        *first_epochs(trials, objective, training.epochs),
+        *(nothing or first_epochs(complete, objective, training.epochs)),
     )
 
 

@@ -84,7 +84,7 @@ def _class_scores(loss: str, source_trial: int | None, seed: int | None, path: P
         labels_N, keys_N, scores_N = read_arrays(path, "labels", "keys", metric).values()
         of_N = ~np.isnan(scores_N)  # only queries have a score, for a metric on a part of the classes only theirs
         if not of_N.any():
-            raise ValueError(f"no image has a value of {metric}")
+            raise ValueError(f"no item has a value of {metric}")
         labels_N, keys_N, scores_N = labels_N[of_N], keys_N[of_N], scores_N[of_N]
         labels_C, classes_N = np.unique(labels_N, return_inverse=True)
         return ClassScores(
@@ -154,7 +154,7 @@ def _on_the_same_images(
     kept: dict[RowKey, Sequence[ClassScores]] = {}
     for key, models in by_row.items():
         if any(model.images != some.images for model in models):
-            left_out.append(f"{' '.join(key)} was not tested on the same images as {' '.join(some_key)}")
+            left_out.append(f"{' '.join(key)} was not tested on the same items as {' '.join(some_key)}")
         elif len(models) == 1 and key.role is not Role.BASELINE:
             left_out.append(f"{' '.join(key)} has only one seed (final.seeds), so its noise is unknown")
         else:

@@ -147,7 +147,7 @@ class Ledger:
             self._write({"read": opening.id, **asdict(known)}, images=content)
         elif known.digest != images.digest:
             raise InvalidInput(
-                f"The test images are not those that {opening.search} opened at {opening.time}; put them back, or "
+                f"The test items are not those that {opening.search} opened at {opening.time}; put them back, or "
                 "search under a new name."
             )
         return replace(opening, images=known)
@@ -202,7 +202,7 @@ class Ledger:
         if similar:
             count = _any(similar_N for _, similar_N in similar).sum()
             counts = _by([entry for entry, _ in similar])
-            yield f"{count} of {len(images)} images are similar to images of a test set opened before {counts}"
+            yield f"{count} of {len(images)} items are similar to items of a test set opened before {counts}"
 
     # The files
 

@@ -42,7 +42,7 @@ from trainables.training.epoch_training import Diverged
 from trainables.training.inputs import Inputs, of_backbone, raise_if_other
 from trainables.training.train import failure_of
 from trainables.training.untrained import whitened
-from trainables.unit import unit, without_direction
+from trainables.unit import unit, without_order
 
 # Neighbours and a few embeddings.
 
@@ -294,8 +294,8 @@ def _scored(
     objective: str,
 ) -> Scored:
     """Return ``entry`` with the scores of the embeddings of ``view``, and the files of their per-image results."""
-    if bad := without_direction(embeddings_ND):
-        raise Diverged(f"Of the test images, {bad}.")
+    if bad := without_order(embeddings_ND):
+        raise Diverged(f"Of the test {scoring.images.dataset.noun}, {bad}.")
     labels_N = view.labels_N
     names = scoring.metrics
     superclasses_N = superclasses_for((*names, objective), scoring.images.dataset, view)

@@ -151,7 +151,7 @@ def study_digest(trials: Sequence[FrozenTrial]) -> str:
     return json_digest(content)
 
 
-REPAIR = "Repair them before the test: it refuses images that cannot be decoded, and no stage before it reads them."
+REPAIR = "Repair them before the test: it refuses what cannot be read, and no stage before it reads them."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +174,7 @@ class SealedTest:
         classes = self.dataset.classes()
         keys = [key for name in self.split.test for key in classes[name]]
         seen = inspect(self.dataset.damage, keys, seconds=seconds)
-        sentence = seen.sentence("test classes")
+        sentence = seen.sentence(f"{self.dataset.noun} of test classes")
         return f"{sentence} {REPAIR}" if sentence and seen.damaged else sentence
 
     def images(self, selection: Selection, opening: Opening) -> StoreSpec:

@@ -161,7 +161,7 @@ def _images(
     contents: StoreContents, dataset: Dataset, keys: Sequence[str], rows: Iterable[int]
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     """Yield the number and the pixels of each image of ``rows``; of other items, the image if the data set has one."""
-    if not dataset.of_images:
+    if dataset.noun != "images":
         for row in rows:
             if (picture := dataset.picture(keys[row])) is not None:
                 yield row, picture

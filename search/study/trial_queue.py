@@ -202,7 +202,7 @@ class TrialQueue:
                 return False
         if result["finished"]:  # the study had all epochs before
             self._outage.end()
-            outcome = whole_training(running.stored, running.spec.epochs)
+            outcome = whole_training(running.stored, running.spec)
             running.study.finish(running.number, TrialState.COMPLETE, outcome)
             self._remove(running)
         return not result["finished"]
@@ -226,7 +226,7 @@ class TrialQueue:
             pruned = pruned if running.queued.prune and not is_last else None
             if ended := is_last or pruned is not None:
                 state = TrialState.PRUNED if pruned else TrialState.COMPLETE
-                outcome = pruned or whole_training(running.stored, running.spec.epochs)
+                outcome = pruned or whole_training(running.stored, running.spec)
                 running.study.finish(running.number, state, outcome)
         if is_new:
             running.crashes = 0

@@ -33,6 +33,7 @@ from trainables.models.embedding import EmbeddingModel
 from trainables.parts import is_own, load_part
 from trainables.secrets import without_password
 from trainables.training.trainable import Trainable
+from trainables.unit import without_order
 
 TABLES: Mapping[str, Mapping[str, Any]] = {
     "loss": LOSSES,
@@ -164,6 +165,7 @@ class BackboneContract:
             "Its mean and scale are three numbers each.": self._input_problem,
             "It builds a module, the same from the same seed.": self._build_problem,
             f"Images of {size} pixels become maps of its features.": self._shape_problem,
+            "Different images become different maps.": self._same_problem,
             "Every trainable parameter has a gradient.": self._gradient_problem,
             "An image has the same embedding alone and in a batch.": self._batch_problem,
             "Its state_dict is complete.": self._state_problem,
@@ -199,6 +201,11 @@ class BackboneContract:
             if not maps.isfinite().all():
                 return "Its maps are not finite."
         return ""
+
+    @torch.no_grad()
+    def _same_problem(self) -> str:
+        bad = without_order(self._model.backbone.eval()(self._images_B3HW()).flatten(1))
+        return bad and f"Of the maps of two images, {bad}."
 
     def _new_model(self) -> EmbeddingModel:
         return EmbeddingModel(ModelConfig(backbone=self._name, embedding_dim=8))

@@ -24,7 +24,7 @@ from trainables.training.config import TrainingConfig
 from trainables.training.own import OwnTraining
 from trainables.training.own_model import own_model_of
 from trainables.training.trainable import has_predictor, trainable_class
-from trainables.unit import unit
+from trainables.unit import unit, without_order
 
 EPOCHS = 2
 MOST_CLASSES = 12
@@ -97,6 +97,7 @@ class TrainableContract:
             "The same seed and items give the same numbers, within its tolerance.": self._again_problem,
             "Saved and loaded, it continues with the same numbers.": self._resume_problem,
             "An item's embedding does not depend on the other items or their order.": self._order_problem,
+            "Different items have different embeddings.": self._same_problem,
             "Its saved model, loaded as for the test, embeds as the trained one did.": self._kept_problem,
             "A predictor gives the embeddings of the saved training.": self._predictor_problem,
             "Both ends of every range and every choice can be set up.": self._ends_problem,
@@ -159,6 +160,11 @@ class TrainableContract:
                             "alone, and return them in the items' order."
                         )
         return ""
+
+    def _same_problem(self) -> str:
+        with self._training("default") as training:
+            bad = without_order(training.embedded(torch.arange(training.validation_items)))
+        return bad and f"Of the validation {self._spec.images.dataset.noun}, {bad}."
 
     def _allowed(self, embeddings_ND: torch.Tensor) -> float:
         """Return the largest difference that rounding may cause."""

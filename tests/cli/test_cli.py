@@ -157,6 +157,13 @@ def test_a_closed_stream_stops_no_command(closed: str) -> None:
     assert (program.returncode, program.stderr) == (0, "")
 
 
+def test_progress_is_no_warning() -> None:
+    program = "from search.cli.output import set_up_logging; from trainables.forecast import Forecast; "
+    program += "set_up_logging(); Forecast('Counting', 2, iter([0.0, 30.0]).__next__).add(1)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "Counting: 50.0 % after 30 s, about 30 s left."
+
+
 def test_a_locale_without_a_character_replaces_it() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command("losses"), capture_output=True, env=environment, check=False)

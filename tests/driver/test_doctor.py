@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.commands import holdout, holdout_here, write_search
+from support.kinds import on_features, trade
 from support.services import ray_nodes
 from support.small_search import draw_folder, small_search
 
@@ -100,12 +101,20 @@ def test_damaged_images_are_told_of_before_a_search(tmp_path: Path) -> None:
     (root / "class-12" / "01.png").write_bytes(b"")
     findings = examined(parse_config(small_search(root)), tmp_path)
     training, test = found(findings, "training images"), found(findings, "test images")
-    assert (training.state, training.found) == ("ok", "none of 40 looks damaged, and none was decoded")
+    assert (training.state, training.found) == ("ok", "none of 40 looks damaged; their contents were not read")
     assert (test.state, test.found) == (
         "warning",
         "1 of 40 images of test classes looks damaged: class-12/01.png (the file is empty)",
     )
     assert test.fix.startswith("Repair them before the test")
+
+
+def test_checks_of_a_data_set_name_its_items(tmp_path: Path) -> None:
+    for search, noun in ((on_features(tmp_path), "vectors"), (trade("x", {}), "items")):
+        findings = examined(parse_config(search), tmp_path)
+        assert found(findings, f"training {noun}").found.startswith("none of ")
+        assert f" for {noun} in " in found(findings, "disk").found
+        assert not [entry for entry in findings if "image" in f"{entry.check} {entry.found} {entry.fix}"]
 
 
 @pytest.mark.cluster

@@ -103,7 +103,7 @@ def _less(record: Path) -> None:
 
 
 def _claimed(record: Path) -> None:
-    record.write_text(json.dumps({"told": "training on images of an opened test set: 1 of 8 classes", "openings": []}))
+    record.write_text(json.dumps({"told": "training on items of an opened test set: 1 of 8 classes", "openings": []}))
 
 
 def _none(record: Path) -> None:
@@ -119,7 +119,7 @@ def verified(runs: Path, name: str) -> str:
 def test_training_on_an_opened_test_set_is_told_and_the_warning_kept(images: Path, runs: Path, tmp_path: Path) -> None:
     run(images, runs)
     swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
-    told = f"training on images of an opened test set: 8 of 8 classes ({ONCE}, 2 configurations scored)"
+    told = f"training on items of an opened test set: 8 of 8 classes ({ONCE}, 2 configurations scored)"
     elsewhere = tmp_path / "elsewhere"
     record = RunFolder(elsewhere, "swapped").trained_on_opened
     for stages, changes in ((["search"], [_less]), (["search", "select"], [_less, _none, Path.unlink])):
@@ -134,7 +134,7 @@ def test_training_on_an_opened_test_set_is_told_and_the_warning_kept(images: Pat
             found = verified(elsewhere, "swapped")
             assert re.search(r"trained_on_opened\.json( told)?: .* is stored, ", found)
             if change is _none:
-                assert '"training on images of an opened test set: 8 of 8' in found
+                assert '"training on items of an opened test set: 8 of 8' in found
             record.write_bytes(begun)
     again = plain(holdout_here("test", "swapped", "--runs", elsewhere).stdout)
     assert f"swapped: {told}" in again
@@ -176,7 +176,7 @@ def test_equal_names_of_other_images_are_not_compared(images: Path, runs: Path) 
     said = run(test, runs, "test")
     assert f"this test set: {ONCE}, 2 configurations scored; 8 of 8 of these classes were opened before" in said
     said = plain(holdout_here("compare", "small", "test", "--runs", runs, code=2).stderr)
-    assert "These searches were tested on different images of classes with the same names" in said
+    assert "These searches were tested on different items of classes with the same names" in said
 
 
 def repaint(path: Path) -> None:
@@ -306,11 +306,11 @@ def test_test_images_among_the_training_images(images: Path, runs: Path, scored:
         for name in ("00.png", "04.png"):
             shutil.copy(images / f"class-{number:02d}" / name, images / f"class-{number - 8:02d}" / f"t{name}")
     said = run(images, runs, code=2)
-    assert "4 of the 40 test images are also training or validation images (class-08/00.png, " in said
+    assert "4 of the 40 test images also train or validate (class-08/00.png, " in said
     assert "split.allow_overlap is 0: remove them and search under a new name, or set it to 4" in said
     assert not scored
     assert "4 of the 40 test images" in run(images, runs, code=2, split={"allow_overlap": 3})
-    told = "small: 4 test images are also among the training or validation images (split.allow_overlap)"
+    told = "small: 4 test items are also among the training or validation items (split.allow_overlap)"
     assert told in run(images, runs, split={"allow_overlap": 4})
     assert told in plain(holdout_here("compare", "small", "--runs", runs).stdout)
     found = summary(runs, "small")

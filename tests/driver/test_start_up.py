@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from rich.console import Console
+from support.kinds import on_features, trade
 from support.small_search import draw_folder, small_search
 
 from search.config.search_config import parse_config
@@ -98,8 +99,20 @@ def test_images_are_decoded_while_ray_starts(
     assert not is_used(store)
     assert order == ["images", "loaded", "Ray is there", "images", "Ray is gone"]
     begun, ready = said(console)
-    assert begun == "Decoding images and starting Ray …"
+    assert begun == "Reading images and starting Ray …"
     assert ready.startswith("Images and Ray are ready after ")
+
+
+@pytest.mark.parametrize(("search", "noun"), [(on_features, "vectors"), (lambda _: trade("x", {}), "items")])
+def test_what_is_read_is_named(
+    engine: Engine, search: Callable[[Path], dict[str, Any]], noun: str, tmp_path: Path
+) -> None:
+    plan, console = make_plan(parse_config(search(tmp_path)), tmp_path / "runs"), spoken()
+    with ExitStack() as stack:
+        get_ready([plan], engine, console, Phases(console, time.time()), stack)
+    begun, ready = said(console)
+    assert begun == f"Reading {noun} and starting Ray …"
+    assert ready.startswith(f"{noun.capitalize()} and Ray are ready after ")
 
 
 def test_images_that_cannot_be_read_end_ray_or_come_first(

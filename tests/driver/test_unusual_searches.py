@@ -23,7 +23,7 @@ from search.report.pairs import class_scores
 from search.selection.retrieval_file import FOLDER, RetrievalFile
 from search.stages import Stage
 from search.trials import epochs_of
-from trainables.inference.model_files import LOSS, read_tensors
+from trainables.inference.model_files import read_network
 
 KIND = "groups, queries and a gallery"
 LISTS = {"small": "test_list_800", "medium": "test_list_1600", "large": "test_list_2400"}
@@ -238,7 +238,7 @@ def test_costs_of_a_network_are_measured(search_file: Callable[..., dict[str, An
         sizes[trial.params["model.embedding_dim"]] = record["metrics"]["size_mb"]
         best = tmp_path / f"small/trials/triplet/{trial.number:04d}" / str(record["checkpoint"])
         if best.exists():
-            tensors = {name: entry for name, entry in read_tensors(best)[0].items() if not name.startswith(LOSS)}
+            tensors, _ = read_network(best)
             assert record["metrics"]["size_mb"] == sum(entry.nbytes for entry in tensors.values()) / 1e6
     assert len(sizes) == 2
     assert sizes[64] > sizes[8]

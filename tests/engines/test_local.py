@@ -172,6 +172,7 @@ def test_modules_are_found_in_folders_of_any_name(made_up: Local) -> None:
 def test_forecasts_of_a_call_are_told_here(made_up: Local, caplog: pytest.LogCaptureFixture) -> None:
     assert made_up.map(forecasts, [7]) == [7]
     assert caplog.messages == ["Worker 0: Counting: 50.0 % after 30 s, about 30 s left."]
+    assert caplog.records[0].levelname == "INFO", "progress is not a warning"
 
 
 def test_a_worker_that_cannot_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

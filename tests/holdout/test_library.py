@@ -136,7 +136,7 @@ def test_embeddings_from_anywhere_are_scored_against_each_other_or_a_gallery() -
     ):
         holdout.evaluate(embeddings, labels, queries=[1, 0, 0])
     for lacking in ("queries", "gallery"):
-        with pytest.raises(holdout.InvalidInput, match="There is no query, or no image in the gallery"):
+        with pytest.raises(holdout.InvalidInput, match="There is no query, or no item in the gallery"):
             holdout.evaluate(embeddings, labels, **{lacking: [0, 0, 0, 0]})
 
 

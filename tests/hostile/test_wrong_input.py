@@ -86,7 +86,7 @@ PARTS = [
     ("ship: ['../x']", "ship: '../x' is not a package's name; give it as Python imports it, such as mylab."),
     ("ship: [nopackage_x]", "ship: the package nopackage_x was not found; correct the name"),
     ("dataset: {name: features, file: texts.npy}", "(did you mean .npz?)"),
-    ("metrics: {gallery: training_half}\nsearch: {objective: nmi}", "metrics.gallery is training_half and search.objective nmi, which ranks no images"),
+    ("metrics: {gallery: training_half}\nsearch: {objective: nmi}", "metrics.gallery is training_half and search.objective nmi, which ranks no items"),
     ("metrics: {validation: [nmi_super], test: [recall_at_1, f1_super]}", "metrics: nmi_super, f1_super need a data set that groups its classes into superclasses, as sop does, and"),
     ("metrics: {test: [recall_at_1-small, map_at_r]}", "metrics.test: recall_at_1-small is computed on a part of the test classes that glyphs does not have; it has none."),
     ("training: {schedule: {step: 5, milestones: [8]}}", "give one of them and leave the other null or empty"),

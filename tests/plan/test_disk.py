@@ -18,7 +18,7 @@ from support.small_search import draw_folder, small_search
 from support.stores import ftp_store
 
 from search.config.search_config import parse_config
-from search.disk.needs import CHECKPOINTS, IMAGES, check_space, disk_needs
+from search.disk.needs import CHECKPOINTS, check_space, disk_needs
 from search.disk.usage import Usage, measure_disk
 from search.driver.doctor import START_S, expected_seconds, expected_works, images_of, measured_trainings
 from search.plan.make_plan import make_plan, reopened
@@ -64,13 +64,13 @@ def test_what_a_search_writes_is_known_before(changes: dict[str, Any], tmp_path:
     trials = runs / "birds" / "trials"
     (model, *_) = trials.rglob(BEST)
     written = {
-        IMAGES: bytes_in(cache),
+        "images": bytes_in(cache),
         CHECKPOINTS: bytes_in(trials) + 2 * 2 * 3 * model.stat().st_size,  # two at once and their drafts
     }
     for what, size in written.items():
         assert 0.9 * size <= needs[what] <= ABOUT * size, what
     left = by_kind(reopened(runs, "birds"))
-    assert IMAGES not in left
+    assert "images" not in left
     assert left[CHECKPOINTS] < needs[CHECKPOINTS] - 0.9 * bytes_in(trials)
 
 

@@ -174,7 +174,7 @@ def test_other_images_are_not_paired(runs: Path) -> None:
     with np.load(path) as content:
         np.savez(path, **{**content, "keys": content["keys"][::-1]})
     left_out = " ".join(compared(runs, "one", "two").left_out)
-    assert "two pnp tuned was not tested on the same images as one mpa tuned" in left_out
+    assert "two pnp tuned was not tested on the same items as one mpa tuned" in left_out
 
 
 def test_files_hold_the_same_numbers(runs: Path, tmp_path: Path) -> None:

@@ -243,6 +243,16 @@ def test_a_network_without_training_may_be_recommended(tmp_path: Path) -> None:
     assert answer.better_than_untrained.endswith("not tested yet.")
 
 
+def test_an_unknown_difference_has_the_reason_of_the_recommended_loss(tmp_path: Path) -> None:
+    made_search(tmp_path, "one", YES, seeds=(11,))
+    assert next(iter(YES)) != "pnp"
+    recommended = {"loss": "pnp", "number": 7, "basis": "chosen on halves"}
+    answer = changed(tmp_path, "one", recommended=recommended, untrained={"validation": {"map_at_r": 0.2}})
+    reason = "not shown (one pnp tuned has only one seed (final.seeds), so its noise is unknown)."
+    assert answer.better_than_default == f"Better than its default: {reason}"
+    assert answer.better_than_untrained == f"Better than the untrained network: {reason}"
+
+
 def test_before_the_test_the_next_step_opens_it(tmp_path: Path) -> None:
     made_search(tmp_path, "one", YES, tested=False)
     (answer,) = compared(tmp_path, "one").answers

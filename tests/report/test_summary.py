@@ -10,6 +10,7 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import BaseModel, ValidationError
 from support.driving import drive, only, record, train
+from support.own_trainings import own_spec
 from support.small_search import small_search
 
 from search.config.search_config import parse_config
@@ -371,18 +372,59 @@ def test_best_epochs_that_are_the_first_ones(best: tuple[int, ...], epochs: int,
     assert all(f"{', '.join(map(str, best[:-1]))} and {best[-1]} of {epochs}" in sentence for sentence in found)
 
 
+def with_epochs(number: int, values: Sequence[float], losses: Sequence[float | None], **more: float) -> FrozenTrial:
+    """Return a complete trial with these validations and losses of its epochs, and ``more`` metrics."""
+    trial = with_params(number, max(values, default=0.5), {"x": 0.5}, space(x=UNIT))
+    for epoch, (value, loss) in enumerate(zip(values, losses, strict=True), start=1):
+        metrics = {"map_at_r": value, **{name: of * epoch for name, of in more.items()}}
+        record: Any = {"epoch": epoch, "metrics": metrics} | ({} if loss is None else {"loss": loss})
+        trial.user_attrs[record_key(record)] = record
+    return trial
+
+
 @pytest.mark.parametrize(
-    ("losses", "is_found"), [((0.0, 0.0), True), ((0.0, 0.1), False), ((None, None), False), ((), False)]
+    ("losses", "changes", "of_ours", "of_own"),
+    [
+        ((0.0, 0.0), False, True, True),
+        ((0.0, 0.0), True, True, False),
+        ((0.0,), False, True, False),
+        ((0.0, 0.1), False, False, False),
+        ((None, None), False, False, False),
+        ((), False, False, False),
+    ],
 )
-def test_a_loss_of_zero_in_all_epochs_is_told(losses: tuple[float | None, ...], is_found: bool) -> None:
-    """A user-defined training may report no loss."""
-    idle, good = (with_params(number, 0.5, {"x": 0.5}, space(x=UNIT)) for number in range(2))
-    for entry, values in ((idle, losses), (good, (0.3, 0.2))):
-        for epoch, loss in enumerate(values, start=1):
-            record: Any = {"epoch": epoch, "metrics": {}} | ({} if loss is None else {"loss": loss})
-            entry.user_attrs[record_key(record)] = record
-    found = [finding.sentence for finding in nothing_learned([idle, good])]
-    assert len(found) == is_found
-    assert all("the loss of 1 of 2 complete trials was 0 in all epochs" in sentence for sentence in found)
-    assert whole_training(idle, 2).endswith("nothing was learned") == is_found
-    assert whole_training(good, 2) == "all 2 epochs trained"
+def test_a_loss_of_zero_in_all_epochs_is_told(
+    losses: tuple[float | None, ...], changes: bool, of_ours: bool, of_own: bool, tmp_path: Path
+) -> None:
+    """A user-defined training may report no loss, or one that its library has cleared."""
+    idle = with_epochs(0, [0.5 + 0.1 * changes * at for at in range(len(losses))], losses, embed_ms=3.0)
+    good = with_epochs(1, (0.3, 0.4), (0.3, 0.2))
+    for own, is_found in ((False, of_ours), (True, of_own)):
+        found = [finding.sentence for finding in nothing_learned([idle, good], "map_at_r", own=own)]
+        assert len(found) == is_found
+        assert all("the loss of 1 of 2 complete trials was 0 in all epochs" in sentence for sentence in found)
+        assert all(("training.sampler" in sentence) != own for sentence in found), "advice that does not apply"
+        spec = replace(own_spec(tmp_path, "x:y", epochs=2), trainable="x:y" if own else None)
+        assert whole_training(idle, spec).endswith("nothing was learned") == is_found
+        assert whole_training(good, spec) == "all 2 epochs trained"
+
+
+@pytest.mark.parametrize(
+    ("values", "is_found"),
+    [
+        ([(0.29, 0.29), (0.29, 0.29)], True),
+        ([(0.29, 0.29), (0.29, 0.3)], False),
+        ([(0.29, 0.29), (0.3, 0.3)], False),
+        ([(1.0, 1.0), (1.0, 1.0)], False),
+        ([(0.29,), (0.29,)], False),
+        ([], False),
+    ],
+)
+def test_a_validation_that_never_changes_is_told(values: list[tuple[float, ...]], is_found: bool) -> None:
+    """That of two epochs may be equal by chance, and the best one needs no change."""
+    trials = [with_epochs(number, of, [0.3] * len(of), embed_ms=3.0) for number, of in enumerate(values)]
+    for loss, fix in (("pnp", "raise training.lr"), (None, "check that the training changes the model that embeds")):
+        found = diagnose(loss, {}, TrainingConfig(epochs=5), trials, None, "map_at_r")
+        assert [finding.sentence for finding in found] == is_found * [
+            f"the validation of 2 complete trials is map_at_r 0.2900 in all epochs, however they train: {fix}"
+        ]

@@ -106,7 +106,7 @@ def test_an_attempt_goes_on_with_the_images_that_it_found(ledger: Ledger) -> Non
     (again,) = ledger.openings()
     assert again == opening
     assert ledger.read(again, images("ab")) == again
-    with pytest.raises(InvalidInput, match="The test images are not those that one opened at 20"):
+    with pytest.raises(InvalidInput, match="The test items are not those that one opened at 20"):
         ledger.read(again, images("cd"))
 
 
@@ -279,7 +279,7 @@ def test_images_that_were_removed_on_purpose_do_not_hide_the_rest(ledger: Ledger
 def test_images_that_look_the_same_are_told(ledger: Ledger) -> None:
     opened(ledger, images("abcde", "fghij"))
     changed = opened(ledger, images("ABCDE", "FGHIJ", looks="abXYZVWUTS"), names="changed", search="two")
-    told = "2 of 10 images are similar to images of a test set opened before"
+    told = "2 of 10 items are similar to items of a test set opened before"
     assert ledger.before(changed) == f"{told} (1 opening by 1 search, 2 configurations scored)"
     assert told in ledger.sentence(changed)
     other = opened(ledger, images("KLMNO", "PQRST", looks="aklmnopqrs"), names="other", search="three")

@@ -56,6 +56,7 @@ def test_a_good_part_of_one_s_own(name: str) -> None:
         ("CountingWrong", {"reports used pairs": "give an integer, or an integer 0-dim tensor"}),
         ("Proxies", {"learned": "names no learning rate for its proxies"}),
         ("Misfit", {"maps of": r"must become maps \[2, 7, h, w\]; they become \[2, 5, 4, 4\]"}),
+        ("Blank", {"different maps": "Of the maps of two images, all 2 embeddings have the same direction."}),
         (
             "Misgrouped",
             {
@@ -113,7 +114,7 @@ RECORDS = {"name": "support.own_trainings:Records"}
 )
 def test_a_good_training_passes(path: str, options: dict[str, object]) -> None:
     outcomes = list(check_part(path, options))
-    assert len(outcomes) == 8
+    assert len(outcomes) == 9
     assert [outcome.sentence for outcome in outcomes if not outcome.ok] == []
 
 
@@ -133,6 +134,7 @@ def test_a_good_training_passes(path: str, options: dict[str, object]) -> None:
             "A predictor gives the embeddings of the saved training.",
             "from embed after load; return the same numbers",
         ),
+        ("Constant", "Different items have different embeddings.", "all 12 embeddings have the same direction."),
         ("Incomplete", "It can be loaded.", "has no method save"),
         ("Short", "It trains two epochs with its defaults.", "embed must return a row for each of 12 items"),
     ],

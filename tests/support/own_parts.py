@@ -186,6 +186,13 @@ class Tiny(nn.Module):
 TINY = Backbone(summary="patches", build=Tiny, features=6, mean=(0.5, 0.5, 0.5), scale=(0.5, 0.5, 0.5))
 
 
+class Blank(Tiny):
+    """A network that maps all images alike."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return super().forward(images * 0)
+
+
 class Misfit(Tiny):
     """A network that says another number of features than it has."""
 

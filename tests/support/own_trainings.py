@@ -148,6 +148,11 @@ class NotFinite(Scales):
         return super().embed(items) * torch.nan
 
 
+class Constant(Scales):
+    def embed(self, items: Any) -> Any:
+        return super().embed(items[:1]).expand(len(items), -1)
+
+
 class LossNotFinite(Scales):
     def train_epoch(self) -> Mapping[str, float]:
         return {"loss": float("inf")}

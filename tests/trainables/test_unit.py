@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from trainables.metrics import evaluate
-from trainables.unit import unit
+from trainables.unit import unit, without_order
 
 TYPES = st.sampled_from([(torch.float32, 36), (torch.float64, 306)])
 
@@ -59,3 +59,16 @@ def test_a_zero_vector_stays_zero_and_gets_no_gradient() -> None:
     assert vectors_ND.grad is not None
     assert vectors_ND.grad.isfinite().all()
     assert not vectors_ND.grad[0].any()
+
+
+@pytest.mark.parametrize(
+    ("apart", "is_found"), [(0.0, True), (3e-7, True), (1e-5, False), (8e-3, False)]
+)  # rounding of a deep network, and near collapse
+@pytest.mark.parametrize("count", [2, 3000])
+def test_vectors_of_one_direction_have_no_order(count: int, apart: float, is_found: bool) -> None:
+    lengths_N = torch.linspace(1e-3, 1e3, count)
+    vectors_ND = torch.tensor([[3.0, 4.0, 0.0]]).repeat(count, 1)
+    vectors_ND[-1, 2] = 5 * apart
+    found = without_order(vectors_ND * lengths_N[:, None])
+    assert found == (f"all {count:,} embeddings have the same direction" if is_found else "")
+    assert without_order(vectors_ND[:1]) == "", "one item is not a collapse"

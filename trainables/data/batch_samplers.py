@@ -67,7 +67,7 @@ def _too_large(batch_size: int, capacity: int, has: str) -> list[str]:
     if batch_size <= capacity:
         return []
     return [
-        f"A batch of {batch_size} cannot be filled: {has} {capacity} images. Give a batch_size of at most {capacity}."
+        f"A batch of {batch_size} cannot be filled: {has} {capacity} items. Give a batch_size of at most {capacity}."
     ]
 
 

@@ -49,9 +49,9 @@ class Dataset(ABC):
         return None
 
     @property
-    def of_images(self) -> bool:
-        """Return True if items are images; False if they are vectors, or of another kind."""
-        return self.features() is None
+    def noun(self) -> str:
+        """Return what items are called, in the plural: images, vectors or items."""
+        return "images" if self.features() is None else "vectors"
 
     def picture(self, key: str) -> "np.ndarray | None":
         """Return an image, as an RGB array, that shows an item which is no image; None if there is none."""
@@ -114,8 +114,8 @@ class ItemDataset(Dataset):
     layout: ClassVar[str] = ""
 
     @property
-    def of_images(self) -> bool:
-        return False
+    def noun(self) -> str:
+        return "items"
 
     @abstractmethod
     def read(self, key: str) -> Any:

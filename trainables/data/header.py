@@ -49,9 +49,9 @@ class HeaderCheck:
     seconds: float
     damaged: tuple[Unreadable, ...]
 
-    def sentence(self, classes: str) -> str | None:
-        """Describe the damage found in ``classes``, as in "test classes"; None if all were checked and are fine."""
-        which = f"of {self.total:,} images of {classes}"
+    def sentence(self, what: str) -> str | None:
+        """Describe the damage in ``what``, such as "images of test classes"; None if all were checked and are fine."""
+        which = f"of {self.total:,} {what}"
         if self.looked < self.total:
             which = f"of the {self.looked:,} {which} that could be checked in {self.seconds:.0f} s"
         if not self.damaged:

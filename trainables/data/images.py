@@ -136,10 +136,10 @@ def unreadable(key: str, error: Exception) -> Unreadable:
     return Unreadable(key=key, reason=getattr(error, "strerror", None) or str(error) or type(error).__name__)
 
 
-def cannot_be_read(images: Sequence[Unreadable], total: int) -> str:
-    """Return the sentence that lists the unreadable ``images`` out of ``total``."""
+def cannot_be_read(images: Sequence[Unreadable], total: int, noun: str = "images") -> str:
+    """Return the sentence that lists the unreadable ``images``, called ``noun``, out of ``total``."""
     shown = listed([f"{image.key} ({image.reason})" for image in images], "; ")
-    return f"{len(images):,} of {total:,} images cannot be read: {shown}."
+    return f"{len(images):,} of {total:,} {noun} cannot be read: {shown}."
 
 
 # Scaling

@@ -344,7 +344,7 @@ def _refuse_too_few(split: ClassSplit) -> None:
         )
 
 
-def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]]) -> None:
+def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]], noun: str = "images") -> None:
     """Check, without opening images, that no class is empty and that each part has a class with two images.
 
     A class with one image may be scored; its query has nothing to find and counts as a miss.
@@ -354,13 +354,13 @@ def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]]) -> Non
     for part, names in (("train", split.train), *validating, ("test", split.test)):
         if empty := [name for name in names if not classes[name]]:
             sentences.append(
-                f"{len(empty)} of the {len(names)} {part} classes have no image: {listed(empty)}. "
-                "Add images or remove these classes."
+                f"{len(empty)} of the {len(names)} {part} classes have no {noun.removesuffix('s')}: {listed(empty)}. "
+                f"Add {noun} or remove these classes."
             )
         elif max(len(classes[name]) for name in names) < FEWEST_IMAGES:
             sentences.append(
-                f"None of the {len(names)} {part} classes has {FEWEST_IMAGES} images, and a class with one has nothing "
-                "to find. Add images."
+                f"None of the {len(names)} {part} classes has {FEWEST_IMAGES} {noun}, and a class with one has nothing "
+                f"to find. Add {noun}."
             )
     raise_if_any(sentences)
 

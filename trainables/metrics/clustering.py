@@ -30,7 +30,7 @@ def kmeans(unit_ND: torch.Tensor, clusters: int, *, seed: int) -> torch.Tensor:
     centres_CD = unit_ND[_by_value(unit_ND)[start_C.to(unit_ND.device)]].double()
     moved_C = torch.ones(clusters, dtype=torch.bool, device=unit_ND.device)
     clusters_N = torch.zeros(len(unit_ND), dtype=torch.int64, device=unit_ND.device)
-    forecast = Forecast(f"k-means of {len(unit_ND):,} images in {clusters:,} clusters, at most", _ITERATIONS)
+    forecast = Forecast(f"k-means of {len(unit_ND):,} items in {clusters:,} clusters, at most", _ITERATIONS)
     for iteration in range(_ITERATIONS):
         before_N, clusters_N = clusters_N, _assigned(unit_ND, centres_CD, clusters_N, moved_C)
         if iteration:

@@ -41,7 +41,7 @@ class RetrievalProtocol:
             if of_N is not None and of_N.shape != (images,)
         ]
         if not sentences and not (self.queries_N.any() and self.gallery_N.any()):
-            sentences = ["There is no query, or no image in the gallery: mark some images as each."]
+            sentences = ["There is no query, or no item in the gallery: mark some items as each."]
         raise_if_any(sentences)
 
     def __getitem__(self, rows: Tensor) -> "RetrievalProtocol":

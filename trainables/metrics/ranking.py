@@ -32,8 +32,7 @@ def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.
     mistakes = []
     if embeddings_ND.ndim != 2 or 0 in embeddings_ND.shape:
         mistakes.append(
-            f"Embeddings must be N rows of D numbers, not of shape {tuple(embeddings_ND.shape)}:"
-            " give at least one image."
+            f"Embeddings must be N rows of D numbers, not of shape {tuple(embeddings_ND.shape)}: give at least one."
         )
     else:
         if bad := without_direction(embeddings_ND):

@@ -28,7 +28,7 @@ from trainables.spec import EMBED_MS, SIZE_MB, DeviceMemory, EpochRecord, TrialS
 from trainables.storage import AnyPath, StorageFailure
 from trainables.training.checkpoints import Checkpoints
 from trainables.training.kept import KeptModel, Untestable, embedded, probed
-from trainables.unit import without_direction
+from trainables.unit import without_order
 
 logger = logging.getLogger(__name__)
 
@@ -232,10 +232,10 @@ class EpochTraining(ABC):
             return {"metrics": {}}
         begin = time.perf_counter()
         embeddings_ND = torch.cat([embedded(self.spec, view, self._embed) for view in self._validation.views])
-        bad = without_direction(embeddings_ND)  # waits for the device
+        bad = without_order(embeddings_ND)  # waits for the device
         seconds = time.perf_counter() - begin
         if bad:
-            raise Diverged(f"Of the validation images, {bad}.")
+            raise Diverged(f"Of the validation {self.spec.images.dataset.noun}, {bad}.")
         metrics = self._validation.scores(embeddings_ND)
         if EMBED_MS in self.spec.costs:
             metrics[EMBED_MS] = 1000 * seconds / len(embeddings_ND)

@@ -157,8 +157,9 @@ def features_of(images: Images, model: ModelConfig, frame: Frame, device: torch.
     def embedded(of: Images) -> Tensor:
         return embed(network, of, frame, batch_size=BATCH, device=device, precision="float32")
 
-    is_blind = is_own_network(model.backbone) and isinstance(images, StoreView)
-    return blindly(images, embedded) if is_blind else embedded(images)
+    if is_own_network(model.backbone) and isinstance(images, StoreView):
+        return blindly(images, embedded)
+    return embedded(images)
 
 
 def untrained(model: ModelConfig) -> EmbeddingModel:

@@ -155,7 +155,7 @@ def whitening(features_NF: Tensor, most: int | None) -> dict[str, Tensor]:
     rank = min(int((values_F > floor).sum()), len(features_NF) - 1)
     if rank < 1 or values_F[-1] <= 0:
         raise InvalidInput(
-            "The features of the initial network are equal for all training images, so none can be ranked; give other "
+            "The features of the initial network are equal for all training items, so none can be ranked; give other "
             "model.weights."
         )
     size = rank if most is None else min(most, rank)

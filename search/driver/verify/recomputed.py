@@ -112,7 +112,7 @@ def _parts(
     failure = attributes.get("failure") if trial.state == TrialState.FAIL else None
     yield "failure", attributes.get("failure"), failure
     outcome = {
-        TrialState.COMPLETE: whole_training(trial, spec.epochs),
+        TrialState.COMPLETE: whole_training(trial, spec),
         TrialState.FAIL: failure and f"{failure['cause']}: {failure['reason']}",
         TrialState.PRUNED: attributes.get("outcome") if copied else due.get((trial.number, last)),
     }

@@ -82,7 +82,7 @@ def _split(config: SearchConfig) -> SplitClasses:
 
 def check_split(found: Findings, config: SearchConfig, data: SplitClasses) -> None:
     """Check that every class has images, that batches can be filled, and that metrics can be computed."""
-    found.check(lambda: check_images(data.split, data.classes))
+    found.check(lambda: check_images(data.split, data.classes, config.dataset.source.noun))
     found.check(lambda: check_galleries(config.dataset.source, data.split, data.classes))
     if config.selection.on == "halves" and not data.split.halves:
         count = len({*data.split.train, *data.split.validation})
@@ -173,13 +173,13 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
         images, queries, k = found_in.total(), found_in[QUERY], largest_k(metrics)
         if not queries and k >= images:
             yield (
-                f"metrics: k = {k} needs more than {k} images and the {len(names)} {part} classes have {images}; "
-                "name a smaller k."
+                f"metrics: k = {k} needs more than {k} {source.noun} and the {len(names)} {part} classes have "
+                f"{images}; name a smaller k."
             )
         if queries and k > images - queries:
             yield (
-                f"metrics: k = {k} needs a gallery of {k} images and that of the {len(names)} {part} classes has "
-                f"{images - queries}; name a smaller k."
+                f"metrics: k = {k} needs a gallery of {k} {source.noun} and that of the {len(names)} {part} classes "
+                f"has {images - queries}; name a smaller k."
             )
 
 
@@ -262,8 +262,8 @@ def check_gallery(found: Findings, config: SearchConfig) -> None:
     objective, gallery = config.search.objective, config.metrics.gallery
     if gallery != "validation" and not is_retrieval(objective):
         sentence = (
-            f"metrics.gallery is {gallery} and search.objective {objective}, which ranks no images for a query and so "
-            "cannot use the training images; name a ranking metric such as map_at_r, or set metrics.gallery to "
+            f"metrics.gallery is {gallery} and search.objective {objective}, which ranks no items for a query and so "
+            "cannot use the training items; name a ranking metric such as map_at_r, or set metrics.gallery to "
             "validation."
         )
         found.add([sentence], "metrics.gallery", "search.objective")
@@ -301,4 +301,4 @@ def unreadable_images(dataset: Dataset, keys: Sequence[str], *, seconds: float) 
     seen = inspect(read, keys, seconds=seconds)
     of = f"{seen.looked}" if seen.looked == len(keys) else f"the first {seen.looked} of {len(keys)}"
     bad = listed([f"{image.key} ({image.reason})" for image in seen.damaged], "; ")
-    return [f"{len(seen.damaged)} of {of} images cannot be read: {bad}. Replace or remove them."] if bad else []
+    return [f"{len(seen.damaged)} of {of} {dataset.noun} cannot be read: {bad}. Replace or remove them."] if bad else []

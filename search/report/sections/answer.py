@@ -147,7 +147,7 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
         colour, _ = looks[loss]
         face = "circle" if row.role is Role.TUNED else "circle-open"
         shared = {"showlegend": False, **of_loss(loss)}
-        text = f"{label}: {entry.mean:.4f} {_ends(entry)}".strip()
+        text = f"{label}: {entry.mean:.4f} {interval(entry.ci95)}".strip()
         traces += [
             scatter(
                 label,
@@ -181,17 +181,13 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
                     label,
                     f"{entry.mean:.4f}",
                     NOTHING if entry.std is None else f"{entry.std:.4f}",
-                    _ends(entry) or NOTHING,
+                    interval(entry.ci95) or NOTHING,
                     str(entry.seeds),
                 )
                 for label, (_, entry) in zip(labels, tested, strict=True)
             ),
         ),
     )
-
-
-def _ends(entry: SeedStatistics) -> str:
-    return interval(entry.ci95) if entry.ci95 else ""
 
 
 def _finding(comparison: Comparison, tested: Sequence[tuple[Row, SeedStatistics]], metric: str) -> str:

@@ -79,5 +79,5 @@ def test_metrics_forecast_their_end(monkeypatch: pytest.MonkeyPatch, caplog: pyt
     told = {record.getMessage().split(":")[0] for record in caplog.records}
     assert told == {
         "Whole rankings of 100 queries", "Neighbours of 100 queries",
-        "k-means of 100 images in 10 clusters, at most",
+        "k-means of 100 items in 10 clusters, at most",
     }  # fmt: skip

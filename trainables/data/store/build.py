@@ -122,13 +122,13 @@ def _storage_mistakes(store: Path) -> Iterator[None]:
         yield
     except _ImagesAway as error:
         raise InvalidInput(
-            f"The images cannot be read now: {error} Check their disk or network, then try again."
+            f"The data cannot be read now: {error} Check their disk or network, then try again."
         ) from error
     except OSError as error:
         if is_full(error):
             raise DiskFull.at(store, "set dataset.cache to another folder") from error
         raise InvalidInput(
-            f"The image store cannot be written below {str(store.parent)!r}: {error.strerror or error}. "
+            f"The cache cannot be written below {str(store.parent)!r}: {error.strerror or error}. "
             "Allow writing there, or set dataset.cache to another folder."
         ) from error
 
@@ -152,7 +152,7 @@ def _write(folder: Path, spec: "StoreSpec", classes: dict[str, tuple[str, ...]],
             if on_progress is not None:
                 on_progress(done, len(keys))
         if bad:
-            raise InvalidInput(f"{cannot_be_read(bad, len(keys))} Replace or remove them.")
+            raise InvalidInput(f"{cannot_be_read(bad, len(keys), spec.dataset.noun)} Replace or remove them.")
         file.flush()
         os.fsync(file.fileno())
     labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(keys) for keys in classes.values()])

@@ -226,10 +226,10 @@ def on_device(store: Store, device: torch.device) -> Store:
         size = store.bytes
         free, _ = torch.cuda.mem_get_info(device)
         if size > SHARE * free:
-            logger.info("The images (%.1f GB) stay in main memory: the GPU has %.1f GB free.", size / 1e9, free / 1e9)
+            logger.info("The data (%.1f GB) stay in main memory: the GPU has %.1f GB free.", size / 1e9, free / 1e9)
             return store
         _resident[key] = ResidentStore(store.path, device)
-        logger.info("The images (%.1f GB) are on the GPU.", size / 1e9)
+        logger.info("The data (%.1f GB) are on the GPU.", size / 1e9)
     return _resident[key]
 
 
