@@ -148,7 +148,7 @@ def test_a_pruned_training_ends_its_fit() -> None:
     assert training.net.hooks == ["fit", "epoch"]
 
 
-def test_a_fit_that_ends_early_is_refused() -> None:
+def test_a_fit_that_ends_early_keeps_its_last_state() -> None:
     training = made("cosine", callbacks=[EarlyStopping("train_loss", patience=1)])
     epoch(training, 1)
     epoch(training, 2)
