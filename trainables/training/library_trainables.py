@@ -48,10 +48,10 @@ class EstimatorTrainable(RepeatedTrainable):
     def embed(self, items: Any) -> Any:
         """Transform the items; without such a method, return the probabilities of the training classes."""
         methods = [getattr(self._estimator, name, None) for name in ("transform", "predict_proba")]
-        if not any(methods):
+        if (method := methods[0] or methods[1]) is None:
             name = type(self._estimator).__name__
             raise InvalidInput(f"{name} has neither transform nor predict_proba; return an estimator with one of them.")
-        found = next(filter(None, methods))(items)
+        found = method(items)
         return found.toarray() if hasattr(found, "toarray") else np.asarray(found)  # sparse matrices
 
 
@@ -68,16 +68,12 @@ class _Fit(Trainable):
         self._report = Report(epochs=self.epochs, seed=seed, device=device)
         self._folder = tempfile.TemporaryDirectory(prefix="holdout-fit-")
         self._checkpoint = Path(self._folder.name) / "last"
-        self._epoch = 0
-        self._ended = False
+        self._epoch, self._ended = 0, False
         self._thread: Thread | None = None
         self._made = self.function(params, train, self._report)
 
     def _fit(self) -> None:
-        """Train, from the checkpoint if there is one; call ``self._report`` in each epoch, after its checkpoint.
-
-        Before the last call, which follows the library's own, ``self._ended`` is set.
-        """
+        """Train, from the checkpoint if there is one; call ``self._report`` in each epoch, after its checkpoint."""
         raise NotImplementedError
 
     def _next(self) -> Mapping[str, float]:
@@ -85,8 +81,7 @@ class _Fit(Trainable):
         if self._thread is None:
             self._thread = Thread(target=self._report.run, args=(self._fit,), daemon=True)
             self._thread.start()
-        found = self._report.next()
-        if found is None:
+        if (found := self._report.next()) is None:
             raise InvalidInput("The library ended the fit without a step; give it training items and batches.")
         return found[1]
 
@@ -147,15 +142,14 @@ class LightningTrainable(_Fit):
             loads = begun > 0
 
             def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-                for callback in trainer.callbacks:
-                    if isinstance(callback, BatchSizeFinder | LearningRateFinder):
-                        name = type(callback).__name__
-                        raise InvalidInput(f"{name} prevents resuming; search for what it finds as a hyperparameter.")
+                if any(isinstance(callback, BatchSizeFinder | LearningRateFinder) for callback in trainer.callbacks):
+                    raise InvalidInput("Lightning does not resume after it finds a rate or batch size; search for it.")
 
             def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
                 if self.loads:
                     self.loads = False
-                    report(trainer.precision_plugin.convert_module(pl_module))  # the end of ``load``
+                    trainer.precision_plugin.convert_module(pl_module)
+                    report(pl_module)  # the end of ``load``
 
             def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
                 # The average of weights may need an epoch more for its batch normalisation, which is part of the last.
@@ -177,31 +171,27 @@ class LightningTrainable(_Fit):
             def save(self, trainer: Any) -> None:
                 self.saved = {}
                 trainer.save_checkpoint(training._checkpoint)
-                training._averages = _other(self.saved["state_dict"], training._module.state_dict())
-                self.saved = None
+                stored, self.saved = self.saved["state_dict"], None
+                own = {name: mine for name, mine in training._module.state_dict().items() if torch.is_tensor(mine)}
+                pairs = {name: (stored[name].to(mine), mine) for name, mine in own.items() if name in stored}
+                training._averages = {name: value for name, (value, mine) in pairs.items() if not value.equal(mine)}
 
         options = copy.deepcopy(dict(self.trainer_options))  # callbacks have a state
         given = options.pop("callbacks", None) or ()
-        # The first one: an epoch has ended before other callbacks begin the next one.
-        callbacks = [Epochs(), *(given if isinstance(given, tuple | list) else (given,))]
-        defaults = {
-            "logger": False,
+        # The first: an epoch is saved before others begin the next one.
+        callbacks = [own := Epochs(), *(given if isinstance(given, tuple | list) else (given,))]
+        defaults = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False) | {
             "enable_checkpointing": any(isinstance(callback, Checkpoint) for callback in callbacks),
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
             "num_sanity_val_steps": 0,
             "default_root_dir": self._folder.name,
         }
+        accelerator = "gpu" if report.device.type == "cuda" else "cpu"
         trainer = Trainer(
-            max_epochs=epochs,
-            accelerator="gpu" if report.device.type == "cuda" else "cpu",
-            devices=1,
-            callbacks=callbacks,
-            **{**defaults, **options},
+            max_epochs=epochs, accelerator=accelerator, devices=1, callbacks=callbacks, **{**defaults, **options}
         )
         last = str(self._checkpoint) if begun else None
         trainer.fit(*self._given, ckpt_path=last, weights_only=True if last else None)
-        callbacks[0].save(trainer)
+        own.save(trainer)
         self._ended = True
         report(self._module, **_logged(trainer))
 
@@ -232,19 +222,11 @@ class LightningTrainable(_Fit):
         self._next()
 
 
-def _other(stored: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Return the ``stored`` weights that differ from a module's ``own``, as where a callback stores averages."""
-    pairs = {name: (value, own[name]) for name, value in stored.items() if isinstance(own.get(name), torch.Tensor)}
-    return {name: value.to(mine) for name, (value, mine) in pairs.items() if not torch.equal(value.to(mine), mine)}
-
-
 def _logged(trainer: Any) -> dict[str, float]:
     """Return the numbers that the module of a Lightning trainer has logged."""
     numbers = {name: float(value) for name, value in trainer.callback_metrics.items()}
-    for name in ("train_loss", "train_loss_epoch", "train/loss", "train/loss_epoch"):
-        if "loss" not in numbers and name in numbers:
-            numbers["loss"] = numbers.pop(name)
-    return numbers
+    names = [name for name in ("loss", "train_loss", "train/loss", "train_loss_epoch") if name in numbers]
+    return {"loss": numbers.pop(names[0]), **numbers} if names else numbers
 
 
 class SentenceTransformerTrainable(_Fit):
@@ -259,22 +241,19 @@ class SentenceTransformerTrainable(_Fit):
         from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
         training, trainer, report = self, self._made, self._report
-        steps = trainer.args.max_steps
-        if 0 < steps < self.epochs:
-            raise InvalidInput(f"max_steps is {steps}, and training.epochs is {self.epochs}; give each epoch a step.")
-        part = steps // self.epochs if steps > 0 else 0
+        part = max(trainer.args.max_steps, 0) // self.epochs
 
         class Epochs(TrainerCallback):
             begun = -1  # the step after which the epoch began; -1 before the first step
             ends = False
 
-            def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            def on_epoch_begin(self, *_: Any, **__: Any) -> None:
                 seed_epoch(report.seed, training._epoch + 1)  # resuming draws numbers, too
 
             def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
                 if self.begun < 0:
                     self.begun, self.ends = state.global_step, False
-                    seed_epoch(report.seed, training._epoch + 1)  # and so does skipping batches
+                    self.on_epoch_begin()  # and so does skipping batches
 
             def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
                 if part and state.global_step % part == 0:
@@ -293,12 +272,12 @@ class SentenceTransformerTrainable(_Fit):
                     self.report(state)
 
             def report(self, state: Any) -> None:
-                batches, losses, last = state.global_step - self.begun, 0.0, self.begun
-                for entry in state.log_history:
-                    if "loss" in entry and entry["step"] > self.begun:  # other entries are of evaluations
-                        losses, last = losses + entry["loss"] * (entry["step"] - last), entry["step"]
+                # Other entries are of evaluations.
+                logged = [entry for entry in state.log_history if "loss" in entry and entry["step"] > self.begun]
+                steps = np.diff([self.begun, *(entry["step"] for entry in logged)])
                 self.begun = -1
-                report(trainer.model.encode, loss=losses / batches, batches=batches)
+                loss = float(np.average([entry["loss"] for entry in logged], weights=steps))
+                report(trainer.model.encode, loss=loss, batches=int(steps.sum()))
 
         vars(trainer.args).update(
             num_train_epochs=self.epochs, seed=report.seed, dataloader_pin_memory=report.device.type == "cuda",
