@@ -20,7 +20,7 @@ from trainables.errors import InvalidInput, listed
 from trainables.models.embedding import merged
 from trainables.training.trainable import Items, RepeatedTrainable, Report, Trainable, seed_epoch
 
-ARRAY_GLOBALS = [
+ARRAY_GLOBALS: list[Any] = [
     *(np.ndarray, np.dtype, np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]),
     *{type(np.dtype(code)) for code in np.typecodes["All"]},
 ]
@@ -122,7 +122,7 @@ class LightningTrainable(_Fit):
     def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: torch.device) -> None:
         super().setup(params, train, seed=seed, device=device)
         self._given = self._made if isinstance(self._made, tuple | list) else (self._made,)
-        self._module = getattr(self._given[0], "_orig_mod", self._given[0])  # a compiled module's
+        self._module: Any = getattr(self._given[0], "_orig_mod", self._given[0])  # a compiled module's
         logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # it describes the machine
         self._averages: dict[str, torch.Tensor] = {}
         torch.serialization.add_safe_globals(ARRAY_GLOBALS)
@@ -138,7 +138,7 @@ class LightningTrainable(_Fit):
             # Lightning resumes from the end of an epoch, but updates schedulers that watch a metric only after it. So
             # this saves at the next beginning, with the loops as they were at the end.
             loops: ClassVar[dict[str, Any]] = {}
-            saved: dict[str, Any] | None = None
+            saved: Any = None
             loads = begun > 0
 
             def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -164,9 +164,9 @@ class LightningTrainable(_Fit):
                 if self.saved is not None:
                     self.saved = checkpoint
                     checkpoint["loops"] |= self.loops
-                    for owner in (pl_module, trainer.datamodule):
+                    for owner in filter(None, (pl_module, trainer.datamodule)):
                         for name in ("KEY", "NAME", "TYPE"):
-                            checkpoint.pop(getattr(owner, f"CHECKPOINT_HYPER_PARAMS_{name}", None), None)
+                            checkpoint.pop(getattr(owner, f"CHECKPOINT_HYPER_PARAMS_{name}"), None)
 
             def save(self, trainer: Any) -> None:
                 self.saved = {}
@@ -186,7 +186,7 @@ class LightningTrainable(_Fit):
             "default_root_dir": self._folder.name,
         }
         accelerator = "gpu" if report.device.type == "cuda" else "cpu"
-        trainer = Trainer(
+        trainer: Any = Trainer(
             max_epochs=epochs, accelerator=accelerator, devices=1, callbacks=callbacks, **{**defaults, **options}
         )
         last = str(self._checkpoint) if begun else None
