@@ -15,7 +15,7 @@ class Classifier(LightningModule):
         self.lr, self.network, self.classify = lr, tiny.network(), nn.Linear(8, classes)
 
     def forward(self, items):
-        return self.network(torch.as_tensor(items, device=self.device))
+        return self.network(items)
 
     def training_step(self, batch, number):
         loss = nn.functional.cross_entropy(self.classify(self(batch[0])), batch[1])

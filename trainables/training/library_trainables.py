@@ -16,17 +16,23 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from trainables.errors import InvalidInput, counted
+from trainables.errors import InvalidInput, listed
 from trainables.models.embedding import merged
 from trainables.training.trainable import Items, RepeatedTrainable, Report, Trainable, seed_epoch
+
+ARRAY_GLOBALS: list[Any] = [
+    *(np.ndarray, np.dtype, np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]),
+    *{type(np.dtype(code)) for code in np.typecodes["All"]},
+]
+"""Parts of NumPy's arrays, which PyTorch loads from checkpoints without running code."""
 
 
 class EstimatorTrainable(RepeatedTrainable):
     """An estimator of scikit-learn, or anything with ``fit`` and one of ``transform``, ``predict_proba``.
 
     ``function`` returns it; ``report.seed`` is for its ``random_state``. An epoch is a fit to the training items and
-    their labels, so ``training.epochs`` is 1. The estimator is fitted again where another training would be loaded: it
-    is never pickled.
+    their labels, so ``training.epochs`` is 1 unless the estimator has ``warm_start``. The estimator is fitted again
+    where another training would be loaded: it is never pickled.
     """
 
     function: ClassVar[Callable[..., Any]]
@@ -41,15 +47,19 @@ class EstimatorTrainable(RepeatedTrainable):
 
     def embed(self, items: Any) -> Any:
         """Transform the items; without such a method, return the probabilities of the training classes."""
-        transform = getattr(self._estimator, "transform", None) or self._estimator.predict_proba
-        found = transform(items)
+        methods = [getattr(self._estimator, name, None) for name in ("transform", "predict_proba")]
+        if (method := methods[0] or methods[1]) is None:
+            name = type(self._estimator).__name__
+            raise InvalidInput(f"{name} has neither transform nor predict_proba; return an estimator with one of them.")
+        found = method(items)
         return found.toarray() if hasattr(found, "toarray") else np.asarray(found)  # sparse matrices
 
 
 class _Fit(Trainable):
     """A training that is one call of its library, in a thread that waits between its epochs.
 
-    A resumed one continues from the library's own checkpoint.
+    A resumed one continues from the library's own checkpoint. Where the library ends the fit early, the remaining
+    epochs take no steps.
     """
 
     function: ClassVar[Callable[..., Any]]
@@ -58,7 +68,7 @@ class _Fit(Trainable):
         self._report = Report(epochs=self.epochs, seed=seed, device=device)
         self._folder = tempfile.TemporaryDirectory(prefix="holdout-fit-")
         self._checkpoint = Path(self._folder.name) / "last"
-        self._epoch = 0
+        self._epoch, self._ended = 0, False
         self._thread: Thread | None = None
         self._made = self.function(params, train, self._report)
 
@@ -66,27 +76,28 @@ class _Fit(Trainable):
         """Train, from the checkpoint if there is one; call ``self._report`` in each epoch, after its checkpoint."""
         raise NotImplementedError
 
-    def train_epoch(self) -> Mapping[str, float]:
-        """Let the library train until the end of the next epoch."""
+    def _next(self) -> Mapping[str, float]:
+        """Let the library run until its next report."""
         if self._thread is None:
             self._thread = Thread(target=self._report.run, args=(self._fit,), daemon=True)
             self._thread.start()
-        found = self._report.next()
-        if found is None:
-            raise InvalidInput(
-                f"The library ended the fit after {counted(self._epoch, 'epoch')}, and training.epochs is "
-                f"{self.epochs}; remove what ends it early, such as EarlyStopping or max_steps: search.pruner ends bad "
-                "trials."
-            )
-        self._epoch += 1
+        if (found := self._report.next()) is None:
+            raise InvalidInput("The library ended the fit without a step; give it training items and batches.")
         return found[1]
+
+    def train_epoch(self) -> Mapping[str, float]:
+        """Let the library train until the end of the next epoch."""
+        numbers = {"batches": 0} if self._ended else self._next()
+        self._epoch += 1
+        return numbers
 
     def save(self, folder: Path) -> None:
         """Write the number of epochs; subclasses add the checkpoint."""
-        (folder / "epochs.txt").write_text(str(self._epoch))
+        (folder / "epochs.txt").write_text(f"{self._epoch}{' ended' if self._ended else ''}")
 
     def load(self, folder: Path) -> None:
-        self._epoch = int((folder / "epochs.txt").read_text())
+        epoch, *ended = (folder / "epochs.txt").read_text().split()
+        self._epoch, self._ended = int(epoch), bool(ended)
 
     def finish(self) -> None:
         """End the fit, and remove the temporary folder."""
@@ -97,141 +108,210 @@ class _Fit(Trainable):
 
 
 class LightningTrainable(_Fit):
-    """A ``LightningModule`` as a training; one device, without Lightning's own logger, checkpoints and validation.
+    """A ``LightningModule`` as a training on one device.
 
-    ``function`` returns the module, whose ``forward`` maps a batch of items to embeddings, and the ``DataLoader`` of
-    the training items. The whole training is one ``Trainer.fit``. Lightning's checkpoint holds no hyperparameters of
-    the module: ``function`` gives them. What the module logs is recorded, its entry ``loss`` or ``train_loss`` as the
-    loss.
+    ``function`` returns what ``Trainer.fit`` is called with: the module, whose ``forward`` maps a batch of items to
+    embeddings, and the ``DataLoader`` of the training items, more loaders or a ``LightningDataModule``. Vectors are
+    given to ``forward`` as a tensor on its device, other items as a list. ``trainer_options`` are further arguments
+    of the ``Trainer``. Lightning's checkpoint holds no hyperparameters of the module: ``function`` gives them. What
+    the module logs is recorded, its entry ``loss`` or ``train_loss`` as the loss.
     """
 
     trainer_options: ClassVar[Mapping[str, Any]] = {}
 
     def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: torch.device) -> None:
         super().setup(params, train, seed=seed, device=device)
-        self._module, self._data = self._made
+        self._given = self._made if isinstance(self._made, tuple | list) else (self._made,)
+        self._module: Any = getattr(self._given[0], "_orig_mod", self._given[0])  # a compiled module's
         logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # it describes the machine
+        self._averages: dict[str, torch.Tensor] = {}
+        torch.serialization.add_safe_globals(ARRAY_GLOBALS)
 
     def _fit(self) -> None:
         """Fit the module, and report each epoch: all but the last one when the next one begins."""
         from lightning.pytorch import Callback, Trainer
+        from lightning.pytorch.callbacks import BatchSizeFinder, Checkpoint, LearningRateFinder
 
-        checkpoint, begun, report = self._checkpoint, self._epoch, self._report
+        training, begun, epochs, report = self, self._epoch, self.epochs, self._report
 
         class Epochs(Callback):
             # Lightning resumes from the end of an epoch, but updates schedulers that watch a metric only after it. So
             # this saves at the next beginning, with the loops as they were at the end.
             loops: ClassVar[dict[str, Any]] = {}
-            saves = False
+            saved: Any = None
+            loads = begun > 0
+
+            def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+                if any(isinstance(callback, BatchSizeFinder | LearningRateFinder) for callback in trainer.callbacks):
+                    raise InvalidInput("Lightning does not resume after it finds a rate or batch size; search for it.")
+
+            def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+                if self.loads:
+                    self.loads = False
+                    trainer.precision_plugin.convert_module(pl_module)
+                    report(pl_module)  # the end of ``load``
 
             def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-                if trainer.current_epoch > begun:
+                # The average of weights may need an epoch more for its batch normalisation, which is part of the last.
+                if begun < trainer.current_epoch < epochs:
                     self.save(trainer)
                     report(pl_module, **_logged(trainer))
 
             def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
                 self.loops["fit_loop"] = copy.deepcopy(trainer.fit_loop.state_dict())
 
-            def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-                self.save(trainer)
-
             def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-                if self.saves:
+                if self.saved is not None:
+                    self.saved = checkpoint
                     checkpoint["loops"] |= self.loops
-                    for name in ("KEY", "NAME", "TYPE"):
-                        checkpoint.pop(getattr(pl_module, f"CHECKPOINT_HYPER_PARAMS_{name}"), None)
+                    for owner in filter(None, (pl_module, trainer.datamodule)):
+                        for name in ("KEY", "NAME", "TYPE"):
+                            checkpoint.pop(getattr(owner, f"CHECKPOINT_HYPER_PARAMS_{name}"), None)
 
             def save(self, trainer: Any) -> None:
-                self.saves = True
-                trainer.save_checkpoint(checkpoint)
-                self.saves = False
+                self.saved = {}
+                trainer.save_checkpoint(training._checkpoint)
+                stored, self.saved = self.saved["state_dict"], None
+                own = {name: mine for name, mine in training._module.state_dict().items() if torch.is_tensor(mine)}
+                pairs = {name: (stored[name].to(mine), mine) for name, mine in own.items() if name in stored}
+                training._averages = {name: value for name, (value, mine) in pairs.items() if not value.equal(mine)}
 
-        options = dict(self.trainer_options)
-        trainer = Trainer(
-            max_epochs=self.epochs,
-            accelerator="gpu" if report.device.type == "cuda" else "cpu",
-            devices=1,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-            default_root_dir=self._folder.name,
-            callbacks=[*options.pop("callbacks", ()), Epochs()],
-            **options,
+        options = copy.deepcopy(dict(self.trainer_options))  # callbacks have a state
+        given = options.pop("callbacks", None) or ()
+        # The first: an epoch is saved before others begin the next one.
+        callbacks = [own := Epochs(), *(given if isinstance(given, tuple | list) else (given,))]
+        defaults = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False) | {
+            "enable_checkpointing": any(isinstance(callback, Checkpoint) for callback in callbacks),
+            "num_sanity_val_steps": 0,
+            "default_root_dir": self._folder.name,
+        }
+        accelerator = "gpu" if report.device.type == "cuda" else "cpu"
+        trainer: Any = Trainer(
+            max_epochs=epochs, accelerator=accelerator, devices=1, callbacks=callbacks, **{**defaults, **options}
         )
-        last = str(checkpoint) if begun else None
-        trainer.fit(self._module, self._data, ckpt_path=last, weights_only=True if last else None)
+        last = str(self._checkpoint) if begun else None
+        trainer.fit(*self._given, ckpt_path=last, weights_only=True if last else None)
+        own.save(trainer)
+        self._ended = True
         report(self._module, **_logged(trainer))
 
     def embed(self, items: Any) -> torch.Tensor:
-        """Return the module's output for ``items``, in evaluation mode."""
-        modes = [(part, part.training) for part in self._module.modules()]
-        found: torch.Tensor = self._module.to(self._report.device).eval()(items)
+        """Return the module's output for ``items``, in evaluation mode and with the weights of its checkpoint."""
+        module = self._module.to(self._report.device)
+        if isinstance(items, np.ndarray):
+            items = torch.as_tensor(items, device=module.device, dtype=module.dtype)
+        modes = [(part, part.training) for part in module.modules()]
+        found: torch.Tensor = torch.func.functional_call(module.eval(), self._averages, (items,), tie_weights=False)
         for part, training in modes:
             part.training = training
         return found
 
     def save(self, folder: Path) -> None:
         super().save(folder)
+        if unsafe := torch.serialization.get_unsafe_globals_in_checkpoint(self._checkpoint):
+            raise InvalidInput(
+                f"Lightning's checkpoint holds {listed(sorted(unsafe))}, which would run code when it is loaded; add "
+                "only tensors, arrays, numbers, text, lists and dictionaries to it."
+            )
         shutil.copy(self._checkpoint, folder / "last.ckpt")
 
     def load(self, folder: Path) -> None:
+        """Let Lightning restore the module, as it does to continue."""
         super().load(folder)
         shutil.copy(folder / "last.ckpt", self._checkpoint)
-        state = torch.load(self._checkpoint, map_location="cpu", weights_only=True)
-        self._module.load_state_dict(state["state_dict"])
+        self._next()
 
 
 def _logged(trainer: Any) -> dict[str, float]:
     """Return the numbers that the module of a Lightning trainer has logged."""
     numbers = {name: float(value) for name, value in trainer.callback_metrics.items()}
-    if "train_loss" in numbers:
-        numbers.setdefault("loss", numbers.pop("train_loss"))
-    return numbers
+    names = [name for name in ("loss", "train_loss", "train/loss", "train_loss_epoch") if name in numbers]
+    return {"loss": numbers.pop(names[0]), **numbers} if names else numbers
 
 
 class SentenceTransformerTrainable(_Fit):
-    """A ``SentenceTransformerTrainer`` as a training, with its loss, schedule, precision and batches.
+    """A ``SentenceTransformerTrainer`` as a training, with its losses, schedule, precision and batches.
 
-    ``function`` returns it. Epochs, seed, checkpoints and logs of its arguments are set here. The saved folder
-    ``model`` is what ``SentenceTransformer(…)`` loads; adapters of peft are merged in it.
+    ``function`` returns it. Epochs, seed, checkpoints and logs of its arguments are set here; with ``max_steps``, which
+    data sets without a length need, an epoch is an equal part of these. The saved folder ``model`` is what
+    ``SentenceTransformer(…)`` loads; adapters of peft are merged in it.
     """
 
     def _fit(self) -> None:
         from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
         training, trainer, report = self, self._made, self._report
+        part = max(trainer.args.max_steps, 0) // self.epochs
 
         class Epochs(TrainerCallback):
-            def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            begun = -1  # the step after which the epoch began; -1 before the first step
+            ends = False
+
+            def on_epoch_begin(self, *_: Any, **__: Any) -> None:
                 seed_epoch(report.seed, training._epoch + 1)  # resuming draws numbers, too
+
+            def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                if self.begun < 0:
+                    self.begun, self.ends = state.global_step, False
+                    self.on_epoch_begin()  # and so does skipping batches
+
+            def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                if part and state.global_step % part == 0:
+                    self.end(control)
+
+            def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                if not part or control.should_training_stop:
+                    self.end(control)
+
+            def end(self, control: Any) -> None:
+                self.ends = control.should_log = control.should_save = True
 
             def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
                 training._checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-                batches = state.global_step // (training._epoch + 1)
-                report(trainer.model.encode, loss=state.log_history[-1]["loss"], batches=batches)
+                if self.ends and self.begun >= 0 and not control.should_training_stop:
+                    self.report(state)
+
+            def report(self, state: Any) -> None:
+                # Other entries are of evaluations.
+                logged = [entry for entry in state.log_history if "loss" in entry and entry["step"] > self.begun]
+                steps = np.diff([self.begun, *(entry["step"] for entry in logged)])
+                self.begun = -1
+                loss = float(np.average([entry["loss"] for entry in logged], weights=steps))
+                report(trainer.model.encode, loss=loss, batches=int(steps.sum()))
 
         vars(trainer.args).update(
             num_train_epochs=self.epochs, seed=report.seed, dataloader_pin_memory=report.device.type == "cuda",
-            output_dir=self._folder.name, save_strategy="epoch", save_total_limit=1,
-            logging_strategy="epoch", logging_nan_inf_filter=False,
+            output_dir=self._folder.name, save_strategy="no", save_total_limit=1, logging_strategy="no",
+            logging_nan_inf_filter=False, restore_callback_states_from_checkpoint=True,
         )  # fmt: skip
+        trainer.accelerator.dataloader_config.data_seed = report.seed  # by default the global one, which is an epoch's
         for callback in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(callback)
-        trainer.add_callback(Epochs())
+        trainer.add_callback(epochs := Epochs())
         # The weights are saved and loaded here: the library would load adapters of peft from their base's address. The
         # second method is private; pyproject.toml bounds the version.
-        trainer.save_model = lambda folder, **_: Path(folder).mkdir()
+        trainer.save_model = lambda folder, **_: Path(folder).mkdir(exist_ok=True)
         trainer._load_from_checkpoint = lambda folder: None
+        trainer.model_init = None  # it has made the model
+        if not hasattr(trainer.train_dataset, "__len__"):  # it continues after a kill where it was
+            trainer.train_dataset = trainer.train_dataset.repeat(None)
         trainer.train(resume_from_checkpoint=str(self._checkpoint) if self._epoch else None)
+        self._ended = True
+        if epochs.begun >= 0:
+            epochs.report(trainer.state)
 
     @property
     def _weights(self) -> torch.nn.Module:
-        return torch.nn.ModuleList([self._made.model, self._made.loss])
+        losses = self._made.loss
+        return torch.nn.ModuleList([self._made.model, *(losses.values() if isinstance(losses, dict) else [losses])])
 
     def embed(self, items: Any) -> torch.Tensor:
-        return _encoded(self._made.model, items)
+        """Encode texts and images in the precision of the weights, as the saved model does, not of the training."""
+        own = vars(self._made.model)
+        autocast = {"forward": own.pop("forward")} if "forward" in own else {}
+        found = _encoded(self._made.model, items)
+        own.update(autocast)
+        return found
 
     @classmethod
     def predictor(cls, folder: Path, params: Mapping[str, Any], *, device: torch.device) -> Callable[[Any], Any]:
@@ -246,7 +326,8 @@ class SentenceTransformerTrainable(_Fit):
         super().save(folder)
         whole: Any = merged(self._made.model)
         whole.save_pretrained(str(folder / "model"), create_model_card=False)
-        torch.save(self._weights.state_dict(), folder / "weights.pt")
+        weights = self._weights.state_dict().items()
+        torch.save({name.replace("_orig_mod.", ""): value for name, value in weights}, folder / "weights.pt")
         shutil.copytree(self._checkpoint, folder / "trainer", ignore=shutil.ignore_patterns("rng_state*"))
 
     def load(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A ``LightningModule`` is trained as Lightning trains it in one call: schedules, hooks, early ends and resume."""
+"""A ``LightningModule`` is trained as Lightning trains it in one call: schedules, hooks and resume."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import EarlyStopping
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
 
-from trainables.errors import InvalidInput
 from trainables.training.library_trainables import LightningTrainable
 from trainables.training.trainable import Items, Report, seed_epoch
 
@@ -146,12 +144,3 @@ def test_a_pruned_training_ends_its_fit() -> None:
     training.finish()
     assert threading.active_count() == running - 1
     assert training.net.hooks == ["fit", "epoch"]
-
-
-def test_a_fit_that_ends_early_is_refused() -> None:
-    training = made("cosine", callbacks=[EarlyStopping("train_loss", patience=1)])
-    epoch(training, 1)
-    epoch(training, 2)
-    with pytest.raises(InvalidInput, match=r"ended the fit after 2 epochs, and training\.epochs is 3; remove"):
-        epoch(training, 3)
-    training.finish()

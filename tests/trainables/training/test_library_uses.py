@@ -1,0 +1,707 @@
+"""Uses that the libraries document, each by its adapter: what is validated is what is saved and resumed."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset, DatasetDict
+from lightning.pytorch import LightningDataModule, LightningModule
+from lightning.pytorch.callbacks import (
+    Callback,
+    EarlyStopping,
+    EMAWeightAveraging,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    LearningRateMonitor,
+    ModelCheckpoint,
+    StochasticWeightAveraging,
+    WeightAveraging,
+)
+from lightning.pytorch.utilities import CombinedLoader
+from peft import LoraConfig, inject_adapter_in_model
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.base.sampler import DefaultBatchSampler
+from sentence_transformers.sentence_transformer.evaluation import TripletEvaluator
+from sentence_transformers.sentence_transformer.losses import (
+    BatchAllTripletLoss,
+    CachedMultipleNegativesRankingLoss,
+    GlobalOrthogonalRegularizationLoss,
+    MatryoshkaLoss,
+    MultipleNegativesRankingLoss,
+    SoftmaxLoss,
+)
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import RandomForestClassifier, RandomTreesEmbedding
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.kernel_approximation import Nystroem
+from sklearn.model_selection import GridSearchCV
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import NeighborhoodComponentsAnalysis
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.random_projection import SparseRandomProjection
+from sklearn.svm import LinearSVC
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
+from torchmetrics import MeanMetric
+from transformers import EarlyStoppingCallback, TrainerCallback
+
+from examples.texts import Languages
+from examples.trainers import tiny
+from trainables.errors import InvalidInput
+from trainables.training.library_trainables import EstimatorTrainable, LightningTrainable, SentenceTransformerTrainable
+from trainables.training.trainable import Items, Trainable, checked_embeddings, seed_epoch
+
+EPOCHS = 2
+VECTORS, LABELS = tiny.vectors()
+OF_VECTORS = Items(items=VECTORS, labels=LABELS, class_names=tuple("abcdefgh"))
+
+SLOW = {
+    *(
+        "compiled_module",
+        "average_of_a_compiled_part",
+        "compiled",
+        "round_robin",
+        "one_loss_for_two",
+        "evaluated_in_steps",
+        "evaluated_often",
+    ),
+    *("iterable_evaluated", "cached", "matryoshka", "components", "weight_decay_and_warmup", "patience", "prompts"),
+}
+"""Uses of more than a second whose parts other uses have, too."""
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning"),
+    *(
+        pytest.mark.filterwarnings(f"ignore:{start}")
+        for start in (
+            "The '.*_dataloader' does not have many workers",
+            "The number of training batches",
+            "Found 1 module.s. in eval mode",
+            "You're using the WeightAveraging callback with a model that overrides",
+            "Checkpoint directory .* exists and is not empty",
+            "Experiment logs directory .* exists",
+            "Swapping scheduler",
+            "SWA is currently",
+            "The dirpath has changed",
+            "Trying to infer the `batch_size`",
+            "The .grad attribute of a Tensor",
+        )
+    ),
+]
+
+
+def embedded(training: Trainable, items: Any) -> Any:
+    """Return the embeddings of ``items`` as one list, in batches from the end, and alone."""
+    with torch.no_grad():
+        whole = checked_embeddings(training.embed(items), len(items)).cpu()
+        parts = [checked_embeddings(training.embed(items[row : row + 3]), 3).cpu() for row in (3, 0)]
+        alone = checked_embeddings(training.embed(items[:1]), 1).cpu()
+    torch.testing.assert_close(
+        torch.cat([*parts[::-1], alone]), torch.cat([whole[:6], whole[:1]]), rtol=1e-2, atol=1e-2
+    )
+    return whole
+
+
+@contextmanager
+def begun(own: type[Trainable], items: Items, epochs: int = EPOCHS) -> Iterator[Trainable]:
+    training = own()
+    training.epochs = epochs
+    seed_epoch(7, 0)
+    training.setup({}, items, seed=7, device=torch.device("cpu"))
+    try:
+        yield training
+    finally:
+        training.finish()
+
+
+def trained(training: Trainable, epoch: int) -> Mapping[str, float]:
+    seed_epoch(7, epoch)
+    return training.train_epoch() or {}
+
+
+def keeps_the_contract(
+    own: type[Trainable], items: Items, folder: Path, *, logs: bool = True
+) -> list[dict[str, float]]:
+    """Train two epochs, load each into a fresh object, and resume the first; return the numbers of the epochs."""
+    probe = items.items[:12]
+    expected, found = [], []
+    with begun(own, items) as training:
+        for epoch in (1, 2):
+            found.append(dict(trained(training, epoch)))
+            expected.append(embedded(training, probe))
+            assert not logs or math.isfinite(found[-1]["loss"])
+            (folder / str(epoch)).mkdir()
+            training.save(folder / str(epoch))
+    for epoch in (1, 2)[: 1 if isinstance(items.items, list) else 2]:  # loading takes longer there
+        with begun(own, items) as loaded:
+            loaded.load(folder / str(epoch))
+            torch.testing.assert_close(embedded(loaded, probe), expected[epoch - 1], rtol=1e-5, atol=1e-6)
+            if epoch == 1:
+                numbers = dict(trained(loaded, 2))
+                torch.testing.assert_close(embedded(loaded, probe), expected[1], rtol=1e-4, atol=1e-5)
+                assert numbers == pytest.approx(found[1], rel=1e-4, nan_ok=True)
+    return found
+
+
+def uses(table: Mapping[str, Any]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in table]
+
+
+# Lightning.
+
+
+class Net(LightningModule):
+    """A small network with dropout; ``norm`` adds batch normalisation."""
+
+    lr = 0.01
+
+    def __init__(self, norm: bool = False) -> None:
+        super().__init__()
+        self.make(norm)
+
+    def make(self, norm: bool = False) -> None:
+        self.network: Any = nn.Sequential(
+            nn.Linear(16, 32),
+            nn.BatchNorm1d(32) if norm else nn.Identity(),
+            nn.ReLU(),
+            nn.Dropout(0.2),
+            nn.Linear(32, 8),
+        )
+        self.classify = nn.Linear(8, 8)
+
+    def forward(self, items: Any) -> Any:
+        return self.network(items)
+
+    def loss(self, batch: Any) -> Any:
+        return nn.functional.cross_entropy(self.classify(self(batch[0])), batch[1])
+
+    def training_step(self, batch: Any, number: int) -> Any:
+        loss = self.loss(batch)
+        self.log("train_loss", loss, on_step=False, on_epoch=True)
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.parameters(), lr=self.lr)
+
+
+def loader(**options: Any) -> Any:
+    data = TensorDataset(torch.from_numpy(VECTORS), torch.from_numpy(LABELS))
+    return DataLoader(data, **(options or {"batch_size": 16, "shuffle": True}))
+
+
+class OwnLoader(Net):
+    def train_dataloader(self) -> Any:
+        return loader()
+
+
+class InSetup(Net):
+    def __init__(self) -> None:
+        LightningModule.__init__(self)
+        self.network = None
+
+    def setup(self, stage: str) -> None:
+        if self.network is None:
+            self.make()
+
+
+class InConfigureModel(InSetup):
+    def setup(self, stage: str) -> None: ...
+
+    def configure_model(self) -> None:
+        if self.network is None:
+            self.make()
+
+
+class Averaged(Net):
+    def configure_callbacks(self) -> Any:
+        return [EMAWeightAveraging(decay=0.9)]
+
+
+class AveragedInConfigureModel(InConfigureModel):
+    def configure_callbacks(self) -> Any:
+        return [EMAWeightAveraging(decay=0.9)]
+
+
+class KeepsArrays(Net):
+    """Its embeddings are centred by an array that it adds to the checkpoint."""
+
+    mean = np.zeros(8, np.float32)
+
+    def forward(self, items: Any) -> Any:
+        return super().forward(items) - torch.from_numpy(self.mean)
+
+    def on_train_epoch_end(self) -> None:
+        self.mean = self.mean + np.float32(1)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["mean"], checkpoint["largest"] = self.mean, self.mean.max()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.mean = checkpoint["mean"]
+        assert checkpoint["largest"] == self.mean[0]
+
+
+class KeepsPaths(Net):
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["place"] = Path("x")
+
+
+class StoresAverages(Callback):
+    """Averages of the weights, written by hand."""
+
+    kept: dict[str, Any] | None = None
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self.kept = self.kept or {name: value.clone() for name, value in pl_module.state_dict().items()}
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        assert self.kept is not None
+        for name, value in pl_module.state_dict().items():
+            self.kept[name].lerp_(value, 0.1)
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        checkpoint["raw"], checkpoint["state_dict"] = checkpoint["state_dict"], self.kept
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        self.kept = checkpoint["state_dict"]
+        pl_module.load_state_dict(checkpoint["raw"])
+
+
+class Hyperparameters(Net):
+    def __init__(self, sizes: Any, place: Any, loss: Any) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+
+
+class Watched(Net):
+    """Validates in each epoch, and lowers the rate when that loss does not fall."""
+
+    def validation_step(self, batch: Any, number: int, dataloader_idx: int = 0) -> None:
+        name = "other_loss" if dataloader_idx else "val_loss"
+        self.log(name, self.loss(batch) * 0 + self.current_epoch, add_dataloader_idx=False)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
+        schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.1)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "monitor": "val_loss"}}
+
+
+class Data(LightningDataModule):
+    def __init__(self, place: Any) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+
+    def setup(self, stage: str) -> None:
+        self.data = loader()
+
+    def train_dataloader(self) -> Any:
+        return self.data
+
+    def val_dataloader(self) -> Any:
+        return loader(batch_size=32)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": np.arange(3)}
+
+
+class TwoLoaders(Net):
+    def training_step(self, batch: Any, number: int) -> Any:
+        return super().training_step(batch["a"], number) + self.loss(batch["b"])
+
+
+class Manual(Net):
+    automatic_optimization = False
+
+    def training_step(self, batch: Any, number: int) -> Any:
+        for optimizer in self.optimizers():  # type: ignore[union-attr]
+            loss = self.loss(batch)
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+        self.log("loss", loss, on_step=False, on_epoch=True)
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.Adam(part.parameters(), lr=0.01) for part in (self.network, self.classify)]
+
+
+class Metrics(Net):
+    """Logs a metric of torchmetrics, and its loss by step and by epoch."""
+
+    def make(self, norm: bool = False) -> None:
+        super().make(norm)
+        self.mean = MeanMetric()
+
+    def training_step(self, batch: Any, number: int) -> Any:
+        loss = self.loss(batch)
+        self.mean(loss)
+        self.log("mean", self.mean, on_step=False, on_epoch=True)
+        self.log("train_loss", loss, on_step=True, on_epoch=True)
+        return loss
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        for row in torch.randperm(len(VECTORS)).tolist():
+            yield VECTORS[row], LABELS[row]
+
+
+class Compiled(Net):
+    def make(self, norm: bool = False) -> None:
+        super().make(norm)
+        self.network = torch.compile(self.network, backend="eager")
+
+
+def compiled() -> Any:
+    return torch.compile(Net(), backend="eager"), loader()
+
+
+class Starts(WeightAveraging):
+    def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
+        return epoch_idx is not None
+
+
+class Logged(Net):
+    def configure_callbacks(self) -> Any:
+        return [LearningRateMonitor(), ModelCheckpoint(monitor="train_loss", save_top_k=2)]
+
+
+def sampled() -> Any:
+    return loader(batch_sampler=BatchSampler(RandomSampler(range(64)), 16, drop_last=False))
+
+
+def combined() -> Any:
+    loaders = {"a": loader(), "b": loader(batch_size=8, shuffle=True)}
+    return CombinedLoader(loaders, "max_size_cycle")
+
+
+MODULES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "plain": (lambda: (Net(), loader()), {}),
+    "loader_of_the_module": (lambda: OwnLoader(), {}),
+    "layers_in_setup": (lambda: (InSetup(), loader()), {}),
+    "layers_in_configure_model": (lambda: (InConfigureModel(), loader()), {}),
+    "exponential_average": (lambda: (Averaged(norm=True), loader()), {}),
+    "average_of_made_layers": (lambda: (AveragedInConfigureModel(), loader()), {}),
+    "average_of_epochs": (lambda: (Net(), loader()), {"callbacks": Starts(use_buffers=False)}),
+    "hand_written_average": (lambda: (Net(), loader()), {"callbacks": [StoresAverages()]}),
+    "stochastic_average": (lambda: (Net(), loader()), {"callbacks": [StochasticWeightAveraging(0.01, 1)]}),
+    "stochastic_average_with_norm": (
+        lambda: (Net(norm=True), loader()), {"callbacks": [StochasticWeightAveraging(0.01, 1)]},
+    ),
+    "compiled_module": (compiled, {}),
+    "average_of_a_compiled_part": (lambda: (Compiled(), loader()), {"callbacks": [EMAWeightAveraging(decay=0.9)]}),
+    "compiled_part": (lambda: (Compiled(), loader()), {}),
+    "arrays_in_the_checkpoint": (lambda: (KeepsArrays(), loader()), {}),
+    "hyperparameters": (lambda: (Hyperparameters(np.ones(3), Path("x"), len), loader()), {}),
+    "watched_loss": (lambda: (Watched(), loader(), [loader(batch_size=32), loader(batch_size=8)]), {}),
+    "data_module": (lambda: (Watched(), Data(Path("x"))), {}),
+    "loaders_by_name": (lambda: (TwoLoaders(), {"a": loader(), "b": loader()}), {}),
+    "combined_loader": (lambda: (TwoLoaders(), combined()), {}),
+    "manual_optimisation": (lambda: (Manual(), loader()), {}),
+    "accumulated_and_clipped": (
+        lambda: (Net(norm=True), loader()), {"accumulate_grad_batches": 3, "gradient_clip_val": 0.1},
+    ),
+    "accumulation_by_epoch": (lambda: (Net(), loader()), {"callbacks": [GradientAccumulationScheduler({0: 2, 1: 1})]}),
+    "bf16_mixed": (lambda: (Net(), loader()), {"precision": "bf16-mixed"}),
+    "bf16_true": (lambda: (Net(), loader()), {"precision": "bf16-true"}),
+    "64_true": (lambda: (Net(), loader()), {"precision": "64-true"}),
+    "batch_sampler": (lambda: (Net(), sampled()), {}),
+    "iterable": (lambda: (Net(), DataLoader(Endless(), batch_size=16)), {}),
+    "checkpoints_of_its_own": (lambda: (Net(), loader()), {"callbacks": [ModelCheckpoint(save_last=True)]}),
+    "logger": (lambda: (Logged(), loader()), {"logger": True}),
+    "metrics": (lambda: (Metrics(), loader()), {}),
+    "half_an_epoch": (lambda: (Net(), loader()), {"limit_train_batches": 0.5}),
+}  # fmt: skip
+
+
+def of_lightning(made: Callable[[], Any], options: Mapping[str, Any]) -> type[Trainable]:
+    class Use(LightningTrainable):
+        trainer_options = options
+
+        def function(self, params: Any, train: Any, report: Any) -> Any:
+            return made()
+
+    return Use
+
+
+@pytest.mark.parametrize("name", uses(MODULES))
+def test_what_lightning_validates_is_restored(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (place := tmp_path / "saved").mkdir()
+    keeps_the_contract(of_lightning(*MODULES[name]), OF_VECTORS, place)
+    assert [*tmp_path.iterdir()] == [place]
+
+
+class FindsRate(Net):
+    def configure_callbacks(self) -> Any:
+        return [LearningRateFinder(num_training_steps=4)]
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "paths_in_the_checkpoint": (
+        lambda: (KeepsPaths(), loader()),
+        r"^Lightning's checkpoint holds pathlib\.PosixPath, ",
+    ),
+    "found_rate": (
+        lambda: (FindsRate(), loader()),
+        r"^Lightning does not resume after it finds a rate or batch size; search for it\.$",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_restored_is_refused_in_the_first_epoch(name: str, tmp_path: Path) -> None:
+    made, sentence = REFUSED[name]
+    with pytest.raises(InvalidInput, match=sentence):
+        keeps_the_contract(of_lightning(made, {}), OF_VECTORS, tmp_path)
+    assert not (tmp_path / "2").exists()
+
+
+def test_an_ended_fit_keeps_its_last_state_after_a_resumption_too(tmp_path: Path) -> None:
+    options = {"callbacks": [EarlyStopping("train_loss", patience=1, min_delta=9)]}
+    own = of_lightning(lambda: (Averaged(), loader()), options)
+    keeps_the_contract(own, OF_VECTORS, tmp_path)
+    with begun(own, OF_VECTORS, epochs=4) as training:
+        whole = [(dict(trained(training, epoch)), embedded(training, VECTORS)) for epoch in (1, 2, 3, 4)]
+        (place := tmp_path / "4").mkdir()
+        training.save(place)
+    assert [numbers for numbers, _ in whole[2:]] == [{"batches": 0}] * 2
+    assert not torch.equal(whole[0][1], whole[1][1])
+    assert torch.equal(whole[1][1], whole[2][1])
+    with begun(own, OF_VECTORS, epochs=5) as loaded:
+        loaded.load(place)
+        assert trained(loaded, 5) == {"batches": 0}
+        assert torch.equal(embedded(loaded, VECTORS), whole[1][1])
+
+
+def test_a_callback_of_the_class_does_not_remember_another_training() -> None:
+    own = of_lightning(lambda: (Net(), loader()), {"callbacks": [EarlyStopping("train_loss", patience=1, min_delta=9)]})
+    for _ in range(2):
+        with begun(own, OF_VECTORS, epochs=3) as training:
+            assert ["loss" in trained(training, epoch) for epoch in (1, 2, 3)] == [True, True, False]
+
+
+# sentence-transformers.
+
+SENTENCES, LANGUAGES = tiny.of_all(Languages(languages=4, sentences=6))
+OF_TEXTS = Items(items=SENTENCES, labels=LANGUAGES, class_names=tuple("abcd"))
+
+
+class SavesOften(TrainerCallback):
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_save = state.global_step % 2 == 0
+
+
+class LogsOften(TrainerCallback):
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_log = state.global_step % 3 == 0
+
+
+class EvaluatesOften(TrainerCallback):
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_evaluate = True
+
+
+class Stops(TrainerCallback):
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_training_stop = state.global_step >= 3
+
+
+def by_label() -> Any:
+    return Dataset.from_dict({"text": list(SENTENCES), "label": LANGUAGES.tolist()})
+
+
+def pairs() -> Any:
+    return tiny.pairs(SENTENCES, LANGUAGES)
+
+
+def trainer(
+    data: Any = None, loss: Any = MultipleNegativesRankingLoss, model: Any = None, given: Any = None, **arguments: Any
+) -> Any:
+    model = model or SentenceTransformer(tiny.bert(), device="cpu")
+    data = pairs() if data is None else data
+    losses = {name: own(model) for name, own in loss.items()} if isinstance(loss, dict) else loss(model)
+    arguments = {"per_device_train_batch_size": 8, "learning_rate": 1e-3, "use_cpu": True, **arguments}
+    options = SentenceTransformerTrainingArguments(**arguments)
+    return SentenceTransformerTrainer(model, options, data, loss=losses, **(given or {}))
+
+
+def two(**arguments: Any) -> Any:
+    data = DatasetDict({"pairs": pairs(), "classes": by_label()})
+    losses = {"pairs": MultipleNegativesRankingLoss, "classes": BatchAllTripletLoss}
+    return trainer(data, losses, **arguments)
+
+
+def iterable(**arguments: Any) -> Any:
+    return trainer(pairs().to_iterable_dataset(), **arguments)
+
+
+def evaluated(**arguments: Any) -> Any:
+    given = {"eval_dataset": pairs(), **arguments.pop("given", {})}
+    return trainer(given=given, eval_strategy="epoch", **arguments)
+
+
+def scored() -> Any:
+    return TripletEvaluator(SENTENCES[:6], SENTENCES[1:7], SENTENCES[-6:])
+
+
+def with_adapters() -> Any:
+    model = SentenceTransformer(tiny.bert(), device="cpu")
+    inject_adapter_in_model(LoraConfig(r=4, target_modules=["query", "value"]), model)
+    return trainer(model=model)
+
+
+def of_model_init() -> Any:
+    options = SentenceTransformerTrainingArguments(per_device_train_batch_size=8, learning_rate=1e-3, use_cpu=True)
+    return SentenceTransformerTrainer(
+        args=options, train_dataset=pairs(), model_init=lambda: SentenceTransformer(tiny.bert(), device="cpu"),
+        loss=MultipleNegativesRankingLoss,
+    )  # fmt: skip
+
+
+TRAINERS: dict[str, Callable[[], Any]] = {
+    "plain": trainer,
+    "evaluated": evaluated,
+    "evaluator": lambda: trainer(given={"evaluator": scored()}, eval_strategy="epoch"),
+    "evaluated_in_steps": lambda: trainer(given={"eval_dataset": pairs()}, eval_strategy="steps", eval_steps=2),
+    "best_at_the_end": lambda: evaluated(save_strategy="epoch", load_best_model_at_end=True),
+    "two_losses": two,
+    "round_robin": lambda: two(multi_dataset_batch_sampler="round_robin"),
+    "one_loss_for_two": lambda: trainer(DatasetDict({"a": pairs(), "b": pairs()})),
+    "grouped_by_label": lambda: trainer(by_label(), BatchAllTripletLoss, batch_sampler="group_by_label"),
+    "no_duplicates": lambda: trainer(batch_sampler="no_duplicates"),
+    "own_sampler": lambda: trainer(batch_sampler=GroupOfFour),
+    "saved_often": lambda: trainer(given={"callbacks": [SavesOften()]}),
+    "saved_in_steps": lambda: trainer(save_strategy="steps", save_steps=2, logging_steps=1),
+    "logged_often": lambda: trainer(given={"callbacks": [LogsOften()]}),
+    "evaluated_often": lambda: trainer(given={"callbacks": [EvaluatesOften()], "eval_dataset": pairs()}),
+    "iterable": lambda: iterable(max_steps=8),
+    "iterable_many_passes": lambda: iterable(max_steps=12, gradient_accumulation_steps=2),
+    "iterable_evaluated": lambda: iterable(
+        max_steps=9, given={"eval_dataset": pairs()}, eval_strategy="steps", eval_steps=2
+    ),
+    "steps": lambda: trainer(max_steps=5),
+    "accumulated": lambda: trainer(gradient_accumulation_steps=3, batch_sampler="no_duplicates"),
+    "bf16": lambda: trainer(bf16=True),
+    "prompts": lambda: trainer(prompts={"anchor": "a ", "positive": "b "}),
+    "matryoshka": lambda: trainer(loss=of_parts),
+    "cached": lambda: trainer(loss=lambda model: CachedMultipleNegativesRankingLoss(model, mini_batch_size=4)),
+    "loss_with_parameters": lambda: trainer(labelled(), lambda model: SoftmaxLoss(model, 32, 2)),
+    "components": lambda: trainer(loss=GlobalOrthogonalRegularizationLoss),
+    "adapters": with_adapters,
+    "model_init": of_model_init,
+    "compiled": lambda: trainer(torch_compile=True, torch_compile_backend="eager"),
+    "plateau": lambda: evaluated(lr_scheduler_type="reduce_lr_on_plateau", metric_for_best_model="loss"),
+    "weight_decay_and_warmup": lambda: trainer(weight_decay=0.1, warmup_steps=0.1, lr_scheduler_type="cosine"),
+    "patience": lambda: evaluated(
+        metric_for_best_model="loss", given={"callbacks": [EarlyStoppingCallback(3)], "eval_dataset": pairs()}
+    ),
+}  # fmt: skip
+
+
+class GroupOfFour(DefaultBatchSampler):
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from ([*range(self.epoch, self.epoch + 4)] for _ in range(len(self)))
+
+
+def of_parts(model: Any) -> Any:
+    return MatryoshkaLoss(model, MultipleNegativesRankingLoss(model), [32, 8])
+
+
+def labelled() -> Any:
+    data = pairs()
+    return data.add_column("label", [row % 2 for row in range(len(data))])
+
+
+def of_sentences(made: Callable[[], Any]) -> type[Trainable]:
+    class Use(SentenceTransformerTrainable):
+        def function(self, params: Any, train: Any, report: Any) -> Any:
+            return made()
+
+    return Use
+
+
+@pytest.mark.parametrize("name", uses(TRAINERS))
+def test_what_sentence_transformers_validates_is_restored(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (place := tmp_path / "saved").mkdir()
+    keeps_the_contract(of_sentences(TRAINERS[name]), OF_TEXTS, place)
+
+
+def test_the_loss_is_that_of_the_epoch_however_often_it_is_logged() -> None:
+    found = {}
+    for name in ("plain", "logged_often", "saved_in_steps", "evaluated"):
+        with begun(of_sentences(TRAINERS[name]), OF_TEXTS) as training:
+            found[name] = [dict(trained(training, epoch)) for epoch in (1, 2)]
+    for name, epochs in found.items():
+        for epoch, whole in zip(epochs, found["plain"], strict=True):
+            assert epoch == pytest.approx(whole), name
+    assert found["plain"][0]["batches"] == len(pairs()) / 8
+
+
+def test_a_sentence_transformer_that_stops_keeps_its_last_state(tmp_path: Path) -> None:
+    own = of_sentences(lambda: trainer(given={"callbacks": [Stops()]}))
+    with begun(own, OF_TEXTS, epochs=3) as training:
+        numbers = [dict(trained(training, epoch)) for epoch in (1, 2, 3)]
+        training.save(tmp_path)
+        whole = embedded(training, SENTENCES)
+    assert [entry["batches"] for entry in numbers] == [3, 0, 0]
+    with begun(own, OF_TEXTS, epochs=4) as loaded:
+        loaded.load(tmp_path)
+        assert trained(loaded, 4) == {"batches": 0}
+        torch.testing.assert_close(embedded(loaded, SENTENCES), whole, rtol=1e-5, atol=1e-6)
+
+
+# scikit-learn.
+
+ESTIMATORS: dict[str, Callable[[], Any]] = {
+    "discriminant": LinearDiscriminantAnalysis,
+    "pipeline": lambda: make_pipeline(StandardScaler(), PCA(4)),
+    "searched": lambda: GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-3]}, cv=2),
+    "searched_pipeline": lambda: GridSearchCV(make_pipeline(PCA()), {"pca__n_components": [2, 3]}, cv=2),
+    "probabilities": lambda: RandomForestClassifier(5, n_jobs=2),
+    "unseeded": lambda: SparseRandomProjection(4),
+    "sparse": lambda: RandomTreesEmbedding(3, max_depth=2),
+    "clusters": lambda: KMeans(4, n_init=1),
+    "neighbourhood": lambda: NeighborhoodComponentsAnalysis(2, max_iter=3),
+    "table": lambda: PCA(3).set_output(transform="pandas"),
+    "warm_start": lambda: MLPClassifier(8, warm_start=True, max_iter=1),
+    "union": lambda: FeatureUnion([("a", PCA(2)), ("b", Nystroem(n_components=3))]),
+}
+
+
+def of_scikit(made: Callable[[], Any]) -> type[Trainable]:
+    class Use(EstimatorTrainable):
+        def function(self, params: Any, train: Any, report: Any) -> Any:
+            return made()
+
+    return Use
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_what_an_estimator_embeds_is_repeated(name: str, tmp_path: Path) -> None:
+    keeps_the_contract(of_scikit(ESTIMATORS[name]), OF_VECTORS, tmp_path, logs=False)
+
+
+def test_an_estimator_of_texts_is_repeated(tmp_path: Path) -> None:
+    keeps_the_contract(of_scikit(lambda: TfidfVectorizer(analyzer="char")), OF_TEXTS, tmp_path, logs=False)
+
+
+def test_an_estimator_without_embeddings_is_refused() -> None:
+    with begun(of_scikit(LinearSVC), OF_VECTORS) as training:
+        trained(training, 1)
+        with pytest.raises(
+            InvalidInput, match=r"^LinearSVC has neither transform nor predict_proba; return an estimator"
+        ):
+            training.embed(VECTORS)
