@@ -450,6 +450,32 @@ def test_a_choice_that_may_be_luck_is_tested_on_demand_alone(tmp_path: Path) -> 
     assert RunFolder(runs, "small").test.exists()
 
 
+def test_a_test_confirmed_at_once_is_the_one_confirmed_later(tmp_path: Path) -> None:
+    file, kept = doubtful(tmp_path), []
+    for way in (["--yes"], [None, "--yes"]):
+        runs = tmp_path / f"runs-{len(way)}"
+        for answer in way:
+            holdout_here("run", file, "--runs", runs, *filter(None, [answer]))
+        holdout_here("verify", "small", "--runs", runs)
+        folder = RunFolder(runs, "small")
+        ((score,),) = [opening["scores"] for opening in json.loads(folder.test.read_text())["openings"]]
+        kept.append((json.loads(folder.split.read_text())["digest"], score["metrics"]))
+    assert kept[0] == kept[1]
+
+
+def test_a_lost_split_is_written_as_it_was_or_refused(images: Path, runs: Path) -> None:
+    run(images, runs, stages=["search", "select"])
+    split = RunFolder(runs, "small").split
+    begun = split.read_bytes()
+    split.unlink()
+    run(images, runs, stages=["search", "select"])
+    assert split.read_bytes() == begun
+    split.unlink()
+    shutil.copy(images / "class-00" / "00.png", images / "class-01" / "99.png")
+    assert "The classes or images of small are not those of its choice" in run(images, runs, code=2)
+    assert not RunFolder(runs, "small").openings.exists()
+
+
 def test_stages_of_the_file_are_an_answer(tmp_path: Path) -> None:
     file, runs = doubtful(tmp_path, stages=["search", "select", "test"]), tmp_path / "runs"
     said = holdout_here("run", file, "--runs", runs)
