@@ -268,9 +268,7 @@ def refuse_existing(path: Path) -> None:
 def write_initial_file(path: Path, text: str) -> None:
     """Write a new search file."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(exist_ok=False)  # if two processes write it at once, the second is refused
-        write_text(path, text)
+        write_text(path, text, new=True)
     except FileExistsError:
         refuse_existing(path)
         raise

@@ -90,7 +90,7 @@ def run_stages(
         stack.enter_context(full_disk_errors(plans[0].folder.runs.absolute()))
         stack.enter_context(folder_if_needed(plans[0].folder.runs))
         ready = cache(lambda: _engine_ready(plans, console, phases, stack))
-        # A new search that cannot run leaves nothing; one whose split.json is lost needs the digest of its images again.
+        # If a new search cannot run, it leaves nothing; one without its split.json computes the images' digest again.
         if is_new := not all(plan.folder.config.exists() and plan.split.images for plan in plans):
             ready()
             plans = [with_training_images(plan) for plan in plans]

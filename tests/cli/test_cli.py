@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.commands import command, holdout_here, plain
 from support.driving import drive, only
+from support.small_disk import small_files
 
 import holdout as python
 from search.driver.stages import search_stage
@@ -141,8 +142,11 @@ def test_the_token_is_its_owner_s_alone(tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    ensure_token()
     token = tmp_path / ".ray" / "auth_token"
+    with small_files(8), pytest.raises(OSError, match="too large"):
+        ensure_token()
+    assert not token.exists(), "an empty one would be used from then on"
+    ensure_token()
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
     first = token.read_text()
     assert len(first) >= 32
