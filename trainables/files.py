@@ -31,10 +31,15 @@ LONG_NAME = 200
 # Addresses
 
 
+def absolute(path: str) -> str:
+    """Return a path that the user wrote, for processes in other folders; a leading ``~`` is the home folder."""
+    return os.path.abspath(os.path.expanduser(path))
+
+
 def as_path(address: str) -> AnyPath:
     """Return ``address`` as a path; a URL such as ``s3://bucket/folder`` becomes a path in a store known to fsspec."""
     if "://" not in address:
-        return Path(address)
+        return Path(os.path.expanduser(address))
     from upath import UPath  # not installed on machines that only train
 
     return UPath(address, use_listings_cache=False)  # other processes write there too

@@ -108,13 +108,17 @@ def _paths_of_this_machine(content: dict[str, Any], config: SearchConfig) -> Ite
     if config.model.weights != IMAGENET:
         keys.append("model.weights")
     for key in keys:
-        section, _, name = key.partition(".")
-        written = content.get(section)
-        path = written.get(name) if isinstance(written, dict) else None
+        path = _written(content, key)
         if isinstance(path, str) and not path.startswith(("/", "~")):
             yield f"{key} must be an absolute path on the cluster, starting with '/' or '~'; it is {path!r}."
-    if (address := config.tracking.uri) and (file := sqlite_file(address)) and not file.is_absolute():
+    address = _written(content, "tracking.uri")
+    if isinstance(address, str) and (file := sqlite_file(address)) and not str(file).startswith(("/", "~")):
         yield f"tracking.uri needs an absolute path on the cluster, such as sqlite:////shared/x.db; it is {address!r}."
+
+
+def _written(content: dict[str, Any], key: str) -> Any:
+    section, _, name = key.partition(".")
+    return written.get(name) if isinstance(written := content.get(section), dict) else None
 
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})

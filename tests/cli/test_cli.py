@@ -178,6 +178,25 @@ def test_a_folder_that_was_removed_is_a_sentence(
     assert plain(holdout_here(*words, code=2).stderr) == "The current folder was removed; change to another one."
 
 
+def test_a_tilde_that_no_shell_expands_is_the_home_folder(
+    opened: Callable[..., OpenedSearch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = opened()
+    drive(search)
+    home = search.plan.folder.runs.parent
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    monkeypatch.setenv("HOME", str(home))
+    runs, name = f"~/{search.plan.folder.runs.name}", search.name
+    holdout_here("trials", name, f"--runs={runs}", "--csv=~/made/trials.csv")
+    assert (home / "made" / "trials.csv").is_file()
+    monkeypatch.setenv("HOLDOUT_RUNS", runs)
+    assert name in holdout_here("status", "--json").stdout
+    assert python.open(name).name == python.open(name, runs=runs).name == name
+    holdout_here("compare", name, "--output", "~/made/table.csv", code=(0, 2))
+    assert not [*(tmp_path / "empty").iterdir()], "no folder called ~"
+
+
 def test_a_user_without_a_home_is_told_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(*number: int) -> str:
         raise KeyError("getpwuid(): uid not found")
