@@ -127,6 +127,14 @@ class RunFolder:
                 raise ValueError(f"{name!r} is no search")
             return str(name)
 
+    def successors(self) -> list[str]:
+        """Return the names of the searches that continue from its trials, without those whose record is damaged."""
+        found = []
+        for other in find_runs(self.runs):
+            with suppress(InvalidInput):
+                found += [other.name] if other.predecessor_name() == self.name else []
+        return found
+
     @property
     def _lock(self) -> filelock.FileLock:
         return filelock.FileLock(self.path / ".driver.lock", timeout=0)
