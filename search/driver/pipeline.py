@@ -38,7 +38,7 @@ from search.driver.stages import (
     side_by_side,
 )
 from search.driver.synchronise import behind, make_projection
-from search.driver.untrained import validate_baselines, without_baselines
+from search.driver.untrained import check_weights, validate_baselines, without_baselines
 from search.engines.base import Engine, make_engine
 from search.packages import TESTED, check_extra, untested
 from search.plan.plan import Plan
@@ -93,7 +93,7 @@ def run_stages(
         # If a new search cannot run, it leaves nothing; one without its split.json computes the images' digest again.
         if is_new := not all(plan.folder.config.exists() and plan.split.images for plan in plans):
             ready()
-            plans = [with_training_images(plan) for plan in plans]
+            plans = [_as_begun(plan) for plan in plans]
         killed = {plan.config.name for plan in plans if plan.folder.was_killed()}
         searches = _opened(plans, on_begin, stack)
         left = [stage for stage in stages if _undone(searches, stage) or (stage is Stage.TEST and reason is not None)]
@@ -103,7 +103,7 @@ def run_stages(
             engine, slots = ready()
             for search in searches:
                 if not is_new:
-                    with_training_images(search.plan)  # raises if the images changed
+                    _as_begun(search.plan)
                 search.begin_session(started, slots)
             phases.begin(f"Starting {counted(slots, 'worker')} …")
             trials = stage_by_stage(searches, left, console, reason, family, allow_failed=allow_failed)
@@ -118,6 +118,12 @@ def run_stages(
         if not allow_failed:
             refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)
         return outcomes
+
+
+def _as_begun(plan: Plan) -> Plan:
+    """Return ``plan`` with the digest of its images; raise if they, or the initial weights, changed since the start."""
+    check_weights(plan)
+    return with_training_images(plan)
 
 
 def _train_and_test(
@@ -154,6 +160,8 @@ def _train_and_test(
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
             from search.selection import score  # imports torch
 
+            for search in waiting:
+                check_weights(search.plan)
             score_test(waiting, console, opener=opener, reason=reason, score_all=partial(engine.map, score))
         outcomes = [recorded_outcome(search) for search in searches]
         if Stage.TEST in left:

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from search.plan.plan import Plan
+from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch
-from search.selection import BaselineScoring, Selection, frozen_baselines, save_baselines
+from search.selection import Baselines, BaselineScoring, Selection, frozen_baselines, save_baselines
 from search.stages import Stage
 from trainables.data.store.spec import StoreSpec
 from trainables.spec import UntrainedSpec, ValidatedUntrained
@@ -34,6 +35,21 @@ def validate_baselines(
     for search, spec in zip(searches, specs, strict=True):
         folder = search.plan.folder
         save_baselines(folder.baselines, folder.whitened, found[unequal.index(spec)])
+
+
+def check_weights(plan: Plan) -> None:
+    """Raise :class:`InvalidInput` if the weights in the file are not those that the search, or what it continues, has.
+
+    They were digested when the baselines were validated, before the first trial.
+    """
+    begun = [RunFolder(plan.folder.runs, name) for name in (plan.config.name, plan.predecessor) if name]
+    found = next(filter(None, (Baselines.load(folder.baselines) for folder in begun)), None)
+    if found is None or plan.config.model.weights is None:
+        return
+    from trainables.training.inputs import described_backbone, of_backbone, raise_if_other  # imports torch
+
+    described_backbone.cache_clear()  # the file may have been replaced since this process read it
+    raise_if_other(of_backbone(plan.config.model), found.network)
 
 
 def untrained_spec(plan: Plan) -> UntrainedSpec:
