@@ -11,7 +11,7 @@ from rich.console import Console
 
 from search.difference import Family
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
-from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates, Phases
+from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases
 from search.driver.notices import at_ceiling, early_ends, first_proposals, needs, pruning, say
 from search.driver.progress import Progress
 from search.driver.progress_view import StoreProgress, phase
@@ -155,12 +155,14 @@ def _train_and_test(
     tracker = Tracker(projections)
     try:
         with Progress(console, searches, left, concurrent=slots, started=started) as progress:
-            own = (*map(CheckpointCleanup, searches), MlflowUpdates(tracker), GpuMemoryCheck(engine.resources))
+            each = [kind(search) for search in searches for kind in (FolderCheck, CheckpointCleanup)]
+            own = (*each, MlflowUpdates(tracker), GpuMemoryCheck(engine.resources))
             engine.run(TrialQueue(trials, listeners=[progress, *own, *listeners]), slots)
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
             from search.selection import score  # imports torch
 
             for search in waiting:
+                search.plan.folder.raise_if_moved()
                 check_weights(search.plan)
             score_test(waiting, console, opener=opener, reason=reason, score_all=partial(engine.map, score))
         outcomes = [recorded_outcome(search) for search in searches]

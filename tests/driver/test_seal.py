@@ -27,7 +27,7 @@ from search.selection.ledger import Ledger
 from search.selection.retrieval_file import Scoring
 from search.selection.selection import Selection
 from search.stages import Stage
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.data.store.contents import read_contents
 from trainables.files import write_json
 
@@ -474,6 +474,26 @@ def test_a_lost_split_is_written_as_it_was_or_refused(images: Path, runs: Path) 
     shutil.copy(images / "class-00" / "00.png", images / "class-01" / "99.png")
     assert "The classes or images of small are not those of its choice" in run(images, runs, code=2)
     assert not RunFolder(runs, "small").openings.exists()
+
+
+class MovesFolder(MadeUp):
+    """Moves the folder of the search away while trial 1 runs."""
+
+    def before_trial(self, job: RunningTrial) -> None:
+        folder = Path(job.spec.directory).parents[2]
+        if job.number == 1 and folder.name == "small" and not folder.with_name("moved").exists():
+            folder.rename(folder.with_name("moved"))
+
+
+def test_a_search_whose_folder_is_moved_ends_and_resumes_where_it_is_put_back(images: Path, runs: Path) -> None:
+    resources = {"engine": f"{__name__}:MovesFolder"}
+    said = " ".join(run(images, runs, resources=resources, code=1).split())
+    assert f"The folder of the search small was moved or removed while it ran. Put it back as {runs}/small" in said
+    assert not RunFolder(runs, "small").config.exists(), "nothing but the checkpoint of the trial is there"
+    shutil.rmtree(runs / "small")
+    shutil.copytree(runs / "moved", runs / "small")
+    run(images, runs, resources=resources)
+    assert RunFolder(runs, "small").test.exists()
 
 
 def test_stages_of_the_file_are_an_answer(tmp_path: Path) -> None:
