@@ -185,11 +185,11 @@ def write_text(path: AnyPath, text: str, *, new: bool = False) -> None:
 
 
 def write_json(path: AnyPath, value: Any) -> None:
-    """Write ``value`` as indented JSON. NaN and infinity raise ``ValueError``, since JSON has neither."""
     write_text(path, json_text(value))
 
 
 def json_text(value: Any) -> str:
+    """Return ``value`` as indented JSON. NaN and infinity raise ``ValueError``, since JSON has neither."""
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 

@@ -41,10 +41,7 @@ class _Command(TyperCommand):
 
 
 def _expanded(value: Any) -> Any:
-    """Return a path, or a list of them, with the home folder for ``~``: no shell expands ``--runs=~/x`` or a variable.
-
-    Other values are returned unchanged.
-    """
+    """Expand ``~`` in a path or in each of a list: no shell does it in ``--runs=~/x``, or in a variable."""
     if isinstance(value, list):
         return [*map(_expanded, value)]
     return Path(os.path.expanduser(value)) if isinstance(value, Path) else value

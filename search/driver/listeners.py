@@ -60,13 +60,7 @@ class FolderCheck(TrialListener):
     def __init__(self, search: OpenedSearch) -> None:
         self._folder = search.plan.folder
 
-    def on_start(self, running: RunningTrial) -> None:
-        self._folder.raise_if_moved()
-
     def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
-        self._folder.raise_if_moved()
-
-    def on_end(self, running: RunningTrial) -> None:
         self._folder.raise_if_moved()
 
 

@@ -93,7 +93,8 @@ def run_stages(
         # If a new search cannot run, it leaves nothing; one without its split.json computes the images' digest again.
         if is_new := not all(plan.folder.config.exists() and plan.split.images for plan in plans):
             ready()
-            plans = [_as_begun(plan) for plan in plans]
+            check_weights(plans)  # those of a successor are its predecessor's
+            plans = [with_training_images(plan) for plan in plans]
         killed = {plan.config.name for plan in plans if plan.folder.was_killed()}
         searches = _opened(plans, on_begin, stack)
         left = [stage for stage in stages if _undone(searches, stage) or (stage is Stage.TEST and reason is not None)]
@@ -101,9 +102,11 @@ def run_stages(
             if not allow_failed and Stage.SEARCH not in left:
                 refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)  # before anything is started
             engine, slots = ready()
+            if not is_new:
+                check_weights(plans)
             for search in searches:
                 if not is_new:
-                    _as_begun(search.plan)
+                    with_training_images(search.plan)  # raises if the images changed
                 search.begin_session(started, slots)
             phases.begin(f"Starting {counted(slots, 'worker')} …")
             trials = stage_by_stage(searches, left, console, reason, family, allow_failed=allow_failed)
@@ -118,12 +121,6 @@ def run_stages(
         if not allow_failed:
             refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)
         return outcomes
-
-
-def _as_begun(plan: Plan) -> Plan:
-    """Return ``plan`` with the digest of its images; raise if they, or the initial weights, changed since the start."""
-    check_weights(plan)
-    return with_training_images(plan)
 
 
 def _train_and_test(
@@ -163,7 +160,7 @@ def _train_and_test(
 
             for search in waiting:
                 search.plan.folder.raise_if_moved()
-                check_weights(search.plan)
+            check_weights([search.plan for search in waiting])
             score_test(waiting, console, opener=opener, reason=reason, score_all=partial(engine.map, score))
         outcomes = [recorded_outcome(search) for search in searches]
         if Stage.TEST in left:

@@ -37,19 +37,22 @@ def validate_baselines(
         save_baselines(folder.baselines, folder.whitened, found[unequal.index(spec)])
 
 
-def check_weights(plan: Plan) -> None:
-    """Raise :class:`InvalidInput` if the weights in the file are not those that the search, or what it continues, has.
+def check_weights(plans: Sequence[Plan]) -> None:
+    """Raise :class:`InvalidInput` if a search, or what it continues, began with other weights than its file has now.
 
     They were digested when the baselines were validated, before the first trial.
     """
-    begun = [RunFolder(plan.folder.runs, name) for name in (plan.config.name, plan.predecessor) if name]
-    found = next(filter(None, (Baselines.load(folder.baselines) for folder in begun)), None)
-    if found is None or plan.config.model.weights is None:
-        return
-    from trainables.training.inputs import described_backbone, of_backbone, raise_if_other  # imports torch
+    known = []
+    for plan in plans:
+        folders = [RunFolder(plan.folder.runs, name) for name in (plan.config.name, plan.predecessor) if name]
+        begun = [found for folder in folders if (found := Baselines.load(folder.baselines))]
+        known += [(plan.config.model, found.network) for found in begun if plan.config.model.weights]
+    if known:
+        from trainables.training.inputs import described_backbone, of_backbone, raise_if_other  # imports torch
 
-    described_backbone.cache_clear()  # the file may have been replaced since this process read it
-    raise_if_other(of_backbone(plan.config.model), found.network)
+        described_backbone.cache_clear()  # a file may have been replaced since this process read it
+        for model, network in known:
+            raise_if_other(of_backbone(model), network)
 
 
 def untrained_spec(plan: Plan) -> UntrainedSpec:

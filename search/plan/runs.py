@@ -128,7 +128,7 @@ class RunFolder:
             return str(name)
 
     def successors(self) -> list[str]:
-        """Return the names of the searches that continue from its trials, without those whose record is damaged."""
+        """Return the names of the searches that continue from its trials, except those with a damaged record."""
         found = []
         for other in find_runs(self.runs):
             with suppress(InvalidInput):
