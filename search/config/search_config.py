@@ -1,7 +1,6 @@
 """The search file as a whole, and the entries that may change while a search is running."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -32,7 +31,7 @@ from search.stages import Stage
 from spaces.space import MODEL, Value
 from trainables.data.dataset import ItemDataset
 from trainables.errors import InvalidInput, raise_if_any
-from trainables.files import json_digest
+from trainables.files import absolute, json_digest
 from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
 from trainables.models import ModelConfig
@@ -124,7 +123,7 @@ class SearchConfig(ConfigSection):
         if model.weights is None or model.weights == IMAGENET:
             return model
         # for workers in another folder
-        return replace(model, weights=os.path.abspath(os.path.expanduser(model.weights)))
+        return replace(model, weights=absolute(model.weights))
 
     @field_validator("training")
     @classmethod

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from search.difference import Family
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
-from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates, Phases
+from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases
 from search.driver.notices import at_ceiling, early_ends, first_proposals, needs, pruning, say
 from search.driver.progress import Progress
 from search.driver.progress_view import StoreProgress, phase
@@ -40,7 +40,7 @@ from search.driver.stages import (
     to_retry,
 )
 from search.driver.synchronise import behind, make_projection
-from search.driver.untrained import validate_baselines, without_baselines
+from search.driver.untrained import check_weights, validate_baselines, without_baselines
 from search.engines.base import Engine, make_engine
 from search.packages import TESTED, check_extra, untested
 from search.plan.plan import Plan
@@ -92,8 +92,10 @@ def run_stages(
         stack.enter_context(full_disk_errors(plans[0].folder.runs.absolute()))
         stack.enter_context(folder_if_needed(plans[0].folder.runs))
         ready = cache(lambda: _engine_ready(plans, console, phases, stack))
-        if is_new := not all(plan.folder.config.exists() for plan in plans):  # if it cannot run, it leaves nothing
+        # If a new search cannot run, it leaves nothing; one without its split.json computes the images' digest again.
+        if is_new := not all(plan.folder.config.exists() and plan.split.images for plan in plans):
             ready()
+            check_weights(plans)  # those of a successor are its predecessor's
             plans = [with_training_images(plan) for plan in plans]
         killed = {plan.config.name for plan in plans if plan.folder.was_killed()}
         searches = _opened(plans, on_begin, stack)
@@ -102,6 +104,8 @@ def run_stages(
             if not allow_failed and Stage.SEARCH not in left:
                 refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)  # before anything is started
             engine, slots = ready()
+            if not is_new:
+                check_weights(plans)
             for search in searches:
                 if not is_new:
                     with_training_images(search.plan)  # raises if the images changed
@@ -150,9 +154,13 @@ def _train_and_test(
     tracker = Tracker(projections)
     try:
         with Progress(console, searches, left, concurrent=slots, started=started) as progress:
-            own = (*map(CheckpointCleanup, searches), MlflowUpdates(tracker), GpuMemoryCheck(engine.resources))
+            each = [kind(search) for search in searches for kind in (FolderCheck, CheckpointCleanup)]
+            own = (*each, MlflowUpdates(tracker), GpuMemoryCheck(engine.resources))
             engine.run(TrialQueue(trials, listeners=[progress, *own, *listeners]), slots)
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
+            for search in waiting:
+                search.plan.folder.raise_if_moved()
+            check_weights([search.plan for search in waiting])
             score_test(waiting, console, opener=opener, reason=reason, run=engine.map)
         outcomes = [recorded_outcome(search) for search in searches]
         if Stage.TEST in left:

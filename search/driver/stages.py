@@ -311,6 +311,12 @@ def frozen_selection(search: OpenedSearch) -> Selection:
             f"search.objective is {search.config.objective}, but the choice of {search.name} was frozen with "
             f"{selection.objective}; restore it, or start a search with a new name."
         )
+    if search.plan.split.digest != selection.split_digest:
+        raise InvalidInput(
+            f"The classes or images of {search.name} are not those of its choice (its split was "
+            f"{selection.split_digest[:12]}, now it is {search.plan.split.digest[:12]}); put them back, or start a "
+            "search with a new name."
+        )
     now = _study_digests(search)
     changed = sorted(name for name in {*now, *selection.studies} if now.get(name) != selection.studies.get(name))
     raise_if_any(

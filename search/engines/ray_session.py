@@ -67,8 +67,12 @@ def ensure_token() -> None:
     except FileExistsError:
         path.chmod(0o600)
         return
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(secrets.token_hex(32))
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(secrets.token_hex(32))
+    except OSError:
+        path.unlink()  # an empty token would be used from then on
+        raise
 
 
 def import_ray() -> ModuleType:

@@ -1,6 +1,5 @@
 """The summary of a search, derived from its records alone."""
 
-import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +31,7 @@ from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
 from search.trials import by_params, epochs_of, running_value
 from spaces.space import Value
 from trainables.errors import InvalidInput, listed
-from trainables.files import write_text
+from trainables.files import json_text, write_text
 from trainables.metrics.table import is_bounded
 from trainables.spec import EpochRecord
 
@@ -44,7 +43,7 @@ def write_summary(search: OpenedSearch) -> Summary:
     """Derive the summary from the search's records and write ``summary.json`` if it changed."""
     path = search.plan.folder.summary
     summary = summarise(search, _stored(path))
-    text = json.dumps(summary.with_digest(), indent=2, allow_nan=False) + "\n"
+    text = json_text(summary.with_digest())
     if not path.exists() or path.read_bytes() != text.encode():
         write_text(path, text)
     return summary

@@ -27,7 +27,7 @@ from search.selection.ledger import Ledger
 from search.selection.retrieval_file import Scoring
 from search.selection.selection import Selection
 from search.stages import Stage
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.data.store.contents import read_contents
 from trainables.files import write_json
 
@@ -447,6 +447,52 @@ def test_a_choice_that_may_be_luck_is_tested_on_demand_alone(tmp_path: Path) -> 
     assert RunFolder(runs, "small").selection.exists()
     assert not RunFolder(runs, "small").test.exists()
     assert "may be mostly luck, and a test set" not in plain(holdout_here("run", file, "--yes", "--runs", runs).stderr)
+    assert RunFolder(runs, "small").test.exists()
+
+
+def test_a_test_confirmed_at_once_is_the_one_confirmed_later(tmp_path: Path) -> None:
+    file, kept = doubtful(tmp_path), []
+    for way in (["--yes"], [None, "--yes"]):
+        runs = tmp_path / f"runs-{len(way)}"
+        for answer in way:
+            holdout_here("run", file, "--runs", runs, *filter(None, [answer]))
+        holdout_here("verify", "small", "--runs", runs)
+        folder = RunFolder(runs, "small")
+        ((score,),) = [opening["scores"] for opening in json.loads(folder.test.read_text())["openings"]]
+        kept.append((json.loads(folder.split.read_text())["digest"], score["metrics"]))
+    assert kept[0] == kept[1]
+
+
+def test_a_lost_split_is_written_as_it_was_or_refused(images: Path, runs: Path) -> None:
+    run(images, runs, stages=["search", "select"])
+    split = RunFolder(runs, "small").split
+    begun = split.read_bytes()
+    split.unlink()
+    run(images, runs, stages=["search", "select"])
+    assert split.read_bytes() == begun
+    split.unlink()
+    shutil.copy(images / "class-00" / "00.png", images / "class-01" / "99.png")
+    assert "The classes or images of small are not those of its choice" in run(images, runs, code=2)
+    assert not RunFolder(runs, "small").openings.exists()
+
+
+class MovesFolder(MadeUp):
+    """Moves the folder of the search away while trial 1 runs."""
+
+    def before_trial(self, job: RunningTrial) -> None:
+        folder = Path(job.spec.directory).parents[2]
+        if job.number == 1 and folder.name == "small" and not folder.with_name("moved").exists():
+            folder.rename(folder.with_name("moved"))
+
+
+def test_a_search_whose_folder_is_moved_ends_and_resumes_where_it_is_put_back(images: Path, runs: Path) -> None:
+    resources = {"engine": f"{__name__}:MovesFolder"}
+    said = " ".join(run(images, runs, resources=resources, code=1).split())
+    assert f"The folder of the search small was moved or removed while it ran. Put it back as {runs}/small" in said
+    assert not RunFolder(runs, "small").config.exists(), "nothing but the checkpoint of the trial is there"
+    shutil.rmtree(runs / "small")
+    shutil.copytree(runs / "moved", runs / "small")
+    run(images, runs, resources=resources)
     assert RunFolder(runs, "small").test.exists()
 
 
