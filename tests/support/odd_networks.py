@@ -28,6 +28,14 @@ class Noisy(Branching):
         return maps + torch.rand_like(maps)
 
 
+class Detached(Branching):
+    """Nothing of it learns."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        with torch.no_grad():
+            return super().forward(images)
+
+
 class WithoutLayers(nn.Module):
     """It has no parameters."""
 

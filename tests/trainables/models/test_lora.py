@@ -3,12 +3,16 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from support.small_search import small_search
 from support.small_training import drawn_images, small_spec
 from torch import nn
 
+from search.config.search_config import parse_config
+from search.plan.make_plan import make_plan
 from spaces.search_space import search_space
 from spaces.space import Params
 from trainables.errors import InvalidInput
@@ -22,7 +26,6 @@ from trainables.training.train import Training, train
 VIT = ModelConfig(backbone="timm:test_vit", embedding_dim=8, lora=Lora(rank=2, alpha=6.0))
 CONVOLUTIONS = ModelConfig(backbone="examples.tiny_network:TinyNetwork", embedding_dim=8, lora=Lora(rank=2))
 GROUPED = ModelConfig(backbone="timm:efficientnet_lite0", embedding_dim=8, lora=Lora(rank=3))
-READ = ModelConfig(backbone="timm:beit_base_patch16_224", embedding_dim=8, lora=Lora(rank=2))
 ATTENTION = ModelConfig(backbone="support.odd_networks:Attentive", embedding_dim=8, lora=Lora(rank=2))
 PATCHWORK = ModelConfig(backbone="support.odd_networks:Patchwork", embedding_dim=8, lora=Lora(rank=2))
 
@@ -82,12 +85,25 @@ def test_only_adapters_and_head_learn() -> None:
         assert parameter.requires_grad == ("lora_" in name or name.startswith("head."))
 
 
-def test_a_training_is_resumed_and_tested_with_merged_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lora", "space"), [({"rank": 3}, {}), ({}, {"model": {"lora.rank": [None, 8]}})], ids=["set", "searched"]
+)
+def test_adapters_are_counted_before_the_start(image_folder: Path, tmp_path: Path, lora: Any, space: Any) -> None:
+    model = {"backbone": "support.odd_networks:Patchwork", "embedding_dim": 8, "lora": lora}
+    plan = make_plan(parse_config(small_search(image_folder, model=model, space=space)), tmp_path)
+    assert any("adapters at 8 of 14 weights" in notice for notice in plan.notices)
+    model["backbone"] = "support.odd_networks:Detached"
+    with pytest.raises(InvalidInput, match=r"set model\.lora\.rank to null"):
+        make_plan(parse_config(small_search(image_folder, model=model, space=space)), tmp_path)
+
+
+@pytest.mark.parametrize("model", [CONVOLUTIONS, PATCHWORK])
+def test_a_training_is_resumed_and_tested_with_merged_weights(tmp_path: Path, model: ModelConfig) -> None:
     images = drawn_images(tmp_path)
     specs = [
         replace(
             small_spec(images, tmp_path / name, epochs=3),
-            model=CONVOLUTIONS, train_classes=images.class_names[:4], validation_classes=images.class_names[4:],
+            model=model, train_classes=images.class_names[:4], validation_classes=images.class_names[4:],
         )
         for name in ("whole", "killed")
     ]  # fmt: skip
@@ -98,13 +114,11 @@ def test_a_training_is_resumed_and_tested_with_merged_weights(tmp_path: Path) ->
     assert [record["metrics"] for record in again] == [record["metrics"] for record in whole]
     best = max((record for record in whole if record["checkpoint"]), key=lambda record: record["epoch"])
     tensors, _ = read_tensors(Path(specs[0].directory) / best["checkpoint"])
-    assert not any("lora" in name or "base_layer" in name for name in tensors)
+    assert not any("lora" in name for name in tensors)
     held_out = replace(images, class_names=images.class_names[4:])
     checkpoint = Path(specs[0].directory) / best["checkpoint"]
     view, embeddings_ND = Training.tested(specs[0], checkpoint, held_out, torch.device("cpu"))
-    assert evaluate(embeddings_ND, view.labels_N, ["map_at_r"])["map_at_r"] == pytest.approx(
-        best["metrics"]["map_at_r"]
-    )
+    assert evaluate(embeddings_ND, view.labels_N, ["map_at_r"])["map_at_r"] == best["metrics"]["map_at_r"]
 
 
 def test_rank_and_alpha_are_searched_by_the_names_of_their_keys() -> None:
@@ -129,7 +143,8 @@ def test_lora_needs_no_peft(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             PATCHWORK,
             "model.lora: adapters at 8 of 14 weights of linear, attention and convolutional layers; not at "
-            "grouped.weight (grouped), tied.0.weight (shared by layers), …",
+            "grouped.weight (grouped), tied.*.weight (shared by layers), normalised.weight (computed or quantised), "
+            "detached.weight (no gradient), unused.weight (no gradient).",
         ),
     ],
 )
@@ -137,10 +152,10 @@ def test_adapters_are_counted_and_what_has_none_is_named(config: ModelConfig, se
     assert learning_adapters(config, 32) == sentence
 
 
-@pytest.mark.parametrize("name", ["WithoutLayers", "Depthwise"])
+@pytest.mark.parametrize("name", ["WithoutLayers", "Detached"])
 def test_a_network_where_no_adapter_learns_is_refused(name: str) -> None:
     config = ModelConfig(backbone=f"support.odd_networks:{name}", lora=Lora(rank=4))
-    with pytest.raises(InvalidInput, match=rf"^model\.lora: adapters at 0 of .*:{name} would .* set model.lora.rank to null"):
+    with pytest.raises(InvalidInput, match=rf"^model\.lora: adapters at 0 of .*:{name} would .*rank to null"):
         learning_adapters(config, 32)
 
 
