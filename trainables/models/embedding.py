@@ -173,11 +173,7 @@ class LowRank(nn.Module):
 
 
 def add_lora(backbone: nn.Module, rank: int, alpha: float) -> dict[str, LowRank | str]:
-    """Freeze the backbone and add adapters to its linear, attention and convolutional layers, in place.
-
-    Returns:
-        the adapter of each weight by name, or why it has none.
-    """
+    """Freeze ``backbone`` and adapt its layers in place; return the adapter of each weight, or why it has none."""
     backbone.requires_grad_(False)
     named = [part.named_parameters(recurse=False, remove_duplicate=False) for part in backbone.modules()]
     uses = Counter(parameter.data_ptr() for parameters in named for _, parameter in parameters)
@@ -211,7 +207,7 @@ def merged(network: nn.Module) -> nn.Module:
             if hasattr(layer, "get_base_layer"):
                 layer.merge()
                 setattr(parent, name, layer.get_base_layer())
-        for name, parts in [*parent.parametrizations.items()] if parametrize.is_parametrized(parent) else ():
+        for name, parts in [*getattr(parent, "parametrizations", {}).items()]:
             if isinstance(parts[0], LowRank):
                 kind = type(parent)  # it is the original's, too, and loses the property of that name
                 parent.__class__ = type(kind.__name__, kind.__bases__, dict(vars(kind)))
@@ -392,7 +388,7 @@ def learning_adapters(config: ModelConfig, image_size: int) -> str:
         if isinstance(part, str) or part.lora_B.grad is None
     ]
     every = len(model.adapters)
-    text = f"model.lora: adapters at {every - len(left_out):,} of {counted(every, 'weight')} of linear, attention and "
+    text = f"LoRA: adapters at {every - len(left_out):,} of {counted(every, 'weight')} of linear, attention and "
     text += f"convolutional layers{'; not at ' * bool(left_out)}{listed([*dict.fromkeys(left_out)])}"
     if len(left_out) == every:
         raise InvalidInput(f"{text}: nothing of {config.backbone} would learn; set model.lora.rank to null.")

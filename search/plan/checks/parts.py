@@ -172,14 +172,13 @@ def check_network(
     loaded = found.check(lambda: smoke_test(model, size), "model.backbone", "model.weights")
     for pooling in _searched(spaces, "pooling"):
         found.check(partial(_fits, model, pooling), "model.backbone", "space")
-    notices = [*_of_timm(config)]
-    if rank is not None:  # adapters of any rank learn at the same weights
-        adapters = found.check(lambda: learning_adapters(model.changed({"lora.rank": rank}), size), "model")
-        notices += filter(None, [adapters])
-    if loaded is not None:
-        compared = found.check(lambda: _compared(plan)) if plan is not None and loaded.by_order else None
-        notices.append(f"model.weights: {loaded}{compared or ''}.")
-    return tuple(notices)
+    # adapters of any rank learn at the same weights
+    adapters = rank and found.check(lambda: learning_adapters(model.changed({"lora.rank": rank}), size), "model")
+    notices = (*_of_timm(config), *filter(None, [adapters]))
+    if loaded is None:
+        return notices
+    compared = found.check(lambda: _compared(plan)) if plan is not None and loaded.by_order else None
+    return (*notices, f"model.weights: {loaded}{compared or ''}.")
 
 
 def _compared(plan: Plan) -> str:

@@ -139,10 +139,10 @@ def test_lora_needs_no_peft(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        (CONVOLUTIONS, "model.lora: adapters at 2 of 2 weights of linear, attention and convolutional layers."),
+        (CONVOLUTIONS, "LoRA: adapters at 2 of 2 weights of linear, attention and convolutional layers."),
         (
             PATCHWORK,
-            "model.lora: adapters at 8 of 14 weights of linear, attention and convolutional layers; not at "
+            "LoRA: adapters at 8 of 14 weights of linear, attention and convolutional layers; not at "
             "grouped.weight (grouped), tied.*.weight (shared by layers), normalised.weight (computed or quantised), "
             "detached.weight (no gradient), unused.weight (no gradient).",
         ),
@@ -155,7 +155,7 @@ def test_adapters_are_counted_and_what_has_none_is_named(config: ModelConfig, se
 @pytest.mark.parametrize("name", ["WithoutLayers", "Detached"])
 def test_a_network_where_no_adapter_learns_is_refused(name: str) -> None:
     config = ModelConfig(backbone=f"support.odd_networks:{name}", lora=Lora(rank=4))
-    with pytest.raises(InvalidInput, match=rf"^model\.lora: adapters at 0 of .*:{name} would .*rank to null"):
+    with pytest.raises(InvalidInput, match=rf"^LoRA: adapters at 0 of .*:{name} would .*rank to null"):
         learning_adapters(config, 32)
 
 
