@@ -69,7 +69,8 @@ class Patchwork(nn.Module):
         self.patches, self.grouped = nn.Conv2d(3, 8, 8, 8), nn.Conv2d(8, 8, 3, padding=1, groups=2)
         self.tied = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
         self.tied[1].weight = self.tied[0].weight
-        self.read, self.twice, self.rows = nn.Linear(8, 8), nn.Linear(8, 8), nn.Conv1d(8, 8, 1)
+        self.read, self.twice = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.rows = nn.Sequential(nn.Conv1d(8, 8, 1), nn.Conv1d(8, 8, 1, groups=4))
         self.again = nn.Sequential(self.twice, nn.Tanh())
         self.normalised, self.detached, self.unused = weight_norm(nn.Linear(8, 8)), nn.Linear(8, 8), nn.Linear(8, 8)
         # in evaluation mode it reads the weights of layers that it calls in training

@@ -382,12 +382,14 @@ def learning_adapters(config: ModelConfig, image_size: int) -> str:
     with torch.random.fork_rng(devices=[]), _own_errors(config.backbone):
         model = EmbeddingModel(replace(config, weights=None, head="linear", embedding_dim=1)).eval()
         model(torch.rand(1, 3, image_size, image_size)).sum().backward()
-    left_out = [
-        f"{re.sub('[.][0-9]+(?=[.])', '.*', path)} ({part if isinstance(part, str) else 'no gradient'})"
+    reasons = {
+        path: part if isinstance(part, str) else "no gradient" if part.lora_B.grad is None else ""
         for path, part in model.adapters.items()
-        if isinstance(part, str) or part.lora_B.grad is None
-    ]
-    every = len(model.adapters)
+    }
+    blocks = {path: re.sub("[.][0-9]+(?=[.])", ".*", path) for path in reasons}
+    learning = {blocks[path] for path, why in reasons.items() if not why}
+    left_out = [f"{path if blocks[path] in learning else blocks[path]} ({why})" for path, why in reasons.items() if why]
+    every = len(reasons)
     text = f"LoRA: adapters at {every - len(left_out):,} of {counted(every, 'weight')} of linear, attention and "
     text += f"convolutional layers{'; not at ' * bool(left_out)}{listed([*dict.fromkeys(left_out)])}"
     if len(left_out) == every:

@@ -72,7 +72,7 @@ def test_adapters_learn_where_weights_are_read_or_used_twice() -> None:
     moved_at = {name.split(".parametrizations")[0] for name, each in network.backbone.named_parameters()
                 if name.endswith("lora_B") and each.any()}  # fmt: skip
     assert moved_at == {
-        "patches", "rows", "read", "twice", "encoder.self_attn", "encoder.self_attn.out_proj", "encoder.linear1",
+        "patches", "rows.0", "read", "twice", "encoder.self_attn", "encoder.self_attn.out_proj", "encoder.linear1",
         "encoder.linear2",
     }  # fmt: skip
 
@@ -91,7 +91,7 @@ def test_only_adapters_and_head_learn() -> None:
 def test_adapters_are_counted_before_the_start(image_folder: Path, tmp_path: Path, lora: Any, space: Any) -> None:
     model = {"backbone": "support.odd_networks:Patchwork", "embedding_dim": 8, "lora": lora}
     plan = make_plan(parse_config(small_search(image_folder, model=model, space=space)), tmp_path)
-    assert any("adapters at 8 of 14 weights" in notice for notice in plan.notices)
+    assert any("adapters at 8 of 15 weights" in notice for notice in plan.notices)
     model["backbone"] = "support.odd_networks:Detached"
     with pytest.raises(InvalidInput, match=r"set model\.lora\.rank to null"):
         make_plan(parse_config(small_search(image_folder, model=model, space=space)), tmp_path)
@@ -142,9 +142,9 @@ def test_lora_needs_no_peft(monkeypatch: pytest.MonkeyPatch) -> None:
         (CONVOLUTIONS, "LoRA: adapters at 2 of 2 weights of linear, attention and convolutional layers."),
         (
             PATCHWORK,
-            "LoRA: adapters at 8 of 14 weights of linear, attention and convolutional layers; not at "
-            "grouped.weight (grouped), tied.*.weight (shared by layers), normalised.weight (computed or quantised), "
-            "detached.weight (no gradient), unused.weight (no gradient).",
+            "LoRA: adapters at 8 of 15 weights of linear, attention and convolutional layers; not at "
+            "grouped.weight (grouped), tied.*.weight (shared by layers), rows.1.weight (grouped), "
+            "normalised.weight (computed or quantised), detached.weight (no gradient), unused.weight (no gradient).",
         ),
     ],
 )
