@@ -204,7 +204,8 @@ class BackboneContract:
 
     @torch.no_grad()
     def _same_problem(self) -> str:
-        bad = without_order(self._model.backbone.eval()(self._images_B3HW()).flatten(1))
+        network = self._model.backbone.eval()
+        bad = without_order(torch.cat([network(image_B3HW).flatten(1) for image_B3HW in self._images_B3HW().split(1)]))
         return bad and f"Of the maps of two images, {bad}."
 
     def _new_model(self) -> EmbeddingModel:
