@@ -21,6 +21,7 @@ from search.plan.plan import Plan, best_checkpoint, training_of
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch
 from search.selection import (
+    BaselineScoring,
     ImageSet,
     Ledger,
     Opening,
@@ -52,16 +53,17 @@ CHECK_S = 600
 """Most seconds that the background check of the test images may take."""
 
 
+FinalModel = tuple[str, FrozenTrial, TrialSpec, str]
+"""A final training to score: its loss, its trial, the trial's training, and the path of its best checkpoint."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Candidate:
-    """A search with its frozen selection, its trained models and the records of earlier openings.
-
-    A model is its loss, its trial, the trial's training and the path of its checkpoint.
-    """
+    """A search with its frozen selection, its trained models and the records of earlier openings."""
 
     search: OpenedSearch
     selection: Selection
-    models: Sequence[tuple[str, FrozenTrial, TrialSpec, str]]
+    models: Sequence[FinalModel]
     results: Sequence[ScoredOpening]
 
     @property
@@ -105,16 +107,16 @@ def _candidate(search: OpenedSearch) -> _Candidate:
     plan = search.plan
     selection = frozen_selection(search)
     finals = [
-        (loss, trial, training_of(plan, loss, Stage.TEST, trial))
+        (loss, trial)
         for loss in selection.chosen
-        for trial in search.study(loss, Stage.TEST).trials()
+        for trial in search.trials(loss, Stage.TEST)
         if trial.state == TrialState.COMPLETE
     ]
     raise_if_any(
         [
             f"Trial {trial.number} of {search.name}/{short_study_name(loss, Stage.TEST)} was trained with other "
             "parameters than those frozen with the choice; restore the study, or start a search with a new name."
-            for loss, trial, _ in finals
+            for loss, trial in finals
             if not _is_frozen(selection, loss, trial)
         ]
     )
@@ -122,9 +124,15 @@ def _candidate(search: OpenedSearch) -> _Candidate:
     return _Candidate(
         search=search,
         selection=selection,
-        models=[(loss, trial, spec, best_checkpoint(trial, spec.directory)) for loss, trial, spec in finals],
+        models=[final_model(plan, loss, trial) for loss, trial in finals],
         results=scored_openings(plan.folder.test),
     )
+
+
+def final_model(plan: Plan, loss: str, trial: FrozenTrial) -> FinalModel:
+    """Return the model of a final training; raise if its checkpoint is missing."""
+    spec = training_of(plan, loss, Stage.TEST, trial)
+    return loss, trial, spec, best_checkpoint(trial, spec.directory)
 
 
 def _is_frozen(selection: Selection, loss: str, trial: FrozenTrial) -> bool:
@@ -256,21 +264,10 @@ def _score_held(
     opening = ledger.read(opening, found)
     if known := ledger.before(opening):
         logger.warning("%s: %s.", plan.config.name, known)
-    scorings = [
-        Scoring(
-            **scored_as(loss, trial),
-            spec=spec,
-            checkpoint=checkpoint,
-            images=images,
-            metrics=candidate.selection.test_metrics,
-            gallery=test_gallery(plan),
-            gpu=plan.config.resources.gpus_per_trial > 0,
-        )
-        for loss, trial, spec, checkpoint in candidate.models
-    ]
     from search.selection import NAME, score, thumbnails_of  # imports torch
 
-    results = run(score, [*scorings, *baseline_scorings(plan, candidate.selection, images)])
+    gpu = plan.config.resources.gpus_per_trial > 0
+    results = run(score, test_scorings(plan, candidate.selection, candidate.models, images, gpu=gpu))
     entries = [*chain.from_iterable(results)]
     failed = [entry for entry, files in entries if not files]
     scored = [(entry, files) for entry, files in entries if files and "name" not in entry]
@@ -296,6 +293,25 @@ def _score_held(
     )
     write_openings(plan.folder.test, [*candidate.results, record])
     ledger.score(opening, candidate.selection.digest, record.digest)
+
+
+def test_scorings(
+    plan: Plan, selection: Selection, models: Sequence[FinalModel], images: StoreSpec, *, gpu: bool
+) -> list[Scoring | BaselineScoring]:
+    """Return the requests to score the final ``models`` and the frozen baselines on the test ``images``."""
+    scorings = [
+        Scoring(
+            **scored_as(loss, trial),
+            spec=spec,
+            checkpoint=checkpoint,
+            images=images,
+            metrics=selection.test_metrics,
+            gallery=test_gallery(plan),
+            gpu=gpu,
+        )
+        for loss, trial, spec, checkpoint in models
+    ]
+    return [*scorings, *baseline_scorings(plan, selection, images)]
 
 
 def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:

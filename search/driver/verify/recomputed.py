@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.driver.sealed import scored_as, sealed
+from search.driver.sealed import final_model, scored_as, sealed, test_scorings
 from search.driver.verify.comparison import Check, check, differing
 from search.plan.plan import Plan, training_of
 from search.plan.search import COPIED_FROM, OpenedSearch
@@ -29,7 +29,7 @@ from trainables.errors import counted
 from trainables.metrics import metric_name
 from trainables.metrics.table import is_retrieval, split_subset
 from trainables.ranges import range_of
-from trainables.spec import TrialSpec, defined, derived_seed
+from trainables.spec import TrialSpec, UntrainedSpec, defined, derived_seed
 
 if TYPE_CHECKING:
     from trainables.data.store.view import StoreView
@@ -250,6 +250,9 @@ def check_scores(
         )
         problems = _metric_problems(what, plan, selection, record, Store(store).subset(plan.split.test))
         yield check(f"{what}: its metrics, from the results of each image", problems)
+        images = replace(sealed(plan).images(selection, opening), cache=str(store.parent))
+        problems = _model_problems(what, search, selection, record, images)
+        yield check(f"{what}: its metrics, from the kept models", problems)
 
 
 def _scored_problems(what: str, search: OpenedSearch, selection: Selection, record: ScoredOpening) -> Iterator[str]:
@@ -313,3 +316,36 @@ def _metric_problems(
             yield from differing(
                 f"{what} {EMBEDDINGS}/{name} ", {key: metrics[key] for key in found}, defined(found), RECOMPUTED
             )
+
+
+AGAIN = {True: 2e-3, False: 2e-2}
+"""The largest differences, by :func:`is_retrieval`, of a test metric between two machines that embed with one model."""
+
+
+def _model_problems(
+    what: str, search: OpenedSearch, selection: Selection, record: ScoredOpening, images: StoreSpec
+) -> Iterator[str]:
+    """Score the kept final models and the networks without training on the test ``images`` again."""
+    import torch
+
+    from search.selection import score
+
+    gpu, stored = torch.cuda.is_available(), {model.per_image: model for model in (*record.scores, *record.baselines)}
+    models = [
+        final_model(search.plan, loss, trial)
+        for loss in selection.chosen
+        for trial in search.trials(loss, Stage.TEST)
+        if scored_as(loss, trial)["per_image"] in stored
+    ]
+    for scoring in test_scorings(search.plan, selection, models, images, gpu=gpu):
+        spec = replace(scoring.spec, images=replace(scoring.spec.images, cache=images.cache))
+        spec = replace(spec, gpu=gpu) if isinstance(spec, UntrainedSpec) else spec
+        for entry, _ in score(replace(scoring, spec=spec)):
+            place = f"{what} {entry['per_image']} scored again, "
+            if "metrics" not in entry:
+                yield f"{place}its model gives no scores ({entry['reason']})."
+            elif entry["per_image"] in stored:
+                before = stored[entry["per_image"]].metrics
+                for name, value in entry["metrics"].items():
+                    close = partial(math.isclose, rel_tol=0, abs_tol=AGAIN[is_retrieval(name)])
+                    yield from differing(f"{place}{name}", before.get(name), value, close)
