@@ -149,6 +149,7 @@ def _train_and_test(
     try:
         with Progress(console, searches, left, concurrent=slots, started=started) as progress:
             own = (*map(CheckpointCleanup, searches), MlflowUpdates(tracker), GpuMemoryCheck(engine.resources))
+            engine.on_workers = progress.on_workers
             engine.run(TrialQueue(trials, listeners=[progress, *own, *listeners]), slots)
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
             from search.selection import score  # imports torch
