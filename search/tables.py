@@ -81,11 +81,9 @@ def ray_address() -> str | None:
 def ray_mistakes(python: str | None = None) -> list[Mistake]:
     """Return a mistake if Ray cannot start its workers with ``python``, this one unless another is given.
 
-    Nor can Ray Tune through Ray Client, which has no node of the cluster on its machine.
-
     Ray writes this path into a shell command without quotes (``ray._private.runtime_env.context``), and waits without
     end for a worker that does not start. A Ray of this machine also makes sockets in its folder of temporary files,
-    whose names Linux limits.
+    whose names Linux limits. Through Ray Client, Ray Tune has no node of the cluster to work from.
     """
     python = python or sys.executable
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"

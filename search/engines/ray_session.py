@@ -93,10 +93,7 @@ class NoRay(NoEngine):
 
 @contextmanager
 def ray_session() -> Iterator[ModuleType]:
-    """Connect to ``RAY_ADDRESS``, else to a new cluster of this machine alone; raise :class:`NoRay` if that fails.
-
-    A process that is connected to Ray uses that, and stays connected.
-    """
+    """Use this process's connection, else connect to ``RAY_ADDRESS`` or to a new Ray; raise :class:`NoRay` if not."""
     ray = import_ray()
     on_sigterm = signal.getsignal(signal.SIGTERM)
     is_mine = not ray.is_initialized()
