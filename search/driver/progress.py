@@ -151,7 +151,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         )
 
     def _left(self) -> str:
-        of = f" with {self._concurrent} of {self._all} workers" if self._concurrent < self._all else ""
+        of = f"; {self._concurrent} of {self._all} workers" if self._concurrent < self._all else ""
         return time_left(self.seconds_left(), tests=self._tests) + of
 
     def rendered(self) -> RenderableType:

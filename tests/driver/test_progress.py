@@ -126,7 +126,7 @@ def test_the_time_left_is_that_of_all_stages(opened: Opened) -> None:
     assert shown(two)[1] == "about 00:00:16 left in all"
     two.on_workers(1)
     assert two.seconds_left() == 9 + 12 + 12
-    assert shown(two)[1] == "about 00:00:33 left in all with 1 of 2 workers"
+    assert shown(two)[1] == "about 00:00:33 left in all; 1 of 2 workers"
 
 
 def test_after_a_resume_it_counts_what_status_counts(opened: Opened) -> None:

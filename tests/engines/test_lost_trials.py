@@ -183,7 +183,7 @@ def test_a_lost_trial_gets_the_next_free_worker(empty: Nodes, tmp_path: Path, tr
     assert all(start - end < IDLE_S for (start, _), end in zip(busy, ends, strict=False))
     if trials > 1:
         assert "have room for 1 of 2 workers now" in search.said()
-        assert "with 1 of 2 workers" in search.said()
+        assert "; 1 of 2 workers" in search.said()
 
 
 def lost_trials(search: SleepingSearch) -> int:
