@@ -169,10 +169,6 @@ def gathered_parts(kept: Mapping[str, torch.Tensor], subset: str | None, of_N: t
     return parts
 
 
-EMBEDDINGS = "embeddings"
-"""The folder of the embeddings by user-defined trainings, which may not be reproducible, next to the per-image results.
-"""
-
 Scored = tuple[dict[str, Any], dict[str, bytes]]
 """The scores of a model, and its files by name; without files, instead of the scores why there are none."""
 
@@ -199,10 +195,6 @@ def score(scoring: Scoring | BaselineScoring) -> list[Scored]:
         scores, files = _scored(entry, embeddings_ND, view, scoring, spec.objective)
     except Exception as error:  # of a user's training or metric, or of the machine
         return [_failed(entry, error, spec.trainable)]
-    if spec.trainable is not None:
-        content = io.BytesIO()
-        np.savez_compressed(content, embeddings=embeddings_ND.cpu().numpy())
-        files[f"{EMBEDDINGS}/{scoring.per_image}"] = content.getvalue()
     return [(scores, files)]
 
 

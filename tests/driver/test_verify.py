@@ -1,16 +1,19 @@
 """``holdout verify``: an untouched search passes, and one table holds every change of its records and what names it."""
 # ruff: noqa: E501
 
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from optuna.trial import TrialState
 from PIL import Image
@@ -23,8 +26,12 @@ from support.small_search import GLYPHS, draw_glyphs, small_search
 from support.tampered import Change, Copied, array, entry
 from support.without_ray import only_records
 
+from search.driver.verify import check_retrained, trial_to_retrain
+from search.plan.runs import RunFolder
+from search.plan.stored import StoredSearch
 from search.selection.ledger import NAME
 from search.selection.ledger_file import LedgerFile
+from search.selection.scoring import score
 from search.selection.selection import Selection
 from trainables.data.sets.folders import Folder
 
@@ -222,7 +229,6 @@ LOT: dict[str, tuple[Change, str]] = {
 }
 KINDS: dict[str, tuple[str, Change, str]] = {
     "a score of another query": ("groups, queries and a gallery", array("map_at_r", 0, float("nan")), "map_at_r queries"),
-    "an embedding of an own training": ("own class", array("embeddings", 0, lambda row: row[::-1], lambda c: next(c.path.glob("test/*/embeddings/*.npz"))), "embeddings/languages@final"),
     **{f"{name} of a test list": ("test lists", entry("test.json", f"{SCORE}/metrics/{name}", 0.123), name) for name in ("recall_at_1-small", "nmi-medium", "dists_intra-large")},
     **{f"a network without training, {name}": ("frozen backbone", change, says) for name, change, says in (
         ("validated", entry("baselines.json", "validation/untrained/map_at_r", 0.9), "baselines.json was changed"),
@@ -374,6 +380,28 @@ def test_retraining_finds_a_changed_loss_and_count(images: Path, tmp_path: Path)
         verified(copied.runs)
         said = verified(copied.runs, "--retrain", "triplet:0", code=1)
         assert f"small/triplet trial 0 epoch 2 retrained, {found}" in said
+
+
+def test_scores_that_no_model_has_are_found(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every digest and line of the ledger is that of the raised scores."""
+
+    def raised(function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
+        results = [function(argument) for argument in arguments]
+        for scores, files in chain.from_iterable(results) if function is score else ():
+            with np.load(io.BytesIO(files[scores["per_image"]])) as stored:
+                arrays = {**stored, "map_at_r": np.minimum(1, stored["map_at_r"] + 0.25)}
+            scores["metrics"]["map_at_r"] = float(arrays["map_at_r"].mean())
+            np.savez_compressed(content := io.BytesIO(), **arrays)
+            files[scores["per_image"]] = content.getvalue()
+        return results
+
+    monkeypatch.setattr("support.finished_search.in_turn", raised)
+    few = {"losses": ["pnp"], "final": {"seeds": 1}, "search": {"trials": 1}, "metrics": {"test": ["map_at_r"]}}
+    runs = finish(tmp_path / "runs", small_search(images, training=TRAINING, **few))
+    assert "pnp@final-0.npz scored again, map_at_r" in verified(runs, code=1)
+    stored_search = StoredSearch(RunFolder(runs, "small"))
+    *_, last = check_retrained(stored_search, *trial_to_retrain(stored_search, "pnp@final:0"))
+    assert "pnp@final-0.npz scored again, map_at_r" in str(last.problem)
 
 
 @pytest.mark.parametrize(
