@@ -35,7 +35,7 @@ from search.plan.work import Work, numbers_of, planned_work, seconds_left, slots
 from search.selection import REPAIR
 from search.stages import Stage
 from search.study import Pruner
-from search.tables import ENGINES, PRUNERS, engine_name
+from search.tables import ENGINES, PRUNERS, engine_name, ray_address
 from trainables.data.header import inspect
 from trainables.errors import InvalidInput, counted, listed
 from trainables.machine import allotted_cpus, allotted_memory, driver_problem
@@ -314,10 +314,10 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
 
 
 def _slots(config: SearchConfig, here: Node) -> int:
-    """Return the number of trials at once on the cluster at RAY_ADDRESS, else on this machine, which has ``here``."""
+    """Return the number of trials at once on the Ray cluster if there is one, else on this machine, with ``here``."""
     resources, most = config.resources, config.search.max_concurrent
     is_ray = engine_name(resources.engine, resources.gpus_per_trial) == "ray"
-    if is_ray and not os.environ.get("RAY_ADDRESS"):
+    if is_ray and not ray_address():
         return at_once(resources, most, [here])
     engine = make_engine(resources, most)
     with engine.session():

@@ -158,6 +158,7 @@ def _train_and_test(
         with Progress(console, searches, left, concurrent=slots, started=started) as progress:
             each = [kind(search) for search in searches for kind in (FolderCheck, CheckpointCleanup)]
             own = (*each, MlflowUpdates(tracker), GpuMemoryCheck(engine.resources))
+            engine.on_workers = progress.on_workers
             engine.run(TrialQueue(trials, listeners=[progress, *own, *listeners]), slots)
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
             for search in waiting:

@@ -35,21 +35,24 @@ def trials_on(node: Node, asked: Node) -> int:
     return min(fits)
 
 
+def room(resources: Resources, nodes: Iterable[Node], may_come: Iterable[Node]) -> int:
+    """Return the number of trials that fit on ``nodes``, or on the nodes that ``may_come`` if that is more."""
+    asked = wanted(resources)
+    return max(sum(trials_on(node, asked) for node in group) for group in (nodes, may_come))
+
+
 def at_once(
     resources: Resources, max_concurrent: int | None, nodes: Iterable[Node], may_come: Iterable[Node] = ()
 ) -> int:
-    """Return the number of trials at once, ``max_concurrent`` at most.
-
-    As many as fit on ``nodes``, or on the nodes that ``may_come`` if that is more.
+    """Return the number of trials at once, as many as have :func:`room`, ``max_concurrent`` at most.
 
     Raises:
         InvalidInput: not even one fits anywhere.
     """
-    asked = wanted(resources)
     nodes, may_come = list(nodes), list(may_come)
-    fit = max(sum(trials_on(node, asked) for node in group) for group in (nodes, may_come))
-    if fit:
+    if fit := room(resources, nodes, may_come):
         return min(fit, max_concurrent or fit)
+    asked = wanted(resources)
     largest = {kind: max((node.get(kind, 0) for node in (*nodes, *may_come)), default=0) for kind in asked}
     short = [
         f"resources: a trial asks for {count:g} {kind}s and no machine of the cluster has more than {largest[kind]:g}; "

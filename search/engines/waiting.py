@@ -19,7 +19,7 @@ RAY_DIED = (
 
 
 class Placement:
-    """The wait of trials for a machine of the cluster: warnings after a while, an error where none can come.
+    """The wait of trials for a machine of the cluster: regular warnings, an error where none can come.
 
     ``may_come`` are machines that an autoscaler may add; ``is_here`` returns True while Ray runs on this machine,
     through which the driver starts all workers.
@@ -60,11 +60,11 @@ class Placement:
         waited = self._now() - self._since
         if waited < self._say_after:
             return
-        self._say_after *= 2
+        self._say_after = waited + self._limits.machine_said_s
         nodes = self._nodes()
         fits, may_fit = (any(trials_on(node, self._wanted) for node in group) for group in (nodes, self._may_come))
         asked = f"each requests {self._wanted['CPU']:g} CPUs and {self._wanted['GPU']:g} GPUs"
-        sentence = f"No trial could be scheduled for {waited / 60:.0f} minutes: {asked}, {_there(nodes)}"
+        sentence = f"No trial could be scheduled for {waited / 60:.1f} minutes: {asked}, {_there(nodes)}"
         if waited >= self._limits.machine_s and not (fits or may_fit):
             raise Failure(
                 f"{sentence}, and none can be added automatically. Add one (`ray start`), or lower resources; run the "
@@ -86,37 +86,37 @@ def _there(nodes: Sequence[Node]) -> str:
     return f"the cluster has {len(nodes)} ({', '.join(counted)})"
 
 
-# Several searches on one cluster: each gets an equal share of the workers.
-
-SHARE_LOOK_S = 2.0
+# Machines that leave, and several searches on one cluster: each gets an equal share of the workers.
 
 
 class Share:
-    """The part of ``workers`` that this driver may use; ``drivers`` counts the drivers on the cluster.
+    """The part of ``workers`` that this driver may use, at least one; ``report`` is called with every new number.
 
-    Running trials are not interrupted: a smaller share is reached as trials end.
+    ``drivers`` counts the drivers on the cluster, and ``room`` the workers that fit on its machines. Running trials are
+    not interrupted: a smaller share is reached as trials end.
     """
 
-    def __init__(self, workers: int, drivers: Callable[[], int], poll_s: float = SHARE_LOOK_S) -> None:
-        self._workers = workers
-        self._drivers = drivers
-        self._look_s = poll_s
+    def __init__(
+        self, workers: int, drivers: Callable[[], int], room: Callable[[], int], report: Callable[[int], None]
+    ) -> None:
+        self.workers = self._fit = self._all = workers
+        self._drivers, self._room, self._report = drivers, room, report
         self._known = 1
-        self._looked = float("-inf")
+        self.look()
 
-    @property
-    def workers(self) -> int:
-        """This driver's share, at least one; counts the drivers every ``poll_s``."""
-        if time.monotonic() - self._looked > self._look_s:
-            self._looked = time.monotonic()
-            before, known = self._known, max(1, self._drivers())
-            self._known = known
-            if before > known == 1:
-                logger.warning("No other search uses this cluster any more: all %d workers are free.", self._workers)
-            elif before != known:
-                share = max(1, self._workers // known)
-                logger.warning("%d searches share this cluster: %d of %d workers each.", known, share, self._workers)
-        return max(1, self._workers // self._known)
+    def look(self) -> None:
+        """Count drivers and machines again."""
+        known, fit = max(1, self._drivers()), min(self._all, self._room())
+        before, self.workers = self.workers, max(1, fit // known)
+        if fit != self._fit:
+            logger.warning("The machines of the cluster have room for %d of %d workers now.", fit, self._all)
+        if self._known > known == 1:
+            logger.warning("No other search uses this cluster any more: all %d workers are free.", fit)
+        elif self._known != known:
+            logger.warning("%d searches share this cluster: %d of %d workers each.", known, self.workers, fit)
+        if self.workers != before:
+            self._report(self.workers)
+        self._known, self._fit = known, fit
 
     @property
     def is_shared(self) -> bool:
