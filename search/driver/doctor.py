@@ -20,7 +20,7 @@ from optuna.trial import TrialState, create_trial
 
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
-from search.disk.needs import MAY_NOT_FIT, check_space
+from search.disk.usage import check_space
 from search.driver.notices import without_model
 from search.engines import NoEngine
 from search.engines.base import CheckResult, make_engine
@@ -40,6 +40,7 @@ from trainables.data.header import inspect
 from trainables.errors import InvalidInput, counted, listed
 from trainables.machine import allotted_cpus, allotted_memory, driver_problem
 from trainables.spec import DeviceMemory, TrialSpec
+from trainables.storage import DiskFull
 from trainables.training.cost import Cost, ImageCounts, measured_costs
 
 # The expected duration of a search, from the measured cost of its trainings.
@@ -235,16 +236,13 @@ def _images(plan: Plan) -> Iterator[CheckResult]:
 
 
 def _disk(plan: Plan) -> Iterator[CheckResult]:
-    """Check the space for images, checkpoints and results on each file system."""
+    """Check that there is some space for images, checkpoints and results."""
     try:
-        sentences = check_space([plan])
-    except InvalidInput as mistakes:
-        fix = " ".join(mistakes.sentences)
-        yield CheckResult("disk", "failed", "there is too little space", fix)
+        free = check_space([plan])
+    except DiskFull as error:
+        yield CheckResult("disk", "failed", "there is too little space", str(error))
         return
-    for sentence in sentences:
-        state: Literal["ok", "warning"] = "warning" if MAY_NOT_FIT in sentence else "ok"
-        yield CheckResult("disk", state, sentence.removeprefix("Disk: ").rstrip("."))
+    yield CheckResult("disk", "ok", ", ".join(f"{_gigabytes(size)} free in {place}" for place, size in free.items()))
 
 
 def _memory(plan: Plan) -> Iterator[CheckResult]:

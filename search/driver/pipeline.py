@@ -10,9 +10,10 @@ from threading import Thread
 from rich.console import Console
 
 from search.difference import Family
+from search.disk.usage import check_space
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
 from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases
-from search.driver.notices import at_ceiling, early_ends, first_proposals, needs, pruning, say
+from search.driver.notices import at_ceiling, early_ends, first_proposals, pruning, say
 from search.driver.progress import Progress
 from search.driver.progress_view import StoreProgress, phase
 from search.driver.sealed import (
@@ -43,6 +44,7 @@ from search.driver.synchronise import behind, make_projection
 from search.driver.untrained import check_weights, validate_baselines, without_baselines
 from search.engines.base import Engine, make_engine
 from search.packages import TESTED, check_extra, untested
+from search.plan.checks.parts import slow_precision
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import OpenedSearch, copy_trials, open_search
@@ -180,7 +182,8 @@ def _train_and_test(
 
 def _engine_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: ExitStack) -> tuple[Engine, int]:
     """Check the space and start an engine; return it with the number of trials at once."""
-    say(console, needs(plans))
+    check_space(plans)
+    say(console, filter(None, (slow_precision(plan.config) for plan in plans)))
     config = plans[0].config
     engine = make_engine(config.resources, config.search.max_concurrent)
     return engine, get_ready(plans, engine, console, phases, stack)

@@ -53,7 +53,7 @@ def test_a_search_is_looked_at_and_a_training_tried(search_file: Callable[..., d
         "2 classes validate: differences below about 8 points are noise between classes; the choice is confirmed on "
         "halves of all 8 training classes (4 points)"
     )
-    assert " for images in " in found(findings, "disk").found
+    assert f" GB free in {tmp_path}/runs, " in found(findings, "disk").found
     assert "all 3 trials are proposed without the model" in found(findings, "sampling").found
     assert found(findings, "sampling").state == "warning"
     assert not (tmp_path / "runs").exists()
@@ -113,7 +113,6 @@ def test_checks_of_a_data_set_name_its_items(tmp_path: Path) -> None:
     for search, noun in ((on_features(tmp_path), "vectors"), (trade("x", {}), "items")):
         findings = examined(parse_config(search), tmp_path)
         assert found(findings, f"training {noun}").found.startswith("none of ")
-        assert f" for {noun} in " in found(findings, "disk").found
         assert not [entry for entry in findings if "image" in f"{entry.check} {entry.found} {entry.fix}"]
 
 
