@@ -65,7 +65,8 @@ def verified(runs: Path, *more: str, code: int = 0, name: str = "small") -> str:
 def test_an_untouched_search_passes_and_nothing_is_written(finished: Path) -> None:
     before = contents(finished)
     with mock.patch.object(Folder, "classes", autospec=True, side_effect=Folder.classes) as listing:
-        lines = holdout_here("verify", "small", "--runs", finished).stdout.splitlines()
+        *lines, verdict = holdout_here("verify", "small", "--runs", finished).stdout.splitlines()
+    assert verdict == "Verified."
     assert 0 < listing.call_count < 8, "not for each trial: to list the images of ten thousand classes takes a second"
     assert contents(finished) == before
     assert len(lines) > 20
@@ -74,10 +75,10 @@ def test_an_untouched_search_passes_and_nothing_is_written(finished: Path) -> No
 
 def test_an_untouched_campaign_passes(lot: FinishedCampaign) -> None:
     lines = verified(lot.runs, name="lot").splitlines()
-    assert [line for line in lines if not line.startswith("ok  ")] == []
+    assert [line for line in lines if not line.startswith("ok  ")] == ["Verified."]
     for name in ("lot-fixed", "lot-folds", "lot-all"):
         assert f"ok  {name}: its file, from campaign.yaml" in lines
-    assert lines[-1].startswith("ok  campaign.json")
+    assert lines[-2].startswith("ok  campaign.json")
 
 
 # Changes of records.
@@ -427,7 +428,9 @@ def test_a_campaign_cannot_be_retrained_and_a_missing_member_is_listed(lot: Fini
     copied = Copied(lot.runs, tmp_path / "runs", "lot")
     copied.text("campaign.yaml", "trials: 2", "trials: 3")  # more trials are asked for; those that are there stay
     (copied.runs / "lot-all").rename(tmp_path / "gone")
-    assert "--  lot-all: not there yet" in verified(copied.runs, name="lot")
+    said = verified(copied.runs, name="lot")
+    assert "--  lot-all\n" in said
+    assert "Verified, but for lot-all" in said
 
 
 def test_the_result_as_json(finished: Path, copied: Copied) -> None:
@@ -452,11 +455,20 @@ def test_an_unfinished_search_passes_as_far_as_it_is(images: Path, tmp_path: Pat
         said = verified(tmp_path / "runs")
         missing = [line for line in said.splitlines() if line.startswith("--  ")]
         assert missing
-        assert all(line.endswith(": not there yet") for line in missing)
+        assert "Verified, but for " in said
         if epochs:
             copied = Copied(tmp_path / "runs", tmp_path / f"copied-{epochs}")
             copied.metric("pnp", 0, 1, "map_at_r", 0.001234)
             assert "pnp trial 0" in verified(copied.runs, code=1)
+
+
+def test_without_its_images_the_digests_are_checked(copied: Copied) -> None:
+    copied.path.joinpath("search.yaml").write_text(
+        re.sub("root: .*", "root: /not/here", (copied.path / "search.yaml").read_text())
+    )
+    said = verified(copied.runs)
+    assert "ok  the scored models: their digests" in said
+    assert "Verified, but for what needs the data set (dataset.root is '/not/here'" in said
 
 
 def test_the_predecessor_of_a_successor_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

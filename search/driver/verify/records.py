@@ -94,7 +94,14 @@ def _checks_without_code(folder: RunFolder) -> Iterator[Check]:
 
 
 def _checks(folder: RunFolder) -> Iterator[Check]:
-    plan = plan_from_rules(folder)
+    try:
+        plan = plan_from_rules(folder)
+    except InvalidInput as mistakes:
+        if not all(sentence.startswith("dataset.") for sentence in mistakes.sentences):
+            raise
+        yield from _checks_without_code(folder)
+        yield Check(f"what needs the data set ({mistakes.sentences[0].rstrip('.')})", is_there=False)
+        return
     with decoded_anew(plan.images) as store:
         digest, training = digest_of_images(store), images_in(store)
     plan = replace(plan, split=replace(plan.split, images=digest))
