@@ -16,7 +16,7 @@ from rich.console import Console
 
 from search.driver.progress_view import StoreProgress, phase
 from search.driver.stages import frozen_selection
-from search.driver.untrained import baseline_scorings, test_gallery
+from search.driver.untrained import baseline_scorings
 from search.plan.plan import Plan, best_checkpoint, training_of
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch
@@ -306,7 +306,6 @@ def test_scorings(
             checkpoint=checkpoint,
             images=images,
             metrics=selection.test_metrics,
-            gallery=test_gallery(plan),
             gpu=gpu,
         )
         for loss, trial, spec, checkpoint in models

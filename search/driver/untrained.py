@@ -86,12 +86,5 @@ def baseline_scorings(plan: Plan, selection: Selection, images: StoreSpec) -> li
             whitening=whitening,
             images=images,
             metrics=selection.test_metrics,
-            objective=plan.config.search.objective,
-            gallery=test_gallery(plan),
         )
     ]
-
-
-def test_gallery(plan: Plan) -> int | None:
-    """Return the classes of test galleries as small as validation's; None if training images join the latter."""
-    return plan.split.gallery if plan.config.metrics.gallery == "validation" else None

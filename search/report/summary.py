@@ -94,7 +94,6 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
             digest=split.digest,
             train_classes=len(split.train),
             validation_classes=len(split.validation),
-            gallery=split.gallery,
             training_half=config.metrics.gallery == "training_half",
             test_classes=len(split.test),
             folds=len(split.folds) or None,
@@ -125,14 +124,12 @@ def _baselines(folder: RunFolder, test: Sequence[ScoredOpening]) -> dict[str, Ba
     found: dict[str, Baseline] = {}
     for name in BASELINES:
         tested, classes = scored.get(name), stored.classes[name]
-        small = tested.in_small_galleries if tested else None
         metrics = tested.metrics if tested else {}
         fixed = {key: value if value is None else SeedStatistics.fixed(value) for key, value in metrics.items()}
         found[name] = Baseline(
             validation=stored.validation[name],
             confirmed=statistics.fmean(classes.values()) if classes else None,
             test=fixed or None,
-            test_small=None if small is None else SeedStatistics.fixed(small),
         )
     return found
 
@@ -227,7 +224,6 @@ def _row(
             "confirmed": SeedStatistics.over(confirmation.values) if confirmation.values else None,
             "final": _final(plan, final),
             "test": _tested(models),
-            "test_small": _over((model.in_small_galleries, model.seed) for model in models),
             "distinct_proxies": _distinct_proxies(final),
             "confirmed_seeds": SeedOutcomes.of(confirmed, wanted=0),
             "final_seeds": SeedOutcomes.of(final, wanted=plan.config.final.seeds),
