@@ -1,6 +1,5 @@
 """Checks of this machine, and whether it is enough for a search."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -24,7 +23,7 @@ from search.disk.usage import check_space
 from search.driver.notices import without_model
 from search.engines import NoEngine
 from search.engines.base import CheckResult, make_engine
-from search.engines.capacity import PIPES, Node, at_once, fitting, mps_daemon, roomier, too_tight, trials_on, wanted
+from search.engines.capacity import Node, at_once, fitting, roomier, too_tight, trials_on, wanted
 from search.packages import INSTALL, missing_packages
 from search.plan.checks.parts import slow_precision
 from search.plan.make_plan import make_plan
@@ -196,21 +195,13 @@ def _faiss() -> Iterator[CheckResult]:
     yield CheckResult("faiss", "ok", found)
 
 
-def _mps() -> Iterator[CheckResult]:
-    """Check that trials that share a GPU can run kernels concurrently."""
-    if not torch.cuda.device_count():
-        return
-    found, fix = mps_daemon(os.environ, PIPES)
-    yield CheckResult("mps", "warning" if fix else "ok", found, fix)
-
-
 def _extra() -> Iterator[CheckResult]:
     if missing := missing_packages():
         found = f"not installed: {listed(missing)}; models can be used, and searches compared, but not run"
         yield CheckResult("extra", "warning", found, f"Run `{INSTALL}`.")
 
 
-MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _torch, _faiss, _mps, _extra)
+MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _torch, _faiss, _extra)
 
 
 def _data(plan: Plan) -> Iterator[CheckResult]:

@@ -20,8 +20,6 @@ from trainables.secrets import REFERRED
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 3
-NAMESPACE = "holdout"
-"""The namespace of all drivers of searches, by which they count each other."""
 
 TOKEN_FILE = Path(".ray") / "auth_token"
 
@@ -133,7 +131,6 @@ def _connect(ray: ModuleType, address: str | None) -> None:
             ray.init(
                 address=address or "local",
                 logging_level=logging.ERROR,
-                namespace=NAMESPACE,
                 log_to_driver=bool(address),  # warnings of workers on other machines show here only
                 configure_logging=False,
                 **options,

@@ -28,8 +28,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from search.engines.base import Engine, Queue, Resources, Running
 from search.engines.capacity import Node, at_once, growth, room
-from search.engines.ray_session import NAMESPACE
-from search.engines.waiting import RAY_DIED, Patience, Placement, Share, Silences
+from search.engines.waiting import RAY_DIED, Patience, Placement, Silences, Workers
 from trainables.errors import Failure, InvalidInput
 from trainables.secrets import REFERRED
 from trainables.trial import TrainingTrial
@@ -54,7 +53,7 @@ def run_queue(queue: Queue, engine: Engine, concurrent: int) -> None:
     resources, may_come = engine.resources, growth(BOOTSTRAP)
     assignments = _Assignments(
         queue,
-        Share(concurrent, _live_drivers, lambda: room(resources, _alive_nodes(), may_come), engine.on_workers),
+        Workers(concurrent, lambda: room(resources, _alive_nodes(), may_come), engine.on_workers),
         Silences(limits=engine.limits),
         Placement(resources, _alive_nodes, may_come, _is_here, engine.limits),
         engine.worker,
@@ -128,10 +127,12 @@ class _Assignments:
         error: the first exception of our own, which ends the run.
     """
 
-    def __init__(self, queue: Queue, share: Share, silences: Silences, placement: Placement, worker: type[Any]) -> None:
+    def __init__(
+        self, queue: Queue, workers: Workers, silences: Silences, placement: Placement, worker: type[Any]
+    ) -> None:
         self.queue = queue
         self.worker = worker
-        self.share = share
+        self.workers = workers
         self.silences = silences
         self.placement = placement
         self.ended: dict[str, str] = {}
@@ -162,7 +163,7 @@ class _StudySearcher(Searcher):
         if assignments.error:
             return Searcher.FINISHED
         # What waits for a machine gets the next actor that is free: a new trial, or a wait for work, would take it.
-        if assignments.waiting or len(assignments.trials) >= assignments.share.workers:
+        if assignments.waiting or len(assignments.trials) >= assignments.workers.number:
             return None
         try:
             running = assignments.queue.next_trial()
@@ -204,7 +205,7 @@ class _StudyScheduler(FIFOScheduler):
     def _look(self, tune_controller: Any) -> None:
         """End workers that were silent for too long, and report trials that wait for a machine."""
         assignments = self._assignments
-        assignments.share.look()
+        assignments.workers.look()
         placed, waiting = {}, set()
         live = assignments.actors._live_actors_to_ray_actors_resources
         for trial, tracked in tune_controller._trial_to_actor.items():
@@ -231,18 +232,14 @@ class _StudyScheduler(FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Record the news of a worker's step; CONTINUE if it has trials to train or to wait for."""
         assignments = self._assignments
-        share = assignments.share
         records = [record for news in result["news"] for record in news.get("records", ())]
         self._watch(trial.trial_id)  # its first epoch may end before the first look
         assignments.silences.heard(trial.trial_id, [record["end"] - record["start"] for record in records])
-        if share.is_shared and len(assignments.trials) >= share.workers:
-            # Tune keeps an actor for reuse, whose slot belongs to another search.
-            tune_controller._cleanup_cached_actors(force_all=True)
         running, goes_on = assignments.trials[trial.trial_id], False
         if not assignments.error:
             try:
                 if running is None:
-                    is_needed = assignments.waiting or len(assignments.trials) > share.workers
+                    is_needed = assignments.waiting or len(assignments.trials) > assignments.workers.number
                     goes_on = assignments.queue.has_to_wait and not is_needed
                 else:
                     goes_on = assignments.queue.on_trial_result(running, *result["news"])
@@ -291,17 +288,6 @@ def error_of(trial: Trial) -> Exception | None:
     return error
 
 
-def _live_drivers() -> int:
-    """Return the number of live drivers of searches on the cluster; the public table of jobs needs Ray's dashboard."""
-    from ray.core.generated.gcs_pb2 import JobTableData
-
-    table = ray._private.state.state._connect_and_get_accessor().get_job_table(
-        skip_submission_job_info_field=True, skip_is_running_tasks_field=True
-    )
-    jobs = map(JobTableData.FromString, table)
-    return sum(not job.is_dead and job.config.ray_namespace == NAMESPACE for job in jobs)
-
-
 def _is_own(error: Exception | None, node: str | None) -> bool:
     """Return True if the end of an actor on ``node`` counts against its trial.
 
@@ -332,8 +318,12 @@ def _is_here() -> bool:
 
 def map_on_workers(function: Any, arguments: Sequence[Any], *, resources: Resources) -> list[Any]:
     """Return ``function`` of each argument, computed by tasks with a trial's resources each."""
-    gpus = resources.gpus_per_trial
-    task = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=gpus, max_retries=2)(function)
+    as_a_trial = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=resources.gpus_per_trial, max_retries=2)
+    placement = Placement(resources, _alive_nodes, growth(BOOTSTRAP), _is_here)
+    first = as_a_trial(lambda: None).remote()
+    while not ray.wait([first], timeout=POLL_S)[0]:  # other searches may use all machines for hours
+        placement.poll(placed=0, waiting=len(arguments))
+    task = as_a_trial(function)
     return _results([task.remote(argument) for argument in arguments], Patience(len(arguments)))
 
 

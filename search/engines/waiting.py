@@ -1,4 +1,4 @@
-"""Limits on waiting: for a machine, for a share of a cluster, for a silent worker, for the answers of calls."""
+"""Limits on waiting: for a machine, for a silent worker, for the answers of calls; and the workers that fit."""
 
 import logging
 import time
@@ -86,41 +86,27 @@ def _there(nodes: Sequence[Node]) -> str:
     return f"the cluster has {len(nodes)} ({', '.join(counted)})"
 
 
-# Machines that leave, and several searches on one cluster: each gets an equal share of the workers.
+class Workers:
+    """The number of ``workers`` that fit on the machines of a cluster now, at least one.
 
-
-class Share:
-    """The part of ``workers`` that this driver may use, at least one; ``report`` is called with every new number.
-
-    ``drivers`` counts the drivers on the cluster, and ``room`` the workers that fit on its machines. Running trials are
-    not interrupted: a smaller share is reached as trials end.
+    ``room`` counts those that fit, and ``report`` is called with every new number. Running trials are not interrupted:
+    a smaller number is reached as trials end.
     """
 
-    def __init__(
-        self, workers: int, drivers: Callable[[], int], room: Callable[[], int], report: Callable[[int], None]
-    ) -> None:
-        self.workers = self._fit = self._all = workers
-        self._drivers, self._room, self._report = drivers, room, report
-        self._known = 1
+    def __init__(self, workers: int, room: Callable[[], int], report: Callable[[int], None]) -> None:
+        self.number = self._fit = self._all = workers
+        self._room, self._report = room, report
         self.look()
 
     def look(self) -> None:
-        """Count drivers and machines again."""
-        known, fit = max(1, self._drivers()), min(self._all, self._room())
-        before, self.workers = self.workers, max(1, fit // known)
+        """Count the machines again."""
+        fit, before = min(self._all, self._room()), self.number
+        self.number = max(1, fit)
         if fit != self._fit:
             logger.warning("The machines of the cluster have room for %d of %d workers now.", fit, self._all)
-        if self._known > known == 1:
-            logger.warning("No other search uses this cluster any more: all %d workers are free.", fit)
-        elif self._known != known:
-            logger.warning("%d searches share this cluster: %d of %d workers each.", known, self.workers, fit)
-        if self.workers != before:
-            self._report(self.workers)
-        self._known, self._fit = known, fit
-
-    @property
-    def is_shared(self) -> bool:
-        return self._known > 1
+        if self.number != before:
+            self._report(self.number)
+        self._fit = fit
 
 
 # Silent workers: the limit is a multiple of a worker's own slowest epoch.

@@ -9,7 +9,7 @@ from support.services import ROOT
 
 from search.config.sections import ResourcesSection
 from search.engines.capacity import CONTEXT_BYTES, Node, at_once, growth, roomier, too_tight, trials_on
-from search.engines.waiting import AWAKE_S, SILENCE_POLL_S, Patience, Placement, Share, Silences
+from search.engines.waiting import AWAKE_S, SILENCE_POLL_S, Patience, Placement, Silences, Workers
 from trainables.errors import Failure, InvalidInput
 from trainables.limits import LIMITS
 from trainables.spec import DeviceMemory
@@ -200,7 +200,7 @@ def test_a_machine_that_comes_back_in_time_ends_the_wait(caplog: pytest.LogCaptu
         cluster.wait(LIMITS.machine_s + 2)
 
 
-# How many trials fit on a cluster's nodes, on a GPU's memory, and beside other searches.
+# How many trials fit on a cluster's nodes and on a GPU's memory.
 
 
 @pytest.mark.parametrize(
@@ -267,34 +267,16 @@ def test_a_share_is_proposed_that_memory_and_cpus_allow(peak: float, cpus: int, 
     assert roomier(ResourcesSection(gpus_per_trial=float(share)), memory, machine) == ""
 
 
-def test_a_share_follows_the_number_of_drivers_and_is_at_least_one_worker(caplog: pytest.LogCaptureFixture) -> None:
-    drivers, reported = [1, 2, 2, 5, 20, 0], list[int]()
-    with caplog.at_level(logging.WARNING):
-        share = Share(12, iter(drivers).__next__, lambda: 99, reported.append)
-        seen = [(share.workers, share.is_shared)]
-        for _ in drivers[1:]:
-            share.look()
-            seen.append((share.workers, share.is_shared))
-    assert seen == [(12, False), (6, True), (6, True), (2, True), (1, True), (12, False)]
-    assert reported == [6, 2, 1, 12]
-    assert caplog.messages == [
-        "2 searches share this cluster: 6 of 12 workers each.",
-        "5 searches share this cluster: 2 of 12 workers each.",
-        "20 searches share this cluster: 1 of 12 workers each.",
-        "No other search uses this cluster any more: all 12 workers are free.",
-    ]
-
-
-def test_a_share_follows_the_machines_that_are_left(caplog: pytest.LogCaptureFixture) -> None:
-    """One driver with two machines for a trial each: one leaves, both are gone, both are back, a third has no use."""
+def test_workers_follow_the_machines_that_are_left(caplog: pytest.LogCaptureFixture) -> None:
+    """Two machines for a trial each: one leaves, both are gone, both are back, a third has no use."""
     rooms, reported = [2, 1, 0, 2, 3], list[int]()
     fit = iter(rooms)
     with caplog.at_level(logging.WARNING):
-        share = Share(2, lambda: 1, fit.__next__, reported.append)
-        seen = [share.workers]
+        workers = Workers(2, fit.__next__, reported.append)
+        seen = [workers.number]
         for _ in rooms[1:]:
-            share.look()
-            seen.append(share.workers)
+            workers.look()
+            seen.append(workers.number)
     assert seen == [2, 1, 1, 2, 2]
     assert reported == [1, 2]
     assert caplog.messages == [
