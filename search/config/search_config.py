@@ -265,6 +265,12 @@ def settled_digest(config: SearchConfig) -> str:
     return json_digest(settled(config))
 
 
+def begun_digest(config: SearchConfig) -> str:
+    """Return the SHA-256 of the settled entries that no growth of a search changes, without its data set's folder."""
+    kept = settled(config)
+    return json_digest({key: kept[key] for key in kept.keys() - {"losses", "space", "training_by_loss", "dataset"}})
+
+
 def settled_entries(config: SearchConfig) -> dict[str, Value]:
     """Return all entries that may not change and are not null, by key such as ``training.lr``; lists as JSON."""
     return dict(_entries(settled(config)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.config.search_config import SearchConfig, parse_config, settled_digest
+from search.config.search_config import SearchConfig, begun_digest, parse_config, settled_digest
 from search.config.validation import Findings
 from search.plan.checks.parts import check_spaces
 from search.plan.growth import growth, is_tested
@@ -69,8 +69,8 @@ class OpenedSearch:
             sampler=budget.sampler if searching else None,
             goal=self.config.goal if searching else None,
             attributes={
-                "split_digest": plan.split.digest,
                 "settled_digest": settled_digest(self.config),
+                **_begun_with(plan),
                 "objective": self.config.objective,
                 "default": dict(plan.spaces[loss].default),
                 "clipped": list(plan.spaces[loss].clipped),
@@ -131,8 +131,8 @@ def open_search(plan: Plan) -> OpenedSearch:
     """Open a search's storage and write its plan; both may exist already.
 
     Raises:
-        InvalidInput: the journal of a search that began is missing or damaged, or it has a choice or scores, and what
-            they came from is missing.
+        InvalidInput: the journal of a search that began is missing, damaged or another search's, or it has a choice or
+            scores, and what they came from is missing.
     """
     folder = plan.folder
     _refuse_lost_records(plan)
@@ -143,6 +143,7 @@ def open_search(plan: Plan) -> OpenedSearch:
         )
     folder.path.mkdir(parents=True, exist_ok=True)
     storage = open_studies(folder.journal)  # before the search file, without which there is no search
+    _refuse_other_studies(plan, storage)
     if folder.config.exists() and growth(parse_config(stored_config(folder)), plan.config):
         assert not folder.test.exists(), "a tested search has a successor"
         for outgrown in (folder.selection, folder.summary):  # of fewer trials or losses
@@ -152,6 +153,34 @@ def open_search(plan: Plan) -> OpenedSearch:
     write_json(folder.split, plan.split.to_json())
     write_text(folder.config, plan.config.to_yaml())
     return OpenedSearch(plan=plan, storage=storage)
+
+
+def _begun_with(plan: Plan) -> dict[str, str | None]:
+    digests = plan.split.digest, begun_digest(plan.config), plan.folder.opened_digest
+    return dict(zip(BEGUN_WITH, digests, strict=True))
+
+
+BEGUN_WITH = {
+    "split_digest": "other classes or images",
+    "begun_digest": "other settings",
+    "opened_digest": "another trained_on_opened.json",
+}
+"""The attributes of a search's studies that never change, and a difference in words."""
+
+
+def _refuse_other_studies(plan: Plan, storage: StudyStorage) -> None:
+    """Raise if the studies are another search's, or the record of earlier openings is not the one they began with."""
+    folder, begun = plan.folder, _begun_with(plan)
+    for study in storage.get_all_studies():
+        name, stored = study.study_name, study.user_attrs
+        other = [words for key, words in BEGUN_WITH.items() if stored.get(key) != begun[key]]
+        if not name.startswith(f"{folder.name}/"):
+            other = ["another name"]
+        if other:
+            raise InvalidInput(
+                f"{folder.journal} does not belong to {folder.name} as it is now: {name} began with "
+                f"{' and '.join(other)}; restore what was replaced from a copy, or search under a new name."
+            )
 
 
 def _refuse_lost_records(plan: Plan) -> None:

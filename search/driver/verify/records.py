@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from search.driver.sealed import digest_of_images, opened_among_training
+from search.driver.sealed import digest_of_images
 from search.driver.stages import confirm_stage, final_stage, selection_of
 from search.driver.verify.comparison import Check, check, differing, file_problems
 from search.driver.verify.recomputed import check_enqueued, check_scores, check_studies, decoded_anew, studies_in
@@ -109,6 +110,7 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
         yield Check("the studies", problem, is_there=False)
         return
     yield from check_studies(search)
+    yield from _check_copies(search)
     if search.is_done(Stage.SEARCH):
         yield from check_enqueued(search, Stage.SELECT, confirm_stage)
     if selection := stored_selection(folder):
@@ -131,7 +133,7 @@ def _opened_problems(folder: RunFolder, training: ImageSet) -> Iterator[str]:
     """Compare the warning about training images of an opened test set with the openings that it counted."""
     path, ledger = folder.trained_on_opened, Ledger(folder.openings)
     known = read_json(path)["openings"] if path.exists() else []
-    told = opened_among_training(ledger, training, [entry for entry in ledger.openings() if entry.id in known])
+    told = ledger.opened_among_training(training, [entry for entry in ledger.openings() if entry.id in known])
     yield from file_problems(path, {"told": told, "openings": known})
 
 
@@ -184,6 +186,45 @@ def _check_files(search: OpenedSearch) -> Iterator[Check]:
         if trials:
             what = f"{study_name(search.name, loss, stage)}: the files of {counted(len(trials), 'trial')}"
             yield check(what, chain.from_iterable(_file_problems(search, loss, stage, trial) for trial in trials))
+
+
+def _check_copies(search: OpenedSearch) -> Iterator[Check]:
+    """Check the trials that a successor copied, and their files, by those of its predecessor if its folder is there."""
+    copies = {
+        (stage, loss): [trial for trial in search.trials(loss, stage) if COPIED_FROM in trial.user_attrs]
+        for stage, loss in studies_in(search)
+    }
+    folder = RunFolder(search.plan.folder.runs, str(search.plan.predecessor))
+    earlier = None
+    if any(copies.values()) and folder.config.exists():
+        earlier = stored_copy(replace(plan_from_rules(folder), split=search.plan.split))
+    for (stage, loss), found in copies.items():
+        what = f"{study_name(search.name, loss, stage)}: {counted(len(found), 'trial')} copied from {folder.name}"
+        if found and earlier:
+            yield check(f"{what}, and their files", _copy_problems(earlier, loss, stage, found))
+        elif found:
+            yield Check(f"{what}, whose folder they are compared with", is_there=False)
+    if earlier:
+        yield from _check_copies(earlier)
+
+
+def _copy_problems(earlier: OpenedSearch, loss: str, stage: Stage, copies: Sequence[FrozenTrial]) -> Iterator[str]:
+    name, numbers = study_name(earlier.name, loss, stage), [trial.user_attrs[COPIED_FROM]["number"] for trial in copies]
+    ended = {trial.number: trial for trial in earlier.trials(loss, stage) if trial.state.is_finished()}
+    # More may have ended since they were copied.
+    yield from differing(f"copied trials of {name}", numbers, [number for number in ended if number in numbers])
+    for number, copy in zip(numbers, copies, strict=True):
+        parts = (_copied_parts(trial) for trial in (copy, ended[number]))
+        yield from differing(f"the copy of {name} trial {number}: ", *parts)
+        if COPIED_FROM not in ended[number].user_attrs and epochs_of(copy):
+            yield from _file_problems(earlier, loss, stage, ended[number])
+
+
+def _copied_parts(trial: FrozenTrial) -> dict[str, Any]:
+    """Return what a copy of a trial has in common with it: other trials may have other numbers."""
+    attributes = {key: value for key, value in trial.user_attrs.items() if key not in (COPIED_FROM, "replicate_of")}
+    found = {"state": trial.state.name, "value": trial.value, "params": trial.params}
+    return {**found, "values": trial.intermediate_values, **attributes}
 
 
 def _file_problems(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) -> Iterator[str]:
@@ -250,9 +291,12 @@ def check_digests(folder: RunFolder) -> Iterator[Check]:
 
 
 def check_warning(folder: RunFolder) -> Iterator[Check]:
-    """Check that the warning about training images of an opened test set is the one in the frozen selection."""
+    """Check that the warning about training images of an opened test set is that of the start and the selection."""
+    name = folder.trained_on_opened.name
+    begun = {study: found.get("opened_digest") for study, found in StoredSearch(folder).counts.attributes.items()}
+    now = dict.fromkeys(begun, folder.opened_digest)
+    yield check(f"{name}: as it was when the search began", differing(f"{name} in the study ", begun, now))
     if selection := stored_selection(folder):
-        name = folder.trained_on_opened.name
         copy = differing(name, folder.trained_on_opened_told(), selection.trained_on_opened)
         yield check(f"{name}: its copy in selection.json", copy)
 
