@@ -1,6 +1,5 @@
 """The runs folder, with a folder for each search and campaign."""
 
-import hashlib
 import logging
 import os
 import socket
@@ -117,12 +116,6 @@ class RunFolder:
         with reading(self.trained_on_opened):
             told = read_json(self.trained_on_opened)["told"]
             return None if told is None else str(told)
-
-    @property
-    def opened_digest(self) -> str | None:
-        """The SHA-256 of :attr:`trained_on_opened`, which the studies repeat; None without the file."""
-        path = self.trained_on_opened
-        return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
 
     def predecessor_name(self) -> str | None:
         """Read the name in :attr:`predecessor`, None if the search is no successor; raise if it is damaged."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.config.search_config import SearchConfig, begun_digest, parse_config, settled_digest
+from search.config.search_config import SearchConfig, parse_config, settled_digest
 from search.config.validation import Findings
 from search.plan.checks.parts import check_spaces
 from search.plan.growth import growth, is_tested
@@ -23,7 +23,7 @@ from search.trials import Tally
 from search.trust import check_code, own_code
 from spaces.search_space import SearchSpace
 from trainables.errors import InvalidInput
-from trainables.files import read_json, reading, write_json, write_text
+from trainables.files import file_digest, read_json, reading, write_json, write_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,30 +156,21 @@ def open_search(plan: Plan) -> OpenedSearch:
 
 
 def _begun_with(plan: Plan) -> dict[str, str | None]:
-    digests = plan.split.digest, begun_digest(plan.config), plan.folder.opened_digest
-    return dict(zip(BEGUN_WITH, digests, strict=True))
-
-
-BEGUN_WITH = {
-    "split_digest": "other classes or images",
-    "begun_digest": "other settings",
-    "opened_digest": "another trained_on_opened.json",
-}
-"""The attributes of a search's studies that never change, and a difference in words."""
+    """Return the attributes of all studies that never change; more losses and wider ranges are not among them."""
+    settings = settled_digest(plan.config, without=("losses", "space", "training_by_loss", "dataset"))
+    opened = file_digest(plan.folder.trained_on_opened)
+    return {"split_digest": plan.split.digest, "settings_digest": settings, "trained_on_opened": opened}
 
 
 def _refuse_other_studies(plan: Plan, storage: StudyStorage) -> None:
     """Raise if the studies are another search's, or the record of earlier openings is not the one they began with."""
     folder, begun = plan.folder, _begun_with(plan)
     for study in storage.get_all_studies():
-        name, stored = study.study_name, study.user_attrs
-        other = [words for key, words in BEGUN_WITH.items() if stored.get(key) != begun[key]]
-        if not name.startswith(f"{folder.name}/"):
-            other = ["another name"]
-        if other:
+        other = [key.removesuffix("_digest") for key, value in begun.items() if study.user_attrs.get(key) != value]
+        if other or not study.study_name.startswith(f"{folder.name}/"):
             raise InvalidInput(
-                f"{folder.journal} does not belong to {folder.name} as it is now: {name} began with "
-                f"{' and '.join(other)}; restore what was replaced from a copy, or search under a new name."
+                f"{folder.journal} is another search's, or what {study.study_name} began with was replaced "
+                f"({', '.join(other) or 'name'}); restore it from a copy, or search under a new name."
             )
 
 

@@ -90,6 +90,9 @@ def count_openings(openings: Iterable[Opening]) -> str:
 
 NAME = "test_openings.jsonl"
 
+Sharing = tuple[Opening, NDArray[np.bool_], NDArray[np.bool_]]
+"""An opening, and for each image of another set if it has the image, or else one that looks like it."""
+
 
 class Ledger:
     """The openings by all searches of a user, in all runs folders.
@@ -151,7 +154,7 @@ class Ledger:
             known = OpenedImages(
                 digest=images.digest, file=name_of(content), classes=len(images.sizes_C), images=len(images)
             )
-            about = [entry.id for entry in self.sharing(images, self.openings())]
+            about = [entry.id for entry, *_ in self.sharing(images, self.openings())]
             self._write({"read": opening.id, **asdict(known)}, images=content, about=about)
         elif known.digest != images.digest:
             raise InvalidInput(
@@ -188,50 +191,40 @@ class Ledger:
 
         A campaign is one search, and one that continues another before its test is the same search.
         """
-        own, users = self._entries()
-        openings = {(entry.search, *entry.selections.values()) for entry in self.openings(test_digest)}
-        opened = Counter(name for name, *_ in openings)  # the same selection again is the same search
+        entries, openings = (
+            {key: entry for of in self._entries() for key, entry in of.items()},
+            self.openings(test_digest),
+        )
+        opened = Counter(search for search, *_ in {(entry.search, *entry.selections.values()) for entry in openings})
         with reading("The ledger of test openings"):
-            begun = [entry for entry in {**own, **users}.values() if "begun" in entry]
-            begun = [entry for entry in begun if entry["test_digest"] == test_digest]
-            continued = {entry["predecessor"] for entry in begun} - {None, *opened}
-            unopened = (Counter(entry["search"] for entry in begun) - opened - Counter(continued)).total()
+            begun = [entry for entry in entries.values() if "begun" in entry and entry["test_digest"] == test_digest]
+            continued = Counter({entry["predecessor"] for entry in begun} - opened.keys())
+            unopened = (Counter(entry["search"] for entry in begun) - opened - continued).total()
         if unopened >= least:
             yield f"{counted(unopened, 'search', 'searches')} on classes of these names opened no test"
 
     def opened_among_training(self, images: ImageSet, openings: Iterable[Opening]) -> str | None:
         """Return the warning about training ``images`` that one of ``openings`` had; None if none had any."""
-        found = [(entry, known_N) for entry, known_N, _ in self._shared(images, openings) if known_N.any()]
-        if not found:
-            return None
-        known = images.count_classes(_any(known_N for _, known_N in found))
-        counts = f"{known} of {len(images.sizes_C)} classes {_by([entry for entry, _ in found])}"
-        return f"training on items of an opened test set: {counts}"
+        opened = _opened(images, self.sharing(images, openings))
+        return opened and f"training on items of an opened test set: {opened[0]} classes {opened[1]}"
 
-    def sharing(self, images: ImageSet, openings: Iterable[Opening]) -> list[Opening]:
-        """Return those of ``openings`` that share images with ``images``, or of which many look like them."""
-        return [entry for entry, *_ in self._shared(images, openings)]
-
-    def _shared(
-        self, images: ImageSet, openings: Iterable[Opening]
-    ) -> Iterator[tuple[Opening, NDArray[np.bool_], NDArray[np.bool_]]]:
-        """Yield each opening that shares ``images``, with those that it has and those that look like its own."""
-        for entry, found in self._image_sets(openings):
-            known_N = images.known_images(found)
-            similar_N = images.similar_images(found) & ~known_N
+    def sharing(self, images: ImageSet, openings: Iterable[Opening]) -> Iterator[Sharing]:
+        """Yield each opening that has some of ``images`` or many that look like them; a set is loaded once."""
+        loaded = cache(self.image_set)
+        for entry, opened in [(entry, entry.images) for entry in openings if entry.images]:
+            known_N = images.known_images(loaded(opened))
+            similar_N = images.similar_images(loaded(opened)) & ~known_N
             if known_N.any() or similar_N.mean() >= SIMILAR:
                 yield entry, known_N, similar_N
 
     def _overlaps(self, opening: Opening, others: Sequence[Opening]) -> Iterator[str]:
         """Yield what the images of ``opening`` have in common with those of ``others``."""
-        if opening.images is None or not others:
+        if opening.images is None or not any(entry.images for entry in others):
             return
         images = self.image_set(opening.images)
-        found = list(self._shared(images, others))
-        if shared := [(entry, known_N) for entry, known_N, _ in found if known_N.any()]:
-            known = images.count_classes(_any(known_N for _, known_N in shared))
-            counts = _by([entry for entry, _ in shared])
-            yield f"{known} of {len(images.sizes_C)} of these classes were opened before {counts}"
+        found = list(self.sharing(images, others))
+        if opened := _opened(images, found):
+            yield f"{opened[0]} of these classes were opened before {opened[1]}"
         if similar := [(entry, similar_N) for entry, _, similar_N in found if similar_N.mean() >= SIMILAR]:
             count = _any(similar_N for _, similar_N in similar).sum()
             counts = _by([entry for entry, _ in similar])
@@ -277,11 +270,6 @@ class Ledger:
                 "restore the file from a copy."
             )
         return ImageSet.from_bytes(content)
-
-    def _image_sets(self, openings: Iterable[Opening]) -> list[tuple[Opening, ImageSet]]:
-        """Return those of ``openings`` that read their images, with them; each set is loaded once."""
-        loaded = cache(self.image_set)
-        return [(entry, loaded(entry.images)) for entry in openings if entry.images]
 
     def _before(self, opening: Opening) -> list[Opening]:
         """Return the openings that one of the files has before the line of the images of ``opening``."""
@@ -382,6 +370,14 @@ def _is_same(entry: Opening, opening: Opening) -> bool:
 def _any(masks: Iterable[NDArray[np.bool_]]) -> NDArray[np.bool_]:
     """Return for each image if one of ``masks`` has it."""
     return reduce(operator.or_, masks)
+
+
+def _opened(images: ImageSet, found: Iterable[Sharing]) -> tuple[str, str] | None:
+    """Return how many of all classes were opened, and by whom; None if none was."""
+    if not (shared := [(entry, known_N) for entry, known_N, _ in found if known_N.any()]):
+        return None
+    known = images.count_classes(_any(known_N for _, known_N in shared))
+    return f"{known} of {len(images.sizes_C)}", _by([entry for entry, _ in shared])
 
 
 def _by(openings: Sequence[Opening]) -> str:

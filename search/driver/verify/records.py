@@ -1,12 +1,10 @@
 """All checks of a search in the order in which its records depend on each other."""
 
-import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from optuna.trial import FrozenTrial
 
@@ -37,10 +35,9 @@ from search.study import copy_studies
 from search.trials import by_fold, epochs_of
 from search.trust import CHECKPOINTS, check_addresses, check_code, own_code, trusts_code
 from trainables.errors import InvalidInput, counted
-from trainables.files import as_path, is_draft, read_json
+from trainables.files import as_path, file_digest, is_draft, read_json
 from trainables.inference import model_files
 from trainables.secrets import without_password
-from trainables.storage import AnyPath
 
 
 def verify(folder: RunFolder) -> Iterator[Check]:
@@ -190,19 +187,17 @@ def _check_files(search: OpenedSearch) -> Iterator[Check]:
 
 def _check_copies(search: OpenedSearch) -> Iterator[Check]:
     """Check the trials that a successor copied, and their files, by those of its predecessor if its folder is there."""
-    copies = {
-        (stage, loss): [trial for trial in search.trials(loss, stage) if COPIED_FROM in trial.user_attrs]
-        for stage, loss in studies_in(search)
-    }
-    folder = RunFolder(search.plan.folder.runs, str(search.plan.predecessor))
-    earlier = None
-    if any(copies.values()) and folder.config.exists():
-        earlier = stored_copy(replace(plan_from_rules(folder), split=search.plan.split))
-    for (stage, loss), found in copies.items():
-        what = f"{study_name(search.name, loss, stage)}: {counted(len(found), 'trial')} copied from {folder.name}"
-        if found and earlier:
-            yield check(f"{what}, and their files", _copy_problems(earlier, loss, stage, found))
-        elif found:
+    if search.plan.predecessor is None:
+        return
+    folder = RunFolder(search.plan.folder.runs, search.plan.predecessor)
+    there = folder.config.exists()
+    earlier = stored_copy(replace(plan_from_rules(folder), split=search.plan.split)) if there else None
+    for stage, loss in studies_in(search):
+        copies = [trial for trial in search.trials(loss, stage) if COPIED_FROM in trial.user_attrs]
+        what = f"{study_name(search.name, loss, stage)}: {counted(len(copies), 'trial')} copied from {folder.name}"
+        if copies and earlier:
+            yield check(f"{what}, and their files", _copy_problems(earlier, loss, stage, copies))
+        elif copies:
             yield Check(f"{what}, whose folder they are compared with", is_there=False)
     if earlier:
         yield from _check_copies(earlier)
@@ -211,20 +206,17 @@ def _check_copies(search: OpenedSearch) -> Iterator[Check]:
 def _copy_problems(earlier: OpenedSearch, loss: str, stage: Stage, copies: Sequence[FrozenTrial]) -> Iterator[str]:
     name, numbers = study_name(earlier.name, loss, stage), [trial.user_attrs[COPIED_FROM]["number"] for trial in copies]
     ended = {trial.number: trial for trial in earlier.trials(loss, stage) if trial.state.is_finished()}
-    # More may have ended since they were copied.
+    # More may have ended since.
     yield from differing(f"copied trials of {name}", numbers, [number for number in ended if number in numbers])
     for number, copy in zip(numbers, copies, strict=True):
-        parts = (_copied_parts(trial) for trial in (copy, ended[number]))
-        yield from differing(f"the copy of {name} trial {number}: ", *parts)
+        copied, original = (
+            {"state": trial.state.name, "value": trial.value, "params": trial.params,
+             "values": trial.intermediate_values, **trial.user_attrs, COPIED_FROM: None, "replicate_of": None}
+            for trial in (copy, ended[number])
+        )  # fmt: skip
+        yield from differing(f"the copy of {name} trial {number}: ", copied, original)
         if COPIED_FROM not in ended[number].user_attrs and epochs_of(copy):
             yield from _file_problems(earlier, loss, stage, ended[number])
-
-
-def _copied_parts(trial: FrozenTrial) -> dict[str, Any]:
-    """Return what a copy of a trial has in common with it: other trials may have other numbers."""
-    attributes = {key: value for key, value in trial.user_attrs.items() if key not in (COPIED_FROM, "replicate_of")}
-    found = {"state": trial.state.name, "value": trial.value, "params": trial.params}
-    return {**found, "values": trial.intermediate_values, **attributes}
 
 
 def _file_problems(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) -> Iterator[str]:
@@ -291,14 +283,11 @@ def check_digests(folder: RunFolder) -> Iterator[Check]:
 
 
 def check_warning(folder: RunFolder) -> Iterator[Check]:
-    """Check that the warning about training images of an opened test set is that of the start and the selection."""
-    name = folder.trained_on_opened.name
-    begun = {study: found.get("opened_digest") for study, found in StoredSearch(folder).counts.attributes.items()}
-    now = dict.fromkeys(begun, folder.opened_digest)
-    yield check(f"{name}: as it was when the search began", differing(f"{name} in the study ", begun, now))
-    if selection := stored_selection(folder):
-        copy = differing(name, folder.trained_on_opened_told(), selection.trained_on_opened)
-        yield check(f"{name}: its copy in selection.json", copy)
+    """Check that the record of earlier openings is the one whose digest the studies have since the search began."""
+    path = folder.trained_on_opened
+    begun = {study: found.get(path.stem) for study, found in StoredSearch(folder).counts.attributes.items()}
+    now = dict.fromkeys(begun, file_digest(path))
+    yield check(f"{path.name}: as it was when the search began", differing(f"{path.name} of ", begun, now))
 
 
 def stored_selection(folder: RunFolder) -> Selection | None:
@@ -312,11 +301,6 @@ def _changed(entries: Iterator[Entry]) -> Iterator[str]:
             yield f"{name} is missing."
         elif found != stored:
             yield f"{name} was changed: its digest is {found[:12]}, and {stored[:12]} is stored."
-
-
-def file_digest(path: "AnyPath | None") -> str | None:
-    """Return the SHA-256 of a file; None if it is missing."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None and path.is_file() else None
 
 
 def _baselines(folder: RunFolder, selection: Selection | None) -> Iterator[Entry]:
