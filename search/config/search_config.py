@@ -1,7 +1,7 @@
 """The search file as a whole, and the entries that may change while a search is running."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -260,9 +260,9 @@ def settled(config: SearchConfig) -> dict[str, Any]:
     return content
 
 
-def settled_digest(config: SearchConfig) -> str:
-    """Return the SHA-256 of all entries of a search file that may not change."""
-    return json_digest(settled(config))
+def settled_digest(config: SearchConfig, without: Collection[str] = ()) -> str:
+    """Return the SHA-256 of all entries of a search file that may not change, or of those in other sections."""
+    return json_digest({key: value for key, value in settled(config).items() if key not in without})
 
 
 def settled_entries(config: SearchConfig) -> dict[str, Value]:

@@ -49,7 +49,7 @@ from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import OpenedSearch, copy_trials, open_search
 from search.report.summary import write_summary
-from search.selection import validate_untrained
+from search.selection import Ledger, validate_untrained
 from search.stages import Stage
 from search.study import QueuedStage, TrialListener, TrialQueue
 from search.tracking import Tracker, import_mlflow
@@ -100,7 +100,7 @@ def run_stages(
             check_weights(plans)  # those of a successor are its predecessor's
             plans = [with_training_images(plan) for plan in plans]
         killed = {plan.config.name for plan in plans if plan.folder.was_killed()}
-        searches = _opened(plans, on_begin, stack)
+        searches = _opened(plans, opener, on_begin, stack)
         left = [stage for stage in stages if _undone(searches, stage) or (stage is Stage.TEST and reason is not None)]
         if left:
             if not allow_failed and Stage.SEARCH not in left:
@@ -255,17 +255,20 @@ class _Background:
             raise self._error
 
 
-def _opened(plans: Sequence[Plan], on_begin: Callable[[], None], stack: ExitStack) -> list[OpenedSearch]:
+def _opened(plans: Sequence[Plan], opener: str, on_begin: Callable[[], None], stack: ExitStack) -> list[OpenedSearch]:
     """Lock and open the searches until ``stack`` ends."""
     for plan in plans:
         stack.enter_context(plan.folder.only_driver())
     for plan in plans:
         plan.folder.remove_drafts()
         catch_up(plan.folder)
-    for plan in plans:
-        if not plan.folder.config.exists() and (warning := note_opened_images(plan)):
+    new = [plan for plan in plans if not (plan.folder.config.exists() or plan.folder.journal.exists())]
+    for plan in new:
+        if warning := note_opened_images(plan):
             logger.warning("%s: %s.", plan.config.name, warning)
     on_begin()
+    if len(new) == len(plans):  # else the campaign has begun
+        Ledger(plans[0].folder.openings).begin(opener, {plan.split.test_digest for plan in new}, plans[0].predecessor)
     searches = [stack.enter_context(closing(open_search(plan))) for plan in plans]
     for search in searches:
         copy_trials(search)

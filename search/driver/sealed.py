@@ -332,7 +332,7 @@ def catch_up(folder: RunFolder) -> None:
     """Write what a killed driver left out of the ledgers: lines of one of them, and that a search has its scores."""
     ledger, recorded = Ledger(folder.openings), {scored.id: scored for scored in scored_openings(folder.test)}
     if folder.openings.exists() or recorded:
-        ledger.catch_up()
+        ledger.catch_up(recorded)
     if recorded and folder.selection.exists():
         selection = Selection.load(folder.selection)
         for opening in ledger.of_selection(selection.digest):
@@ -374,19 +374,13 @@ def note_opened_images(plan: Plan) -> str | None:
     Return the sentence that is recorded, or None if there is no overlap. Later openings do not count: they could not
     have influenced the choice of these classes. So those that count are recorded, too, whatever the clock says.
     """
-    ledger = Ledger(plan.folder.openings)
+    ledger, training = Ledger(plan.folder.openings), images_in(plan.images.make())
     openings = [entry for entry in ledger.openings() if entry.images]
-    sentence = opened_among_training(ledger, images_in(plan.images.make()), openings)
-    if sentence:
-        ledger.catch_up()  # with the openings in the runs folder, a copy of it can be verified elsewhere
+    sentence = ledger.opened_among_training(training, openings)
+    if sentence:  # with their lines in the runs folder, a copy of it can be verified elsewhere
+        ledger.catch_up(entry.id for entry, *_ in ledger.sharing(training, openings))
     write_json(plan.folder.trained_on_opened, {"told": sentence, "openings": [entry.id for entry in openings]})
     return sentence
-
-
-def opened_among_training(ledger: Ledger, training: ImageSet, openings: Sequence[Opening]) -> str | None:
-    """Return the warning about ``training`` images that one of ``openings`` had; None if none had any."""
-    opened = ledger.opened_among(training, openings)
-    return opened and f"training on items of an opened test set: {opened}"
 
 
 def check_sealed_images(plans: Sequence[Plan]) -> None:

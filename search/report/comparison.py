@@ -9,6 +9,7 @@ from typing import Any
 
 from search.difference import Family, Recommendation, RowKey, shown_metrics, tested_pairs
 from search.plan.runs import RunFolder, stored_config, stored_split
+from search.plan.stored import StoredSearch
 from search.report.formats import difference_with_interval, in_points, parameters, the_same
 from search.report.pairs import pairs_of
 from search.report.results import Answer, Comparison, Pair, Summary, stored_summary
@@ -68,6 +69,8 @@ def compare_stored(folders: Sequence[RunFolder], *, within: float | None = None)
         raise InvalidInput("No search is named; name one at least.")
     if within is not None and not 0 < within < math.inf:
         raise InvalidInput(f"within is {within:g}; the margin of equivalence is above 0, such as 1 for one point.")
+    for folder in folders:
+        _ = StoredSearch(folder).counts  # raises if a line of the journal was changed or added
     return compare(folders, [results_so_far(folder) for folder in folders], within=within)
 
 
@@ -75,8 +78,7 @@ def results_so_far(folder: RunFolder) -> Summary:
     """Return the stored summary of a search; before its first one and while it runs, one made from its studies."""
     if folder.summary.exists() and not (folder.was_killed() and folder.driver()):
         return stored_summary(folder)
-    from search.plan.stored import StoredSearch  # these import Optuna
-    from search.report.summary import summary_so_far
+    from search.report.summary import summary_so_far  # imports Optuna
 
     return summary_so_far(StoredSearch(folder))
 

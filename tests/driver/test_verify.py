@@ -471,6 +471,34 @@ def test_without_its_images_the_digests_are_checked(copied: Copied) -> None:
     assert "Verified, but for what needs the data set (dataset.root is '/not/here'" in said
 
 
+def _better_copy(copied: Copied) -> None:
+    """Raise the value of a copied trial, with all that follows from it in the record."""
+    copied.metric("pnp", 1, 1, "map_at_r", 0.99)
+    value = {"value": 0.99, "intermediate_values": {"1": 0.99}}
+    rewrite(copied.journal, lambda found: of_trial(found, "alike-2/pnp", 1)[0].update(value))
+
+
+def _of_predecessor(change: Callable[[Copied], object]) -> Change:
+    def changed(copied: Copied) -> None:
+        copied.name, copied.path = "alike", copied.runs / "alike"
+        change(copied)
+
+    return changed
+
+
+# fmt: off
+COPIES: dict[str, tuple[Change, str]] = {
+    "a value with all that follows": (_better_copy, "the copy of alike/pnp trial 1: "),
+    "a seed": (attribute("pnp", 1, "seed", lambda seed: seed + 1), "the copy of alike/pnp trial 1: seed: "),
+    "a loss": (epoch("pnp", 1, 1, loss=0.5), "the copy of alike/pnp trial 1: epoch:000001.loss: 0.5 is stored"),
+    "another number": (attribute("pnp", 1, "copied_from", lambda source: {**source, "number": 0}), "copied trials of alike/pnp"),
+    "a number that is not there": (attribute("pnp", 1, "copied_from", lambda source: {**source, "number": 9}), "copied trials of alike/pnp"),
+    "a model of the predecessor": (_of_predecessor(lambda c: c.write(path := next(c.path.glob("trials/pnp/0001/**/best.safetensors")), path.read_bytes()[:-1] + b"!")), "the model is damaged"),
+    "the predecessor's trial": (_of_predecessor(lambda c: c.metric("pnp", 1, 1, "recall_at_1", 0.99)), "the copy of alike/pnp trial 1: "),
+}
+# fmt: on
+
+
 def test_the_predecessor_of_a_successor_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only_records(monkeypatch)
     for trials in (2, 3):
@@ -480,6 +508,17 @@ def test_the_predecessor_of_a_successor_is_verified(tmp_path: Path, monkeypatch:
     assert "alike was tested, so alike-2 continues from its trials with 3 trials" in said
     verified(tmp_path / "runs", name="alike-2")
     record = tmp_path / "runs" / "alike-2" / "predecessor.json"
+    said = verified(tmp_path / "runs", name="alike-2")
+    assert "ok  alike-2/pnp: 2 trials copied from alike, and their files" in said
+    assert "ok  alike-2/pnp@confirm: " in said
+    for change, says in COPIES.values():
+        copied = Copied(tmp_path / "runs", tmp_path / "changed", "alike-2")
+        change(copied)
+        assert says in verified(copied.runs, code=1, name="alike-2").splitlines()[-1]
+        shutil.rmtree(copied.runs)
+    shutil.copytree(record.parent, tmp_path / "alone" / "alike-2")
+    said = verified(tmp_path / "alone", name="alike-2")
+    assert "--  alike-2/pnp: 2 trials copied from alike, whose folder they are compared with: not there yet" in said
     assert json.loads(record.read_text()) == {"search": "alike"}
     record.write_text('{"search": "other"}')
     said = verified(tmp_path / "runs", code=1, name="alike-2")

@@ -1,6 +1,5 @@
 """All checks of a search in the order in which its records depend on each other."""
 
-import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial
 
-from search.driver.sealed import digest_of_images, opened_among_training
+from search.driver.sealed import digest_of_images
 from search.driver.stages import confirm_stage, final_stage, selection_of
 from search.driver.verify.comparison import Check, check, differing, file_problems
 from search.driver.verify.recomputed import check_enqueued, check_scores, check_studies, decoded_anew, studies_in
@@ -36,10 +35,9 @@ from search.study import copy_studies
 from search.trials import by_fold, epochs_of
 from search.trust import CHECKPOINTS, check_addresses, check_code, own_code, trusts_code
 from trainables.errors import InvalidInput, counted
-from trainables.files import as_path, is_draft, read_json
+from trainables.files import as_path, file_digest, is_draft, read_json
 from trainables.inference import model_files
 from trainables.secrets import without_password
-from trainables.storage import AnyPath
 
 
 def verify(folder: RunFolder) -> Iterator[Check]:
@@ -116,6 +114,7 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
         yield Check("the studies", problem, is_there=False)
         return
     yield from check_studies(search)
+    yield from _check_copies(search)
     if search.is_done(Stage.SEARCH):
         yield from check_enqueued(search, Stage.SELECT, confirm_stage)
     if selection := stored_selection(folder):
@@ -138,7 +137,7 @@ def _opened_problems(folder: RunFolder, training: ImageSet) -> Iterator[str]:
     """Compare the warning about training images of an opened test set with the openings that it counted."""
     path, ledger = folder.trained_on_opened, Ledger(folder.openings)
     known = read_json(path)["openings"] if path.exists() else []
-    told = opened_among_training(ledger, training, [entry for entry in ledger.openings() if entry.id in known])
+    told = ledger.opened_among_training(training, [entry for entry in ledger.openings() if entry.id in known])
     yield from file_problems(path, {"told": told, "openings": known})
 
 
@@ -191,6 +190,40 @@ def _check_files(search: OpenedSearch) -> Iterator[Check]:
         if trials:
             what = f"{study_name(search.name, loss, stage)}: the files of {counted(len(trials), 'trial')}"
             yield check(what, chain.from_iterable(_file_problems(search, loss, stage, trial) for trial in trials))
+
+
+def _check_copies(search: OpenedSearch) -> Iterator[Check]:
+    """Check the trials that a successor copied, and their files, by those of its predecessor if its folder is there."""
+    if search.plan.predecessor is None:
+        return
+    folder = RunFolder(search.plan.folder.runs, search.plan.predecessor)
+    there = folder.config.exists()
+    earlier = stored_copy(replace(plan_from_rules(folder), split=search.plan.split)) if there else None
+    for stage, loss in studies_in(search):
+        copies = [trial for trial in search.trials(loss, stage) if COPIED_FROM in trial.user_attrs]
+        what = f"{study_name(search.name, loss, stage)}: {counted(len(copies), 'trial')} copied from {folder.name}"
+        if copies and earlier:
+            yield check(f"{what}, and their files", _copy_problems(earlier, loss, stage, copies))
+        elif copies:
+            yield Check(f"{what}, whose folder they are compared with", is_there=False)
+    if earlier:
+        yield from _check_copies(earlier)
+
+
+def _copy_problems(earlier: OpenedSearch, loss: str, stage: Stage, copies: Sequence[FrozenTrial]) -> Iterator[str]:
+    name, numbers = study_name(earlier.name, loss, stage), [trial.user_attrs[COPIED_FROM]["number"] for trial in copies]
+    ended = {trial.number: trial for trial in earlier.trials(loss, stage) if trial.state.is_finished()}
+    # More may have ended since.
+    yield from differing(f"copied trials of {name}", numbers, [number for number in ended if number in numbers])
+    for number, copy in zip(numbers, copies, strict=True):
+        copied, original = (
+            {"state": trial.state.name, "value": trial.value, "params": trial.params,
+             "values": trial.intermediate_values, **trial.user_attrs, COPIED_FROM: None, "replicate_of": None}
+            for trial in (copy, ended[number])
+        )  # fmt: skip
+        yield from differing(f"the copy of {name} trial {number}: ", copied, original)
+        if COPIED_FROM not in ended[number].user_attrs and epochs_of(copy):
+            yield from _file_problems(earlier, loss, stage, ended[number])
 
 
 def _file_problems(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) -> Iterator[str]:
@@ -257,11 +290,11 @@ def check_digests(folder: RunFolder) -> Iterator[Check]:
 
 
 def check_warning(folder: RunFolder) -> Iterator[Check]:
-    """Check that the warning about training images of an opened test set is the one in the frozen selection."""
-    if selection := stored_selection(folder):
-        name = folder.trained_on_opened.name
-        copy = differing(name, folder.trained_on_opened_told(), selection.trained_on_opened)
-        yield check(f"{name}: its copy in selection.json", copy)
+    """Check that the record of earlier openings is the one whose digest the studies have since the search began."""
+    path = folder.trained_on_opened
+    begun = {study: found.get(path.stem) for study, found in StoredSearch(folder).counts.attributes.items()}
+    now = dict.fromkeys(begun, file_digest(path))
+    yield check(f"{path.name}: as it was when the search began", differing(f"{path.name} of ", begun, now))
 
 
 def stored_selection(folder: RunFolder) -> Selection | None:
@@ -275,11 +308,6 @@ def _changed(entries: Iterator[Entry]) -> Iterator[str]:
             yield f"{name} is missing."
         elif found != stored:
             yield f"{name} was changed: its digest is {found[:12]}, and {stored[:12]} is stored."
-
-
-def file_digest(path: "AnyPath | None") -> str | None:
-    """Return the SHA-256 of a file; None if it is missing."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None and path.is_file() else None
 
 
 def _baselines(folder: RunFolder, selection: Selection | None) -> Iterator[Entry]:
