@@ -370,8 +370,8 @@ def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
             new.load_state_dict(model.state_dict())
             if depends_on_batch(model, torch.rand(3, 3, image_size, image_size)):
                 raise InvalidInput(
-                    f"model.backbone is {config.backbone}, whose embedding of an image depends on its batch in evaluation "
-                    "mode, or differs each time; compute it from the image alone, without dropout."
+                    f"model.backbone is {config.backbone}, whose embedding of an image differs with its batch, or each "
+                    "time, in evaluation mode; compute it from the image alone, without dropout."
                 )
     return model.loaded
 
