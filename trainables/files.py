@@ -92,6 +92,11 @@ def json_digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def file_digest(path: "AnyPath | None") -> str | None:
+    """Return the SHA-256 of a file; None if it is missing."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None and path.is_file() else None
+
+
 def in_digest_order(names: Sequence[str]) -> list[int]:
     """Return the positions of ``names`` in the order of the names' SHA-256."""
     digests = [hashlib.sha256(name.encode()).digest() for name in names]

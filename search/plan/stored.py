@@ -185,6 +185,49 @@ def trials_csv(tables: Mapping[str, Sequence[TrialRow]]) -> str:
     return text.getvalue()
 
 
+# The test of a search.
+
+
+def lost_told(search: StoredSearch, *, scored: bool = True) -> str | None:
+    """Return a phrase on an opening in the journal or ``test/`` that ``test.json`` lacks; None without one.
+
+    One that the ledger has without scores is resumed; without ``scored`` the others of the ledger are left out, too.
+    """
+    folders = (path.name for path in (search.folder.path / "test").glob("*") if path.is_dir())
+    if not (begun := [*search.attributes(search.losses[0]).get("openings", ()), *folders]):
+        return None
+    from search.selection import Ledger, scored_openings  # imports numpy
+
+    known = {entry.id for entry in scored_openings(search.folder.test)} | {
+        entry.id
+        for entry in Ledger(search.folder.openings).openings()
+        if not (scored and entry.selections.get(search.name) in entry.scores)
+    }
+    lost = next((name for name in begun if name not in known), None)
+    return lost and f"test.json openings lack {lost:.12}; restore it and the ledger from a copy"
+
+
+def stays_sealed(folder: RunFolder, when: str) -> str | None:
+    """Return a sentence if the test of a search that has chosen stays sealed; None if it is to be opened, or was.
+
+    ``when`` is the search's ``final.test``.
+    """
+    if folder.test.exists() or not folder.selection.exists():
+        return None
+    with reading(folder.selection):
+        content = read_json(folder.selection)
+        if when == "if_better" and content["recommended"]["number"] is None:
+            return "No loss is better than the network without training, so the test stays sealed (final.test)."
+        earlier = RunFolder(folder.runs, before) if (before := folder.predecessor_name()) else None
+        if earlier and earlier.test.exists() and _chosen(read_json(earlier.selection)) == _chosen(content):
+            return f"The choice is that of {before}, whose test stands; {folder.name} opens none."
+    return None
+
+
+def _chosen(selection: Mapping[str, Any]) -> dict[str, Any]:
+    return {loss: entry["params"] for loss, entry in selection["chosen"].items()}
+
+
 # The progress of a search.
 
 FINISHED = {Stage.SEARCH: "searched", Stage.SELECT: "selected", Stage.TEST: "tested"}
@@ -238,6 +281,8 @@ def status_of(search: StoredSearch) -> SearchStatus:
     """
     try:
         driver = search.folder.driver()
+        if not search.folder.test.exists() and (told := lost_told(search)):
+            raise InvalidInput(f"{told}.")
         studies = tuple(
             _study_status(search, loss, stage, tally, is_driven=driver is not None)
             for stage in Stage

@@ -64,8 +64,9 @@ Record = dict[str, str | int | float | None]
 
 
 def as_csv(comparison: Comparison) -> str:
-    """Return one number per line: a row's value at a stage, or a pair's difference."""
+    """Return one number per line: a row's value, a pair's difference, earlier openings; after what was changed."""
     text = io.StringIO()
+    text.writelines(f"# {line}\n" for line in comparison.changed)
     writer = csv.DictWriter(text, HEADER, lineterminator="\n")
     writer.writeheader()
     writer.writerows(_records(comparison))
@@ -79,6 +80,8 @@ def _records(comparison: Comparison) -> Iterator[Record]:
         for filled in columns:
             if (entry := filled.entries[position]) is not None:
                 yield {**name, "metric": filled.metric, "stage": filled.column.key, **_numbers(entry)}
+    for search, count in comparison.earlier_openings.items():
+        yield {"search": search, "metric": "earlier_openings", "stage": "test", "mean": count}
     for pair in comparison.pairs:
         low, high = pair.ci95
         yield {
@@ -111,9 +114,8 @@ def text_tables(comparison: Comparison) -> list[TextTable]:
 
 def _answers(comparison: Comparison) -> TextTable:
     several = len(comparison.searches) > 1
-    return _text(
-        [line for answer in comparison.answers for line in (*([f"{answer.search}:"] if several else []), *answer.lines)]
-    )
+    lines = (line for answer in comparison.answers for line in (*[f"{answer.search}:"] * several, *answer.lines))
+    return _text([*comparison.changed, *lines])
 
 
 def _text(notes: Sequence[str]) -> TextTable:
@@ -131,7 +133,7 @@ def losses_table(comparison: Comparison) -> TextTable:
 def _losses_table(
     comparison: Comparison, rows: Sequence[Row], columns: Sequence[FilledColumn], *, long: bool = False
 ) -> TextTable:
-    gallery, is_sealed = comparison.split.gallery, not comparison.test_metrics
+    gallery, is_sealed = comparison.split.gallery, not (comparison.test_metrics or comparison.changed)
     names = ", ".join(summary.name for summary in comparison.searches)
     baselines = any(summary.baselines for summary in comparison.searches)
     metrics = [f"{entry.metric}\n{entry.column.header.format(gallery=gallery)}".strip() for entry in columns]
