@@ -26,14 +26,7 @@ from search.plan.make_plan import plan_from_rules
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder, trusted_config
 from search.plan.search import OpenedSearch
-from search.report.comparison import (
-    changed_told,
-    chosen_after_opening,
-    image_set_of,
-    openings_told,
-    training_told,
-    unlike_told,
-)
+from search.report.comparison import chosen_after_opening, image_set_of, openings_told, training_told, unlike_told
 from search.report.pairs import pairs_of
 from search.report.results import Pair, Summary
 from search.report.rows import Row
@@ -160,7 +153,6 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
             for digest, sharing in by_image_set.items()
         },
         warnings=(
-            *changed_told(folders, summaries),
             *training_told(folders),
             *_unlike_told(campaign, folders, rows),
             *chosen_after_opening(folders, campaign_family(campaign), [row.key for row in rows if row.test]),

@@ -162,7 +162,7 @@ def open_search(plan: Plan) -> OpenedSearch:
 def _refuse_lost_records(plan: Plan) -> None:
     folder, name, losses = plan.folder, plan.config.name, plan.config.loss_names
     results = [path.name for path in (folder.selection, folder.test) if path.exists()]
-    if folder.journal.exists() and (told := lost_told(StoredSearch(folder), scored=False)):
+    if told := lost_told(folder, scored=False):
         raise InvalidInput(f"{name}: {told}, or search under a new name.")
     if not results:
         return

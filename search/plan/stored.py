@@ -188,20 +188,21 @@ def trials_csv(tables: Mapping[str, Sequence[TrialRow]]) -> str:
 # The test of a search.
 
 
-def lost_told(search: StoredSearch, *, scored: bool = True) -> str | None:
+def lost_told(folder: RunFolder, *, scored: bool = True) -> str | None:
     """Return a phrase on an opening in the journal or ``test/`` that ``test.json`` lacks; None without one.
 
     One that the ledger has without scores is resumed; without ``scored`` the others of the ledger are left out, too.
     """
-    folders = (path.name for path in (search.folder.path / "test").glob("*") if path.is_dir())
-    if not (begun := [*search.attributes(search.losses[0]).get("openings", ()), *folders]):
+    attributes = StoredSearch(folder).counts.attributes.values()
+    begun = [path.name for path in (folder.path / "test").glob("*") if path.is_dir()]
+    if not (begun := [*begun, *(name for of_study in attributes for name in of_study.get("openings", ()))]):
         return None
     from search.selection import Ledger, scored_openings  # imports numpy
 
-    known = {entry.id for entry in scored_openings(search.folder.test)} | {
+    known = {entry.id for entry in scored_openings(folder.test)} | {
         entry.id
-        for entry in Ledger(search.folder.openings).openings()
-        if not (scored and entry.selections.get(search.name) in entry.scores)
+        for entry in Ledger(folder.openings).openings()
+        if not (scored and entry.selections.get(folder.name) in entry.scores)
     }
     lost = next((name for name in begun if name not in known), None)
     return lost and f"test.json openings lack {lost:.12}; restore it and the ledger from a copy"
@@ -281,7 +282,7 @@ def status_of(search: StoredSearch) -> SearchStatus:
     """
     try:
         driver = search.folder.driver()
-        if not search.folder.test.exists() and (told := lost_told(search)):
+        if not search.folder.test.exists() and (told := lost_told(search.folder)):
             raise InvalidInput(f"{told}.")
         studies = tuple(
             _study_status(search, loss, stage, tally, is_driven=driver is not None)

@@ -114,15 +114,15 @@ def changed_told(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> 
                 opening.digest != opening.digest_of_content() for opening in scored_openings(folder.test)
             ),
             "summary.json is of another split": summary.split.digest != stored_split(folder).digest,
-            "a result of each image in test/ was changed after it was written": any(
-                file_digest(folder.path / "test" / opening.id / model.per_image) != opening.files.get(model.per_image)
+            "a file in test/ was changed after it was written": any(
+                "/" not in name and file_digest(folder.path / "test" / opening.id / name) != digest
                 for opening in scored_openings(folder.test)
-                for model in (*opening.scores, *opening.baselines)
+                for name, digest in opening.files.items()
             ),
         }
         for what in (what for what, is_so in changed.items() if is_so):
             yield f"{summary.name}: {what}: the digests differ (`holdout verify {summary.name}`)"
-        if told := lost_told(StoredSearch(folder)):
+        if told := lost_told(folder):
             yield f"{summary.name}: {told}"
 
 
@@ -185,7 +185,7 @@ def openings_told(folders: Sequence[RunFolder]) -> str:
     """Return a sentence on the openings of the test set that ``folders`` share."""
     ledger = Ledger(folders[0].openings)
     opened = [folder for folder in folders if scored_openings(folder.test)]
-    if not opened and any(lost_told(StoredSearch(folder)) for folder in folders):
+    if not opened and any(lost_told(folder) for folder in folders):
         return "this test set: opened, but the records of it are missing"
     if not opened:
         return ledger.sentence_by_names(stored_split(folders[0]).test_digest)
@@ -346,7 +346,7 @@ def _compared(model: Recommendation, pairs: Sequence[Pair], role: Role, where: s
 
 def _next(folder: RunFolder, model: Recommendation, *, tested: bool) -> str:
     name, config = folder.name, stored_config(folder)
-    if not tested and lost_told(StoredSearch(folder)):
+    if not tested and lost_told(folder):
         return f"`holdout verify {name}` names what is missing"
     if not tested and (campaign := campaign_of(folder.runs, name)):
         return f"`holdout run` with the file of {campaign.name} opens the test classes"

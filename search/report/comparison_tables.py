@@ -56,7 +56,7 @@ def filled_columns(comparison: Comparison, rows: Sequence[Row]) -> list[FilledCo
 
 HEADER = (
     "search", "loss", "role", "trial", "against_search", "against_loss", "against_role", "metric", "stage", "mean",
-    "std", "ci95_low", "ci95_high", "seeds", "p", "p_corrected",
+    "std", "ci95_low", "ci95_high", "seeds", "p", "p_corrected", "earlier_openings",
 )  # fmt: skip
 
 Record = dict[str, str | int | float | None]
@@ -64,7 +64,7 @@ Record = dict[str, str | int | float | None]
 
 
 def as_csv(comparison: Comparison) -> str:
-    """Return one number per line: a row's value, a pair's difference, earlier openings; after what was changed."""
+    """Return one number per line: a row's value at a stage, or a pair's difference; changed records come first."""
     text = io.StringIO()
     text.writelines(f"# {line}\n" for line in comparison.changed)
     writer = csv.DictWriter(text, HEADER, lineterminator="\n")
@@ -76,12 +76,11 @@ def as_csv(comparison: Comparison) -> str:
 def _records(comparison: Comparison) -> Iterator[Record]:
     columns = filled_columns(comparison, comparison.rows)
     for position, row in enumerate(comparison.rows):
-        name: Record = {**row.key._asdict(), "trial": row.number}
+        earlier = comparison.earlier_openings.get(row.search)
+        name: Record = {**row.key._asdict(), "trial": row.number, "earlier_openings": earlier}
         for filled in columns:
             if (entry := filled.entries[position]) is not None:
                 yield {**name, "metric": filled.metric, "stage": filled.column.key, **_numbers(entry)}
-    for search, count in comparison.earlier_openings.items():
-        yield {"search": search, "metric": "earlier_openings", "stage": "test", "mean": count}
     for pair in comparison.pairs:
         low, high = pair.ci95
         yield {
