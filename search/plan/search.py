@@ -162,7 +162,8 @@ def open_search(plan: Plan) -> OpenedSearch:
 def _refuse_lost_records(plan: Plan) -> None:
     folder, name, losses = plan.folder, plan.config.name, plan.config.loss_names
     results = [path.name for path in (folder.selection, folder.test) if path.exists()]
-    if told := lost_told(folder, scored=False):
+    stored = StoredSearch(folder)
+    if told := lost_told(stored, scored=False):
         raise InvalidInput(f"{name}: {told}, or search under a new name.")
     if not results:
         return
@@ -171,7 +172,6 @@ def _refuse_lost_records(plan: Plan) -> None:
             f"{name} has scores in {folder.test}, but {folder.selection} is missing; restore it from a copy, or search "
             "under a new name."
         )
-    stored = StoredSearch(folder)
     begun = [loss for loss in losses if loss in stored.losses]  # a search that grows gets further ones
     lost = [study_name(name, loss, Stage.SEARCH) for loss in begun if not stored.tally(loss, Stage.SEARCH).trials]
     if folder.test.exists() and not any(stored.tally(loss, Stage.TEST).trials for loss in losses):

@@ -188,14 +188,15 @@ def trials_csv(tables: Mapping[str, Sequence[TrialRow]]) -> str:
 # The test of a search.
 
 
-def lost_told(folder: RunFolder, *, scored: bool = True) -> str | None:
+def lost_told(search: StoredSearch, *, scored: bool = True) -> str | None:
     """Return a phrase on an opening in the journal or ``test/`` that ``test.json`` lacks; None without one.
 
     One that the ledger has without scores is resumed; without ``scored`` the others of the ledger are left out, too.
     """
-    attributes = StoredSearch(folder).counts.attributes.values()
-    begun = [path.name for path in (folder.path / "test").glob("*") if path.is_dir()]
-    if not (begun := [*begun, *(name for of_study in attributes for name in of_study.get("openings", ()))]):
+    folder, attributes = search.folder, search.counts.attributes.values()
+    begun = [name for of_study in attributes for name in of_study.get("openings", ())]
+    begun += [path.name for path in (folder.path / "test").glob("*") if path.is_dir()]
+    if not begun:
         return None
     from search.selection import Ledger, scored_openings  # imports numpy
 
@@ -209,10 +210,7 @@ def lost_told(folder: RunFolder, *, scored: bool = True) -> str | None:
 
 
 def stays_sealed(folder: RunFolder, when: str) -> str | None:
-    """Return a sentence if the test of a search that has chosen stays sealed; None if it is to be opened, or was.
-
-    ``when`` is the search's ``final.test``.
-    """
+    """Return why the test of a search that has chosen, with the ``final.test`` ``when``, stays sealed, or None."""
     if folder.test.exists() or not folder.selection.exists():
         return None
     with reading(folder.selection):
@@ -282,7 +280,7 @@ def status_of(search: StoredSearch) -> SearchStatus:
     """
     try:
         driver = search.folder.driver()
-        if not search.folder.test.exists() and (told := lost_told(search.folder)):
+        if not search.folder.test.exists() and (told := lost_told(search)):
             raise InvalidInput(f"{told}.")
         studies = tuple(
             _study_status(search, loss, stage, tally, is_driven=driver is not None)

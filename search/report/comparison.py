@@ -122,7 +122,7 @@ def changed_told(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> 
         }
         for what in (what for what, is_so in changed.items() if is_so):
             yield f"{summary.name}: {what}: the digests differ (`holdout verify {summary.name}`)"
-        if told := lost_told(folder):
+        if told := lost_told(StoredSearch(folder)):
             yield f"{summary.name}: {told}"
 
 
@@ -185,7 +185,7 @@ def openings_told(folders: Sequence[RunFolder]) -> str:
     """Return a sentence on the openings of the test set that ``folders`` share."""
     ledger = Ledger(folders[0].openings)
     opened = [folder for folder in folders if scored_openings(folder.test)]
-    if not opened and any(lost_told(folder) for folder in folders):
+    if not opened and any(lost_told(StoredSearch(folder)) for folder in folders):
         return "this test set: opened, but the records of it are missing"
     if not opened:
         return ledger.sentence_by_names(stored_split(folders[0]).test_digest)
@@ -298,7 +298,7 @@ def answers(comparison: Comparison, folders: Sequence[RunFolder]) -> Iterator[An
             better_than_default=f"Better than its default: {_against_default(model, pairs, where) or unknown}.",
             better_than_untrained="Better than the untrained network: "
             f"{_against_untrained(summary, model, pairs, where) or unknown}.",
-            next=f"Next: {_next(folder, model, tested=tested)}.",
+            next=f"Next: {_next(folder, model, tested=tested, changed=bool(comparison.changed))}.",
         )
 
 
@@ -344,9 +344,9 @@ def _compared(model: Recommendation, pairs: Sequence[Pair], role: Role, where: s
     return ""
 
 
-def _next(folder: RunFolder, model: Recommendation, *, tested: bool) -> str:
+def _next(folder: RunFolder, model: Recommendation, *, tested: bool, changed: bool) -> str:
     name, config = folder.name, stored_config(folder)
-    if not tested and lost_told(folder):
+    if not tested and changed:
         return f"`holdout verify {name}` names what is missing"
     if not tested and (campaign := campaign_of(folder.runs, name)):
         return f"`holdout run` with the file of {campaign.name} opens the test classes"

@@ -261,7 +261,7 @@ def check_warning(folder: RunFolder) -> Iterator[Check]:
 
 def _left_over(folder: RunFolder) -> Iterator[str]:
     """Yield openings that were removed from the records, and files in ``test/`` that are of none."""
-    if told := lost_told(folder):
+    if told := lost_told(StoredSearch(folder)):
         yield f"{told}."
     top, records = folder.path / "test", scored_openings(folder.test)
     files = {top / record.id / name for record in records for name in record.files}

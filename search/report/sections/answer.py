@@ -285,7 +285,7 @@ def again(searches: Sequence[StoredSearch], campaign: Path | None = None) -> Sec
         title="Reproduce",
         sentences=(
             f"Written by Holdout {__version__}. The file below holds all settings.",
-            f"`holdout verify {checked}` recomputes all results from the records; "
+            f"`holdout verify {checked}` recomputes the results from the records; "
             + (f"`holdout run {campaign}`" if campaign else f"`holdout compare {names}`")
             + " prints the tables.",
             *([f"Compared in MLflow: `{page}`."] if len(searches) > 1 and page else []),
