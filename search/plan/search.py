@@ -15,7 +15,7 @@ from search.plan.growth import growth, is_tested
 from search.plan.places import mark_checkpoints
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, stored_config, stored_split
-from search.plan.stored import StoredSearch, lost_told, stays_sealed
+from search.plan.stored import StoredSearch, stays_sealed
 from search.stages import Stage, study_name
 from search.study import LossStudy, StudyStorage, copy_studies, open_studies
 from search.tables import PRUNERS
@@ -162,9 +162,6 @@ def open_search(plan: Plan) -> OpenedSearch:
 def _refuse_lost_records(plan: Plan) -> None:
     folder, name, losses = plan.folder, plan.config.name, plan.config.loss_names
     results = [path.name for path in (folder.selection, folder.test) if path.exists()]
-    stored = StoredSearch(folder)
-    if told := lost_told(stored, scored=False):
-        raise InvalidInput(f"{name}: {told}, or search under a new name.")
     if not results:
         return
     if not folder.selection.exists():
@@ -172,6 +169,7 @@ def _refuse_lost_records(plan: Plan) -> None:
             f"{name} has scores in {folder.test}, but {folder.selection} is missing; restore it from a copy, or search "
             "under a new name."
         )
+    stored = StoredSearch(folder)
     begun = [loss for loss in losses if loss in stored.losses]  # a search that grows gets further ones
     lost = [study_name(name, loss, Stage.SEARCH) for loss in begun if not stored.tally(loss, Stage.SEARCH).trials]
     if folder.test.exists() and not any(stored.tally(loss, Stage.TEST).trials for loss in losses):

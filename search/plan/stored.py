@@ -72,6 +72,12 @@ class StoredSearch:
                 counts.apply(log)
         return counts
 
+    @property
+    def openings_begun(self) -> list[str]:
+        """The openings of the test classes that the journal or ``test/`` has."""
+        noted = [name for of_study in self.counts.attributes.values() for name in of_study.get("openings", ())]
+        return [*noted, *(path.name for path in (self.folder.path / "test").glob("*") if path.is_dir())]
+
     def pruner(self, steps: int) -> "Pruner":
         """Return the pruner of its search trials, which train ``steps`` epochs."""
         return PRUNERS[self.config["search"]["pruner"]](steps=steps)
@@ -188,27 +194,6 @@ def trials_csv(tables: Mapping[str, Sequence[TrialRow]]) -> str:
 # The test of a search.
 
 
-def lost_told(search: StoredSearch, *, scored: bool = True) -> str | None:
-    """Return a phrase on an opening in the journal or ``test/`` that ``test.json`` lacks; None without one.
-
-    One that the ledger has without scores is resumed; without ``scored`` the others of the ledger are left out, too.
-    """
-    folder, attributes = search.folder, search.counts.attributes.values()
-    begun = [name for of_study in attributes for name in of_study.get("openings", ())]
-    begun += [path.name for path in (folder.path / "test").glob("*") if path.is_dir()]
-    if not begun:
-        return None
-    from search.selection import Ledger, scored_openings  # imports numpy
-
-    known = {entry.id for entry in scored_openings(folder.test)} | {
-        entry.id
-        for entry in Ledger(folder.openings).openings()
-        if not (scored and entry.selections.get(folder.name) in entry.scores)
-    }
-    lost = next((name for name in begun if name not in known), None)
-    return lost and f"test.json openings lack {lost:.12}; restore it and the ledger from a copy"
-
-
 def stays_sealed(folder: RunFolder, when: str) -> str | None:
     """Return why the test of a search that has chosen, with the ``final.test`` ``when``, stays sealed, or None."""
     if folder.test.exists() or not folder.selection.exists():
@@ -280,8 +265,6 @@ def status_of(search: StoredSearch) -> SearchStatus:
     """
     try:
         driver = search.folder.driver()
-        if not search.folder.test.exists() and (told := lost_told(search)):
-            raise InvalidInput(f"{told}.")
         studies = tuple(
             _study_status(search, loss, stage, tally, is_driven=driver is not None)
             for stage in Stage
@@ -337,6 +320,8 @@ def _state(search: StoredSearch, studies: tuple[StudyStatus, ...]) -> str:
     stages = {row.stage for row in studies}
     if search.folder.test.exists():
         return "tested"
+    if search.openings_begun:
+        return "opened without scores"
     if Stage.TEST in stages:
         return "training for the test"
     if search.folder.selection.exists():

@@ -9,7 +9,7 @@ from typing import Any
 
 from search.difference import Family, Recommendation, RowKey, shown_metrics, tested_pairs
 from search.plan.runs import RunFolder, campaign_of, stored_config, stored_split
-from search.plan.stored import StoredSearch, lost_told, stays_sealed
+from search.plan.stored import StoredSearch, stays_sealed
 from search.report.formats import difference_with_interval, in_points, parameters, the_same
 from search.report.pairs import pairs_of
 from search.report.results import Answer, Comparison, Pair, Summary, stored_summary
@@ -122,8 +122,24 @@ def changed_told(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> 
         }
         for what in (what for what, is_so in changed.items() if is_so):
             yield f"{summary.name}: {what}: the digests differ (`holdout verify {summary.name}`)"
-        if told := lost_told(StoredSearch(folder)):
+        if told := lost_told(folder):
             yield f"{summary.name}: {told}"
+
+
+def lost_told(folder: RunFolder, *, scored: bool = True) -> str | None:
+    """Return a phrase on an opening in the journal or ``test/`` that ``test.json`` lacks; None without one.
+
+    One that the ledger has without scores is resumed; without ``scored`` the others of the ledger are left out, too.
+    """
+    if not (begun := StoredSearch(folder).openings_begun):
+        return None
+    known = {entry.id for entry in scored_openings(folder.test)} | {
+        entry.id
+        for entry in Ledger(folder.openings).openings()
+        if not (scored and entry.selections.get(folder.name) in entry.scores)
+    }
+    lost = next((name for name in begun if name not in known), None)
+    return lost and f"test.json openings lack {lost:.12}; restore it and the ledger from a copy"
 
 
 # The network and its images.
@@ -185,7 +201,7 @@ def openings_told(folders: Sequence[RunFolder]) -> str:
     """Return a sentence on the openings of the test set that ``folders`` share."""
     ledger = Ledger(folders[0].openings)
     opened = [folder for folder in folders if scored_openings(folder.test)]
-    if not opened and any(lost_told(StoredSearch(folder)) for folder in folders):
+    if not opened and any(lost_told(folder) for folder in folders):
         return "this test set: opened, but the records of it are missing"
     if not opened:
         return ledger.sentence_by_names(stored_split(folders[0]).test_digest)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from PIL import Image
 from support.commands import holdout_here, plain, stored, summary, write_search
-from support.journals import CREATE_STUDY, CREATE_TRIAL, Operation, drop_trial, of_trial, rewrite
+from support.journals import CREATE_STUDY, CREATE_TRIAL, Operation, drop_trial, of_trial, rewrite, without_openings
 from support.small_search import GLYPHS, SHORTEST, draw_folder, small_search
 from support.without_ray import MADE_UP, MadeUp, only_records
 
@@ -270,7 +270,7 @@ def test_an_opening_whose_scores_were_removed_is_not_called_sealed(
         for folder in (runs, state / "holdout"):
             (folder / "test_openings.jsonl").unlink()
     if left == "test/":
-        rewrite(runs / "small" / "study.journal", _without_openings)
+        rewrite(runs / "small" / "study.journal", without_openings)
     else:
         shutil.rmtree(runs / "small" / "test")
     scored.clear()
@@ -279,7 +279,7 @@ def test_an_opening_whose_scores_were_removed_is_not_called_sealed(
     assert "sealed" not in compared
     assert "Next: `holdout verify small` names what is missing" in compared
     (status,) = json.loads(holdout_here("status", "--json", "--runs", runs).stdout)
-    assert "test.json openings lack" in status["problem"]
+    assert status["state"] == "opened without scores"
     said = verified(runs, "small")
     assert "test.json openings lack" in said
     assert "sealed" not in said
@@ -287,13 +287,6 @@ def test_an_opening_whose_scores_were_removed_is_not_called_sealed(
         said = plain(holdout_here(*words, "--runs", runs, code=2).stderr)
         assert ("test.json openings lack" in said) == (left != "the ledger")
     assert not scored
-
-
-def _without_openings(found: list[Operation]) -> None:
-    noted = [entry for entry in found if "openings" in entry.get("user_attr", {})]
-    assert noted
-    for entry in noted:
-        found.remove(entry)
 
 
 def test_openings_before_a_choice_are_in_every_table(images: Path, runs: Path, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from search.plan.make_plan import plan_from_rules
 from search.plan.plan import Plan, training_of
 from search.plan.runs import RunFolder, campaign_of, stored_config, stored_split
 from search.plan.search import COPIED_FROM, OpenedSearch
-from search.plan.stored import StoredSearch, lost_told
+from search.plan.stored import StoredSearch
+from search.report.comparison import lost_told
 from search.report.models import checkpoint_of, chosen_model
 from search.report.summary import summarise
 from search.selection import (
@@ -261,7 +262,7 @@ def check_warning(folder: RunFolder) -> Iterator[Check]:
 
 def _left_over(folder: RunFolder) -> Iterator[str]:
     """Yield openings that were removed from the records, and files in ``test/`` that are of none."""
-    if told := lost_told(StoredSearch(folder)):
+    if told := lost_told(folder):
         yield f"{told}."
     top, records = folder.path / "test", scored_openings(folder.test)
     files = {top / record.id / name for record in records for name in record.files}
