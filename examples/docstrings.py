@@ -20,6 +20,8 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 
+from trainables.files import write_whole
+
 PACKAGES = ("matplotlib", "numpy", "optuna", "pandas", "ray", "scipy", "sklearn", "torch")
 SHORTEST = 200  # characters
 FEWEST, MOST = 8, 30  # docstrings of a module
@@ -69,12 +71,12 @@ def main(target: str) -> None:
     embeddings = model.transform(texts).astype(np.float32)
     some = embeddings.any(axis=1)  # a text without a known word has no direction
     kept = np.flatnonzero(some).tolist()
-    np.savez(
-        target,
-        embeddings=embeddings[some],
-        labels=np.array([labels[row] for row in kept]),
-        ids=np.array([ids[row] for row in kept]),
-    )
+    arrays = {
+        "embeddings": embeddings[some],
+        "labels": np.array([labels[row] for row in kept]),
+        "ids": np.array([ids[row] for row in kept]),
+    }
+    write_whole(Path(target), lambda file: np.savez(file, **arrays))
     print(f"{target} holds {len(kept):,} docstrings of {len(classes)} modules.")
 
 

@@ -292,7 +292,7 @@ def campaign(name: str, *, runs: str | os.PathLike[str] | None = None) -> "Campa
 
 def runs_folder(runs: str | os.PathLike[str] | None) -> Path:
     """Return ``runs``; by default the value of ``HOLDOUT_RUNS``, or ``runs`` below the current folder."""
-    return Path(runs if runs is not None else os.environ.get("HOLDOUT_RUNS") or "runs")
+    return Path(os.path.expanduser(runs if runs is not None else os.environ.get("HOLDOUT_RUNS") or "runs"))
 
 
 def _as_numbers(values: Mapping[str, float | None]) -> dict[str, float]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from trainables.errors import InvalidInput
+from trainables.files import absolute
 from trainables.secrets import PASSWORD, refer
 
 if TYPE_CHECKING:
@@ -58,6 +59,15 @@ def sqlite_address(file: Path) -> str:
     from sqlalchemy import URL  # takes half a second
 
     return URL.create("sqlite", database=str(file)).render_as_string()
+
+
+def absolute_sqlite(address: str) -> str:
+    """Return the address of a SQLite file without ``~`` and not relative to the current folder; others unchanged."""
+    scheme, _, path = address.partition(":///")
+    if not (scheme.startswith("sqlite") and path) or path.startswith(("/", "${")):
+        return address
+    above, _, below = path.partition("/") if path.startswith("~") else (".", "", path)
+    return f"{scheme}{sqlite_address(Path(absolute(above))).removeprefix('sqlite')}/{below}"
 
 
 def sqlite_file(address: "str | URL") -> Path | None:

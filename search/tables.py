@@ -70,28 +70,30 @@ def engine_name(engine: str, gpus_per_trial: float, devices: Path = DEVICES) -> 
     return "local"
 
 
+def ray_address() -> str | None:
+    """Return the address of the cluster that this process is connected to, else ``RAY_ADDRESS``."""
+    ray = sys.modules.get("ray")
+    if getattr(ray, "is_initialized", bool)():  # another thread may be importing it
+        return str(ray.get_runtime_context().gcs_address)  # type: ignore[union-attr]
+    return os.environ.get("RAY_ADDRESS")
+
+
 def ray_mistakes(python: str | None = None) -> list[Mistake]:
     """Return a mistake if Ray cannot start its workers with ``python``, this one unless another is given.
 
     Ray writes this path into a shell command without quotes (``ray._private.runtime_env.context``), and waits without
     end for a worker that does not start. A Ray of this machine also makes sockets in its folder of temporary files,
-    whose names Linux limits.
+    whose names Linux limits. Through Ray Client, Ray Tune has no node of the cluster to work from.
     """
     python = python or sys.executable
-    mistakes = []
-    if found := _SHELL.search(python):
-        mistakes.append(
-            Mistake(
-                f"Ray cannot start workers with {python}, because this path contains {found[0]!r}",
-                "make the virtual environment in a folder without it, or set resources.engine to local",
-            )
-        )
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
-    if not os.environ.get("RAY_ADDRESS") and len(os.fsencode(folder)) > _LONGEST_FOLDER:
-        mistakes.append(
-            Mistake(
-                f"Ray cannot make its sockets below {folder}, because this path has more than {_LONGEST_FOLDER} bytes",
-                "set RAY_TMPDIR to a shorter one, such as /tmp, or set resources.engine to local",
-            )
-        )
-    return mistakes
+    found: dict[str, str] = {}
+    if character := _SHELL.search(python):
+        problem = f"Ray cannot start workers with {python}, because this path contains {character[0]!r}"
+        found[problem] = "make the virtual environment in a folder without it"
+    if (client := sys.modules.get("ray.util.client")) and client.ray.is_connected():
+        found["This process uses Ray through Ray Client (ray://)"] = "call ray.shutdown() and then `holdout submit`"
+    if not ray_address() and len(os.fsencode(folder)) > _LONGEST_FOLDER:
+        problem = f"Ray cannot make its sockets below {folder}, because this path has more than {_LONGEST_FOLDER} bytes"
+        found[problem] = "set RAY_TMPDIR to a shorter one, such as /tmp"
+    return [Mistake(problem, f"{fix}, or set resources.engine to local") for problem, fix in found.items()]

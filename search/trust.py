@@ -16,7 +16,7 @@ from typing import Any
 
 from search.secrets import sqlite_file
 from trainables.errors import InvalidInput, listed
-from trainables.files import DAMAGED, write_json
+from trainables.files import DAMAGED, absolute, write_json
 from trainables.parts import is_import_path
 from trainables.storage import AnyPath
 
@@ -32,7 +32,7 @@ INDEX_MODEL, CAMPAIGN_RECIPE = "model", "recipe"
 
 def state_folder() -> Path:
     """Return the user's folder for state shared by all runs folders; raise :class:`RuntimeError` without a home."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "holdout"
+    return Path(absolute(os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state"))) / "holdout"
 
 
 # What a search file names.

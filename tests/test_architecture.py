@@ -24,7 +24,7 @@ ROOMS: dict[str, set[str]] = {
     "plan": {
         "checks.parts", "make_plan", "places", "plan", "runs", "search", "stored", "work",
     },
-    "disk": {"needs", "usage"},
+    "disk": {"usage"},
     "engines": {"base", "capacity", "ray_session"},
     "report": {
         "comparison", "comparison_tables", "document", "drawing", "formats", "live", "models", "pairs", "results",

@@ -23,18 +23,17 @@ ROOT = Path(__file__).parents[1]
 
 PARTS: dict[str, dict[str, tuple[str, ...]]] = {
     "ray": {
+        "search/engines/ray_session.py": ("ray._raylet:Config.initialize",),
         "search/engines/ray_tune.py": (
             "ray.tune.execution.tune_controller:RayActorManager",
-            "ray.tune.execution.tune_controller:TuneController._cleanup_cached_actors",
             "ray.tune.execution.tune_controller:TuneController()._actor_manager",
             "ray.tune.execution.tune_controller:TuneController()._trial_to_actor",
             "ray.air.execution._internal:RayActorManager._actor_task_failed",
             "ray.air.execution._internal:RayActorManager()._live_actors_to_ray_actors_resources",
             "ray.tune.experiment:Trial.pickled_error_file",
             "ray._private.state:actors",
-            "ray._private.state:state._connect_and_get_accessor",
             "ray._private.state:state.get_draining_nodes",
-        )
+        ),
     },
     "optuna": {
         "search/study/study.py": ("optuna:Study._get_trials", "optuna:Study()._directions"),

@@ -2,6 +2,7 @@
 
 import io
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,8 @@ def read_arrays(source: Path | bytes, *names: str) -> dict[str, NDArray[Any]]:
 def array_names(source: Path) -> set[str]:
     """Return the names of the arrays in the npz file at ``source``; errors as in :func:`read_arrays`."""
     with _opened(source) as file:
+        if twice := [name for name, times in Counter(file.files).items() if times > 1]:
+            raise ValueError(f"it has {twice[0]:.40} twice")
         return set(file.files)
 
 

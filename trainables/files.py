@@ -8,8 +8,9 @@ import os
 import secrets
 import shutil
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
@@ -30,10 +31,15 @@ LONG_NAME = 200
 # Addresses
 
 
+def absolute(path: str) -> str:
+    """Return a path that the user wrote, for processes in other folders; a leading ``~`` is the home folder."""
+    return os.path.abspath(os.path.expanduser(path))
+
+
 def as_path(address: str) -> AnyPath:
     """Return ``address`` as a path; a URL such as ``s3://bucket/folder`` becomes a path in a store known to fsspec."""
     if "://" not in address:
-        return Path(address)
+        return Path(os.path.expanduser(address))
     from upath import UPath  # not installed on machines that only train
 
     return UPath(address, use_listings_cache=False)  # other processes write there too
@@ -93,7 +99,7 @@ def json_digest(content: Any) -> str:
 
 
 def file_digest(path: "AnyPath | None") -> str | None:
-    """Return the SHA-256 of a file; None if it is missing."""
+    """Return the SHA-256 (hex) of a file; None if it is missing."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None and path.is_file() else None
 
 
@@ -135,29 +141,42 @@ def reading(what: object, fix: str = "restore it from a copy") -> Iterator[None]
 # Writing
 
 
-def write_whole(path: AnyPath, write: Callable[[IO[bytes]], object]) -> None:
+def write_whole(path: AnyPath, write: Callable[[IO[bytes]], object], *, new: bool = False) -> None:
     """Let ``write`` fill a new file and move it to ``path`` atomically, so that a reader never sees a partial file.
 
     Raises:
         DiskFull: there is no space left. The previous file at ``path`` is unchanged.
         StorageFailure: ``path`` cannot be written.
+        FileExistsError: it exists, and has to be ``new``.
     """
-    if not isinstance(path, Path):  # most object stores show a file only once it is complete
-        content = io.BytesIO()
-        write(content)
-        ask(path, lambda: _put(path, content.getvalue()), len(content.getbuffer()))
-        return
-    name = path.name if len(os.fsencode(path.name)) <= LONG_NAME else _digest_of_name(path)
-    draft = path.with_name(f".{name}.{os.getpid()}-{secrets.token_hex(4)}{_DRAFT}")
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with draft.open("xb") as file:  # exclusive: never another process's file or a planted link
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        finally:
+    write_together({path: write}, new=new)
+
+
+def write_together(files: Mapping[AnyPath, Callable[[IO[bytes]], object]], *, new: bool = False) -> None:
+    """Write files as :func:`write_whole` does; none is moved to its path before all are written."""
+    drafts: dict[Path, Path] = {}
+    try:
+        for path, write in files.items():
+            if not isinstance(path, Path):  # most object stores show a file only once it is complete
+                content = io.BytesIO()
+                write(content)
+                ask(path, partial(_put, path, content.getvalue()), len(content.getbuffer()))
+                continue
+            name = path.name if len(os.fsencode(path.name)) <= LONG_NAME else _digest_of_name(path)
+            drafts[path] = draft = path.with_name(f".{name}.{os.getpid()}-{secrets.token_hex(4)}{_DRAFT}")
+            with storage_errors(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with draft.open("xb") as file:  # exclusive: never another process's file or a planted link
+                    write(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+        for path, draft in drafts.items():
+            if new:
+                path.touch(exist_ok=False)  # if two processes write it at once, the second is refused
+            with storage_errors(path):
+                draft.replace(path)
+    finally:
+        for draft in drafts.values():
             draft.unlink(missing_ok=True)
 
 
@@ -166,13 +185,17 @@ def _put(path: AnyPath, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def write_text(path: AnyPath, text: str) -> None:
-    write_whole(path, lambda file: file.write(text.encode()))
+def write_text(path: AnyPath, text: str, *, new: bool = False) -> None:
+    write_whole(path, lambda file: file.write(text.encode()), new=new)
 
 
 def write_json(path: AnyPath, value: Any) -> None:
-    """Write ``value`` as indented JSON. NaN and infinity raise ``ValueError``, since JSON has neither."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Return ``value`` as indented JSON. NaN and infinity raise ``ValueError``, since JSON has neither."""
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
 def is_draft(path: Path) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import ray
 from ray import tune
 
+from trainables.secrets import refer
 from trainables.spec import TrialSpec
 
 WAIT_S = 0.2
@@ -23,6 +24,7 @@ class TrainingTrial(tune.Trainable):
         """Make the worker and give it its training; whatever can fail is done in the first step."""
         del sys.argv[1:]  # Ray's; a user's code may parse the command line
         cpus = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
+        refer(config["secrets"].split())  # the Ray of a user started without
         self._worker = config["worker"](cpus=cpus, gpu=bool(ray.get_gpu_ids()))  # the process sees no other GPU
         self._assign(config["spec"])
 

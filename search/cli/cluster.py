@@ -121,7 +121,8 @@ def _cluster(address: str, name: str | None = None) -> "Iterator[Jobs]":
         with connected(address) as jobs:
             yield jobs
     except InvalidInput as error:
-        raise InvalidInput([*error.sentences, *_here(Path(os.environ.get("HOLDOUT_RUNS") or RUNS), name)]) from error
+        runs = Path(os.path.expanduser(os.environ.get("HOLDOUT_RUNS") or RUNS))
+        raise InvalidInput([*error.sentences, *_here(runs, name)]) from error
 
 
 def _here(runs: Path, name: str | None) -> "Iterator[str]":
@@ -145,13 +146,13 @@ def submit(
     settings: Settings = None,
     allow_failed: AllowFailed = False,
     runs: Annotated[
-        Path,
+        str,
         typer.Option(
             "--runs",
             envvar="HOLDOUT_RUNS",
             help="The runs folder on the cluster; a relative path starts in the home folder there.",
         ),
-    ] = RUNS,
+    ] = str(RUNS),
     address: Address = ADDRESS,
     as_json: Json = False,
 ) -> None:
@@ -163,7 +164,7 @@ def submit(
     submitted = submission(read_file(file, settings or []))
     name = submitted.name
     with connected(address) as jobs:
-        job, is_new = jobs.submit(submitted, str(runs), *(["--allow-failed"] if allow_failed else []))
+        job, is_new = jobs.submit(submitted, runs, *(["--allow-failed"] if allow_failed else []))
     done = "was submitted" if is_new else "is already running"
     follow = f"holdout logs {name} --follow{'' if address == ADDRESS else f' --address {address}'}"
     show(asdict(job), as_json, lambda: f"{name} {done} ({job.job}). `{follow}` shows its log.")

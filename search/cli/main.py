@@ -30,10 +30,21 @@ UNUSABLE = (
 
 
 class _Command(TyperCommand):
-    """A command whose flags have no type in ``--help``, as they take no value."""
+    """A command whose flags have no type in ``--help``, as they take no value; ``~`` in its paths is expanded."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_type(super().get_params(ctx))
+
+    def invoke(self, ctx: Any) -> Any:
+        ctx.params.update({name: _expanded(value) for name, value in ctx.params.items()})
+        return super().invoke(ctx)
+
+
+def _expanded(value: Any) -> Any:
+    """Expand ``~`` in a path or in each of a list: no shell does it in ``--runs=~/x``, or in a variable."""
+    if isinstance(value, list):
+        return [*map(_expanded, value)]
+    return Path(os.path.expanduser(value)) if isinstance(value, Path) else value
 
 
 class _Group(TyperGroup):

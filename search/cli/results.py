@@ -16,7 +16,7 @@ from search.cli.output import Tables, messages, say, show, show_line
 from search.driver.progress_view import phase
 from search.packages import check_extra
 from search.text_table import refuse_unknown, write_output
-from trainables.errors import Failure, InvalidInput, counted
+from trainables.errors import Failure, InvalidInput, counted, listed
 
 if TYPE_CHECKING:
     from search.driver.doctor import CheckResult
@@ -106,18 +106,19 @@ def verify(
             if as_json or not found:
                 raise
             refused = error  # the checks before it are shown
-    problem = found[-1].problem
-    if problem and not as_json:
-        show_line(f"FAILED: {problem}")
+    problem, missing = found[-1].problem, [check.what for check in found if not check.is_there]
     for check in found if not as_json else ():
         if not check.problem:
-            show_line(f"{'ok ' if check.is_there else '-- '} {check.what}{'' if check.is_there else ': not there yet'}")
+            show_line(f"{'ok ' if check.is_there else '-- '} {check.what}")
     if as_json:
-        show({"name": name, "ok": problem is None, "checks": [check._asdict() for check in found]}, as_json, str)
+        checks = [check._asdict() for check in found]
+        show({"name": name, "ok": problem is None, "missing": missing, "checks": checks}, as_json, str)
     if refused:
         raise refused
     if problem:
-        raise Failure(problem)
+        raise Failure(f"FAILED: {problem}")
+    if not as_json:
+        show_line(f"Verified, but for {listed(missing)}." if missing else "Verified.")
 
 
 def _checks(runs: Path, name: str, retrain: str | None) -> "Iterator[Check]":

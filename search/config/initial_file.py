@@ -1,7 +1,6 @@
 """A first, commented search file for a folder of images or a file of embeddings."""
 
 import math
-import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from search.config.search_config import SearchConfig
 from trainables.data.sets.features import is_feature_file
 from trainables.data.sets.manifest import is_manifest
 from trainables.errors import InvalidInput
-from trainables.files import write_text
+from trainables.files import absolute, write_text
 from trainables.machine import allotted_cpus
 from trainables.metrics.table import KS
 from trainables.models.backbones import BACKBONES, FEATURES
@@ -84,7 +83,7 @@ def pretrained(backbone: str | None, weights: str | None) -> Pretrained | None:
             "--backbone resnet50; `holdout backbones` lists others."
         )
     weights = IMAGENET if weights is None else weights
-    return Pretrained(backbone=backbone, weights=weights if weights == IMAGENET else os.path.abspath(weights))
+    return Pretrained(backbone=backbone, weights=weights if weights == IMAGENET else absolute(weights))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,9 +267,7 @@ def refuse_existing(path: Path) -> None:
 def write_initial_file(path: Path, text: str) -> None:
     """Write a new search file."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(exist_ok=False)  # if two processes write it at once, the second is refused
-        write_text(path, text)
+        write_text(path, text, new=True)
     except FileExistsError:
         refuse_existing(path)
         raise

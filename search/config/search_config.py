@@ -1,8 +1,7 @@
 """The search file as a whole, and the entries that may change while a search is running."""
 
 import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -32,7 +31,7 @@ from search.stages import Stage
 from spaces.space import MODEL, Value
 from trainables.data.dataset import ItemDataset
 from trainables.errors import InvalidInput, raise_if_any
-from trainables.files import json_digest
+from trainables.files import absolute, json_digest
 from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
 from trainables.models import ModelConfig
@@ -124,7 +123,7 @@ class SearchConfig(ConfigSection):
         if model.weights is None or model.weights == IMAGENET:
             return model
         # for workers in another folder
-        return replace(model, weights=os.path.abspath(os.path.expanduser(model.weights)))
+        return replace(model, weights=absolute(model.weights))
 
     @field_validator("training")
     @classmethod
@@ -261,9 +260,9 @@ def settled(config: SearchConfig) -> dict[str, Any]:
     return content
 
 
-def settled_digest(config: SearchConfig) -> str:
-    """Return the SHA-256 of all entries of a search file that may not change."""
-    return json_digest(settled(config))
+def settled_digest(config: SearchConfig, without: Collection[str] = ()) -> str:
+    """Return the SHA-256 of all entries of a search file that may not change, or of those in other sections."""
+    return json_digest({key: value for key, value in settled(config).items() if key not in without})
 
 
 def settled_entries(config: SearchConfig) -> dict[str, Value]:

@@ -14,10 +14,11 @@ from search.config.parts import build_dataset
 from search.config.validation import ConfigSection
 from search.goal import bound_text
 from search.packages import PACKAGES
-from search.secrets import without_a_password
+from search.secrets import absolute_sqlite, without_a_password
 from search.tables import AUTO, ENGINES, PRUNERS, SAMPLERS
 from trainables.data import Dataset
 from trainables.errors import InvalidInput, raise_if_any
+from trainables.files import absolute
 from trainables.rules import Bounds, OneOf
 from trainables.spec import COSTS
 
@@ -53,7 +54,7 @@ class DatasetSection(ConfigSection):
     @classmethod
     def _absolute(cls, path: str | None) -> str | None:
         # A search may be resumed from another folder.
-        return None if path is None else os.path.abspath(os.path.expanduser(path))
+        return None if path is None else absolute(path)
 
     @model_validator(mode="after")
     def _buildable(self) -> "DatasetSection":
@@ -152,6 +153,7 @@ class CheckpointsSection(ConfigSection):
     def _well_formed(cls, storage_path: str | None) -> str | None:
         if storage_path is None:
             return None
+        storage_path = os.path.expanduser(storage_path)
         scheme, separator, rest = storage_path.partition("://")
         if not separator and not storage_path.startswith("/"):
             raise ValueError("must be an absolute path, or a URL such as s3://bucket/folder")
@@ -166,7 +168,7 @@ class CheckpointsSection(ConfigSection):
 class TrackingSection(ConfigSection):
     """The MLflow server and experiment."""
 
-    uri: Address | None = None
+    uri: Annotated[Address, AfterValidator(absolute_sqlite)] | None = None
     """The MLflow server or database; null: `<runs>/mlflow.db`. Example: http://127.0.0.1:5000."""
     experiment: Annotated[str, Field(min_length=1)] | None = None
     """The experiment in MLflow; null: the search's name. Example: birds."""

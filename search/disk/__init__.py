@@ -1,1 +1,1 @@
-"""Disk space of searches: the estimate before they begin, its usage, and their removal."""
+"""Disk space of searches: a check before they begin, its usage, and their removal."""

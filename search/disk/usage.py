@@ -1,8 +1,8 @@
-"""Disk usage of searches, campaigns and decoded images, and the removal of searches and campaigns."""
+"""Free space for searches, disk usage of searches, campaigns and decoded images, and the removal of the first two."""
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +11,14 @@ from typing import Any
 from rich.filesize import decimal
 
 from search.plan.places import MARKER, checkpoints_elsewhere, default_cache, owns_checkpoints
+from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder, find_runs, missing, stored_config
 from search.trust import CHECKPOINTS, check_addresses, forget
 from trainables.data.store.cache import is_used, limit_of, stores_in
 from trainables.errors import Failure, InvalidInput, raise_if_any
+from trainables.files import as_path
 from trainables.secrets import without_password
-from trainables.storage import AnyPath, ask, existing, within
+from trainables.storage import AnyPath, DiskFull, ask, existing, within
 
 PATIENCE_S = 15.0
 """Time limit for a remote storage to list its files."""
@@ -28,6 +30,26 @@ UNREADABLE = (InvalidInput, OSError, LookupError, TypeError, ValueError)
 def free_bytes(path: Path) -> int:
     """Return the free bytes on the file system where ``path`` is or will be."""
     return shutil.disk_usage(existing(path)).free
+
+
+LEAST_FREE = 10_000_000
+"""Bytes without which no search starts."""
+
+
+def check_space(plans: Sequence[Plan]) -> dict[Path, int]:
+    """Return the free bytes where searches will write; in a cache, unused decoded images count as free.
+
+    Raises:
+        DiskFull: less than :data:`LEAST_FREE` is free in one of these folders.
+    """
+    caches = {Path(images.cache) for images in {plan.images for plan in plans} if images.find() is None}
+    written = [place for plan in plans for place in (plan.folder.runs, as_path(plan.checkpoint_storage))]
+    free = {place.absolute(): free_bytes(place) for place in written if isinstance(place, Path)}
+    free |= {cache.absolute(): free_bytes(cache) + cache_usage(cache).removable for cache in caches}
+    for place, size in free.items():
+        if size < LEAST_FREE:
+            raise DiskFull.at(place)
+    return free
 
 
 def size_of(place: AnyPath) -> int:
@@ -189,11 +211,16 @@ def _holds(folder: RunFolder) -> bool:
 
 
 def _hindrances(folder: RunFolder) -> Iterator[str]:
-    """Yield the reason why ``folder`` cannot be removed: it is a link, or its search is running."""
+    """Yield the reason why ``folder`` cannot be removed: it is a link, or its search is running or has a successor."""
     if folder.path.is_symlink():
         yield f"{folder.path} is a link to {folder.path.readlink()}; {NOT_FOLLOWED}"
     elif folder.lock_files[0].exists() and (driver := folder.driver()):
         yield f"The search {folder.name} is being run by {driver}; wait until it ends, or stop it. Nothing was removed."
+    elif following := folder.successors():
+        yield (
+            f"{following[0]} continues from the trials of {folder.name}, so without it the file would begin anew and "
+            f"open the test again; run `holdout remove {following[0]}` first. Nothing was removed."
+        )
 
 
 NOT_FOLLOWED = "links are not followed, so remove the link and its target yourself."

@@ -1,6 +1,5 @@
 """Checks of this machine, and whether it is enough for a search."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -20,11 +19,11 @@ from optuna.trial import TrialState, create_trial
 
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
-from search.disk.needs import MAY_NOT_FIT, check_space
+from search.disk.usage import check_space
 from search.driver.notices import without_model
 from search.engines import NoEngine
 from search.engines.base import CheckResult, make_engine
-from search.engines.capacity import PIPES, Node, at_once, fitting, mps_daemon, roomier, too_tight, trials_on, wanted
+from search.engines.capacity import Node, at_once, fitting, roomier, too_tight, trials_on, wanted
 from search.packages import INSTALL, missing_packages
 from search.plan.checks.parts import slow_precision
 from search.plan.make_plan import make_plan
@@ -35,11 +34,12 @@ from search.plan.work import Work, numbers_of, planned_work, seconds_left, slots
 from search.selection import REPAIR
 from search.stages import Stage
 from search.study import Pruner
-from search.tables import ENGINES, PRUNERS, engine_name
+from search.tables import ENGINES, PRUNERS, engine_name, ray_address
 from trainables.data.header import inspect
 from trainables.errors import InvalidInput, counted, listed
 from trainables.machine import allotted_cpus, allotted_memory, driver_problem
 from trainables.spec import DeviceMemory, TrialSpec
+from trainables.storage import DiskFull
 from trainables.training.cost import Cost, ImageCounts, measured_costs
 
 # The expected duration of a search, from the measured cost of its trainings.
@@ -195,21 +195,13 @@ def _faiss() -> Iterator[CheckResult]:
     yield CheckResult("faiss", "ok", found)
 
 
-def _mps() -> Iterator[CheckResult]:
-    """Check that trials that share a GPU can run kernels concurrently."""
-    if not torch.cuda.device_count():
-        return
-    found, fix = mps_daemon(os.environ, PIPES)
-    yield CheckResult("mps", "warning" if fix else "ok", found, fix)
-
-
 def _extra() -> Iterator[CheckResult]:
     if missing := missing_packages():
         found = f"not installed: {listed(missing)}; models can be used, and searches compared, but not run"
         yield CheckResult("extra", "warning", found, f"Run `{INSTALL}`.")
 
 
-MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _torch, _faiss, _mps, _extra)
+MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _torch, _faiss, _extra)
 
 
 def _data(plan: Plan) -> Iterator[CheckResult]:
@@ -235,16 +227,13 @@ def _images(plan: Plan) -> Iterator[CheckResult]:
 
 
 def _disk(plan: Plan) -> Iterator[CheckResult]:
-    """Check the space for images, checkpoints and results on each file system."""
+    """Check that there is some space for images, checkpoints and results."""
     try:
-        sentences = check_space([plan])
-    except InvalidInput as mistakes:
-        fix = " ".join(mistakes.sentences)
-        yield CheckResult("disk", "failed", "there is too little space", fix)
+        free = check_space([plan])
+    except DiskFull as error:
+        yield CheckResult("disk", "failed", "there is too little space", str(error))
         return
-    for sentence in sentences:
-        state: Literal["ok", "warning"] = "warning" if MAY_NOT_FIT in sentence else "ok"
-        yield CheckResult("disk", state, sentence.removeprefix("Disk: ").rstrip("."))
+    yield CheckResult("disk", "ok", ", ".join(f"{_gigabytes(size)} free in {place}" for place, size in free.items()))
 
 
 def _memory(plan: Plan) -> Iterator[CheckResult]:
@@ -316,10 +305,10 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
 
 
 def _slots(config: SearchConfig, here: Node) -> int:
-    """Return the number of trials at once on the cluster at RAY_ADDRESS, else on this machine, which has ``here``."""
+    """Return the number of trials at once on the Ray cluster if there is one, else on this machine, with ``here``."""
     resources, most = config.resources, config.search.max_concurrent
     is_ray = engine_name(resources.engine, resources.gpus_per_trial) == "ray"
-    if is_ray and not os.environ.get("RAY_ADDRESS"):
+    if is_ray and not ray_address():
         return at_once(resources, most, [here])
     engine = make_engine(resources, most)
     with engine.session():

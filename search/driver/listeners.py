@@ -54,6 +54,16 @@ class Phases(TrialListener):
         self._console.print(text, style="dim", highlight=False)
 
 
+class FolderCheck(TrialListener):
+    """Listener that ends the run if the folder of ``search`` was moved: trials would be written to two places."""
+
+    def __init__(self, search: OpenedSearch) -> None:
+        self._folder = search.plan.folder
+
+    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
+        self._folder.raise_if_moved()
+
+
 class MlflowUpdates(TrialListener):
     """Listener that passes every changed trial to ``tracker``, which writes from the first new epoch on."""
 

@@ -1,12 +1,9 @@
-"""Notices of a run: what it needs, how it prunes and samples, and which searches ended early."""
+"""Notices of a run: how it prunes and samples, and which searches ended early."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 
-from search.disk.needs import check_space
-from search.plan.checks.parts import slow_precision
-from search.plan.plan import Plan
 from search.plan.search import OpenedSearch
 from search.selection import Baselines
 from search.stages import Stage
@@ -20,12 +17,6 @@ def say(console: Console, sentences: Iterable[str]) -> None:
     """Print each of ``sentences`` once; the searches of a campaign share some."""
     for sentence in dict.fromkeys(sentences):
         console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
-
-
-def needs(plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield what the searches need, and warnings about this machine; raise if a disk is too small."""
-    yield from check_space(plans)
-    yield from (sentence for plan in plans if (sentence := slow_precision(plan.config)))
 
 
 CEILING = 0.9

@@ -10,9 +10,10 @@ from threading import Thread
 from rich.console import Console
 
 from search.difference import Family
+from search.disk.usage import check_space
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
-from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates, Phases
-from search.driver.notices import at_ceiling, early_ends, first_proposals, needs, pruning, say
+from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases
+from search.driver.notices import at_ceiling, early_ends, first_proposals, pruning, say
 from search.driver.progress import Progress
 from search.driver.progress_view import StoreProgress, phase
 from search.driver.sealed import (
@@ -40,15 +41,16 @@ from search.driver.stages import (
     to_retry,
 )
 from search.driver.synchronise import behind, make_projection
-from search.driver.untrained import validate_baselines, without_baselines
+from search.driver.untrained import check_weights, validate_baselines, without_baselines
 from search.engines.base import Engine, make_engine
 from search.packages import TESTED, check_extra, untested
+from search.plan.checks.parts import slow_precision
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import OpenedSearch, copy_trials, open_search
 from search.report.comparison import lost_told
 from search.report.summary import write_summary
-from search.selection import validate_untrained
+from search.selection import Ledger, validate_untrained
 from search.stages import Stage
 from search.study import QueuedStage, TrialListener, TrialQueue
 from search.tracking import Tracker, import_mlflow
@@ -93,16 +95,20 @@ def run_stages(
         stack.enter_context(full_disk_errors(plans[0].folder.runs.absolute()))
         stack.enter_context(folder_if_needed(plans[0].folder.runs))
         ready = cache(lambda: _engine_ready(plans, console, phases, stack))
-        if is_new := not all(plan.folder.config.exists() for plan in plans):  # if it cannot run, it leaves nothing
+        # If a new search cannot run, it leaves nothing; one without its split.json computes the images' digest again.
+        if is_new := not all(plan.folder.config.exists() and plan.split.images for plan in plans):
             ready()
+            check_weights(plans)  # those of a successor are its predecessor's
             plans = [with_training_images(plan) for plan in plans]
         killed = {plan.config.name for plan in plans if plan.folder.was_killed()}
-        searches = _opened(plans, on_begin, stack)
+        searches = _opened(plans, opener, on_begin, stack)
         left = [stage for stage in stages if _undone(searches, stage) or (stage is Stage.TEST and reason is not None)]
         if left:
             if not allow_failed and Stage.SEARCH not in left:
                 refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)  # before anything is started
             engine, slots = ready()
+            if not is_new:
+                check_weights(plans)
             for search in searches:
                 if not is_new:
                     with_training_images(search.plan)  # raises if the images changed
@@ -151,9 +157,14 @@ def _train_and_test(
     tracker = Tracker(projections)
     try:
         with Progress(console, searches, left, concurrent=slots, started=started) as progress:
-            own = (*map(CheckpointCleanup, searches), MlflowUpdates(tracker), GpuMemoryCheck(engine.resources))
+            each = [kind(search) for search in searches for kind in (FolderCheck, CheckpointCleanup)]
+            own = (*each, MlflowUpdates(tracker), GpuMemoryCheck(engine.resources))
+            engine.on_workers = progress.on_workers
             engine.run(TrialQueue(trials, listeners=[progress, *own, *listeners]), slots)
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
+            for search in waiting:
+                search.plan.folder.raise_if_moved()
+            check_weights([search.plan for search in waiting])
             score_test(waiting, console, opener=opener, reason=reason, run=engine.map)
         outcomes = [recorded_outcome(search) for search in searches]
         if Stage.TEST in left:
@@ -172,7 +183,8 @@ def _train_and_test(
 
 def _engine_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: ExitStack) -> tuple[Engine, int]:
     """Check the space and start an engine; return it with the number of trials at once."""
-    say(console, needs(plans))
+    check_space(plans)
+    say(console, filter(None, (slow_precision(plan.config) for plan in plans)))
     config = plans[0].config
     engine = make_engine(config.resources, config.search.max_concurrent)
     return engine, get_ready(plans, engine, console, phases, stack)
@@ -244,7 +256,7 @@ class _Background:
             raise self._error
 
 
-def _opened(plans: Sequence[Plan], on_begin: Callable[[], None], stack: ExitStack) -> list[OpenedSearch]:
+def _opened(plans: Sequence[Plan], opener: str, on_begin: Callable[[], None], stack: ExitStack) -> list[OpenedSearch]:
     """Lock and open the searches until ``stack`` ends."""
     for plan in plans:
         stack.enter_context(plan.folder.only_driver())
@@ -253,10 +265,13 @@ def _opened(plans: Sequence[Plan], on_begin: Callable[[], None], stack: ExitStac
             raise InvalidInput(f"{plan.config.name}: {told}, or search under a new name.")
         plan.folder.remove_drafts()
         catch_up(plan.folder)
-    for plan in plans:
-        if not plan.folder.config.exists() and (warning := note_opened_images(plan)):
+    new = [plan for plan in plans if not (plan.folder.config.exists() or plan.folder.journal.exists())]
+    for plan in new:
+        if warning := note_opened_images(plan):
             logger.warning("%s: %s.", plan.config.name, warning)
     on_begin()
+    if len(new) == len(plans):  # else the campaign has begun
+        Ledger(plans[0].folder.openings).begin(opener, {plan.split.test_digest for plan in new}, plans[0].predecessor)
     searches = [stack.enter_context(closing(open_search(plan))) for plan in plans]
     for search in searches:
         copy_trials(search)

@@ -44,7 +44,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
     ) -> None:
         self._console = console
         self._searches = {search.name: search for search in searches}
-        self._concurrent = concurrent
+        self._all = self._concurrent = concurrent
         self._started = started
         self._stage: Stage | None = None
         self._classes = 0  # the most that validate a training of the stage
@@ -107,6 +107,10 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
     def on_lost(self, running: RunningTrial) -> None:
         self._slots = {key: slot for key, slot in self._slots.items() if key != _key(running)}
 
+    def on_workers(self, workers: int) -> None:
+        """Estimate the time left for this many trials at once."""
+        self._concurrent = workers
+
     def on_end(self, running: RunningTrial) -> None:
         """Clear the trial's slot; without a terminal, print its outcome; pruned ones are a number in the next."""
         self.on_lost(running)
@@ -147,7 +151,8 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         )
 
     def _left(self) -> str:
-        return time_left(self.seconds_left(), tests=self._tests)
+        of = f"; {self._concurrent} of {self._all} workers" if self._concurrent < self._all else ""
+        return time_left(self.seconds_left(), tests=self._tests) + of
 
     def rendered(self) -> RenderableType:
         size = self._console.size

@@ -16,11 +16,12 @@ from rich.console import Console
 
 from search.driver.progress_view import StoreProgress, phase
 from search.driver.stages import frozen_selection
-from search.driver.untrained import baseline_scorings, test_gallery
+from search.driver.untrained import baseline_scorings
 from search.plan.plan import Plan, best_checkpoint, training_of
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch
 from search.selection import (
+    BaselineScoring,
     ImageSet,
     Ledger,
     Opening,
@@ -52,16 +53,17 @@ CHECK_S = 600
 """Most seconds that the background check of the test images may take."""
 
 
+FinalModel = tuple[str, FrozenTrial, TrialSpec, str]
+"""A final training to score: its loss, its trial, the trial's training, and the path of its best checkpoint."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Candidate:
-    """A search with its frozen selection, its trained models and the records of earlier openings.
-
-    A model is its loss, its trial, the trial's training and the path of its checkpoint.
-    """
+    """A search with its frozen selection, its trained models and the records of earlier openings."""
 
     search: OpenedSearch
     selection: Selection
-    models: Sequence[tuple[str, FrozenTrial, TrialSpec, str]]
+    models: Sequence[FinalModel]
     results: Sequence[ScoredOpening]
 
     @property
@@ -106,16 +108,16 @@ def _candidate(search: OpenedSearch) -> _Candidate:
     plan = search.plan
     selection = frozen_selection(search)
     finals = [
-        (loss, trial, training_of(plan, loss, Stage.TEST, trial))
+        (loss, trial)
         for loss in selection.chosen
-        for trial in search.study(loss, Stage.TEST).trials()
+        for trial in search.trials(loss, Stage.TEST)
         if trial.state == TrialState.COMPLETE
     ]
     raise_if_any(
         [
             f"Trial {trial.number} of {search.name}/{short_study_name(loss, Stage.TEST)} was trained with other "
             "parameters than those frozen with the choice; restore the study, or start a search with a new name."
-            for loss, trial, _ in finals
+            for loss, trial in finals
             if not _is_frozen(selection, loss, trial)
         ]
     )
@@ -123,9 +125,15 @@ def _candidate(search: OpenedSearch) -> _Candidate:
     return _Candidate(
         search=search,
         selection=selection,
-        models=[(loss, trial, spec, best_checkpoint(trial, spec.directory)) for loss, trial, spec in finals],
+        models=[final_model(plan, loss, trial) for loss, trial in finals],
         results=scored_openings(plan.folder.test),
     )
+
+
+def final_model(plan: Plan, loss: str, trial: FrozenTrial) -> FinalModel:
+    """Return the model of a final training; raise if its checkpoint is missing."""
+    spec = training_of(plan, loss, Stage.TEST, trial)
+    return loss, trial, spec, best_checkpoint(trial, spec.directory)
 
 
 def _is_frozen(selection: Selection, loss: str, trial: FrozenTrial) -> bool:
@@ -257,21 +265,10 @@ def _score_held(
     opening = ledger.read(opening, found)
     if known := ledger.before(opening):
         logger.warning("%s: %s.", plan.config.name, known)
-    scorings = [
-        Scoring(
-            **scored_as(loss, trial),
-            spec=spec,
-            checkpoint=checkpoint,
-            images=images,
-            metrics=candidate.selection.test_metrics,
-            gallery=test_gallery(plan),
-            gpu=plan.config.resources.gpus_per_trial > 0,
-        )
-        for loss, trial, spec, checkpoint in candidate.models
-    ]
     from search.selection import NAME, score, thumbnails_of  # imports torch
 
-    results = run(score, [*scorings, *baseline_scorings(plan, candidate.selection, images)])
+    gpu = plan.config.resources.gpus_per_trial > 0
+    results = run(score, test_scorings(plan, candidate.selection, candidate.models, images, gpu=gpu))
     entries = [*chain.from_iterable(results)]
     failed = [entry for entry, files in entries if not files]
     scored = [(entry, files) for entry, files in entries if files and "name" not in entry]
@@ -299,6 +296,24 @@ def _score_held(
     ledger.score(opening, candidate.selection.digest, record.digest)
 
 
+def test_scorings(
+    plan: Plan, selection: Selection, models: Sequence[FinalModel], images: StoreSpec, *, gpu: bool
+) -> list[Scoring | BaselineScoring]:
+    """Return the requests to score the final ``models`` and the frozen baselines on the test ``images``."""
+    scorings = [
+        Scoring(
+            **scored_as(loss, trial),
+            spec=spec,
+            checkpoint=checkpoint,
+            images=images,
+            metrics=selection.test_metrics,
+            gpu=gpu,
+        )
+        for loss, trial, spec, checkpoint in models
+    ]
+    return [*scorings, *baseline_scorings(plan, selection, images)]
+
+
 def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
     """Return how many test images of ``found`` are training images, too; raise if the search file allows fewer."""
     training = images_in(plan.images.make())
@@ -318,7 +333,7 @@ def catch_up(folder: RunFolder) -> None:
     """Write what a killed driver left out of the ledgers: lines of one of them, and that a search has its scores."""
     ledger, recorded = Ledger(folder.openings), {scored.id: scored for scored in scored_openings(folder.test)}
     if folder.openings.exists() or recorded:
-        ledger.catch_up()
+        ledger.catch_up(recorded)
     if recorded and folder.selection.exists():
         selection = Selection.load(folder.selection)
         for opening in ledger.of_selection(selection.digest):
@@ -360,19 +375,13 @@ def note_opened_images(plan: Plan) -> str | None:
     Return the sentence that is recorded, or None if there is no overlap. Later openings do not count: they could not
     have influenced the choice of these classes. So those that count are recorded, too, whatever the clock says.
     """
-    ledger = Ledger(plan.folder.openings)
+    ledger, training = Ledger(plan.folder.openings), images_in(plan.images.make())
     openings = [entry for entry in ledger.openings() if entry.images]
-    sentence = opened_among_training(ledger, images_in(plan.images.make()), openings)
-    if sentence:
-        ledger.catch_up()  # with the openings in the runs folder, a copy of it can be verified elsewhere
+    sentence = ledger.opened_among_training(training, openings)
+    if sentence:  # with their lines in the runs folder, a copy of it can be verified elsewhere
+        ledger.catch_up(entry.id for entry, *_ in ledger.sharing(training, openings))
     write_json(plan.folder.trained_on_opened, {"told": sentence, "openings": [entry.id for entry in openings]})
     return sentence
-
-
-def opened_among_training(ledger: Ledger, training: ImageSet, openings: Sequence[Opening]) -> str | None:
-    """Return the warning about ``training`` images that one of ``openings`` had; None if none had any."""
-    opened = ledger.opened_among(training, openings)
-    return opened and f"training on items of an opened test set: {opened}"
 
 
 def check_sealed_images(plans: Sequence[Plan]) -> None:

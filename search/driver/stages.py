@@ -32,7 +32,7 @@ from search.stages import BASELINES, Role, Stage, short_study_name, study_name
 from search.study import Budget, QueuedStage, QueuedStudy
 from search.trials import Tally
 from spaces.space import Value
-from trainables.errors import Failure, InvalidInput, counted, raise_if_any
+from trainables.errors import Failure, counted, raise_if_any
 from trainables.metrics.table import metric_name
 from trainables.spec import derived_seed
 
@@ -304,13 +304,8 @@ def _own_family(
 
 
 def frozen_selection(search: OpenedSearch) -> Selection:
-    """Load the frozen selection of ``search``; raise if it, a study or the objective was changed after the choice."""
+    """Load the frozen selection of ``search``; raise if it or a study was changed after the choice."""
     selection = Selection.load(search.plan.folder.selection)
-    if search.config.objective != selection.objective:
-        raise InvalidInput(
-            f"search.objective is {search.config.objective}, but the choice of {search.name} was frozen with "
-            f"{selection.objective}; restore it, or start a search with a new name."
-        )
     now = _study_digests(search)
     changed = sorted(name for name in {*now, *selection.studies} if now.get(name) != selection.studies.get(name))
     raise_if_any(

@@ -59,15 +59,16 @@ def run_search(
         from search.driver.pipeline import run_stages  # slow to import; report mistakes in the file first
 
     listeners = [_EpochCallback(on_epoch)] if on_epoch else []
-    run = partial(run_stages, [plan], console, opener=plan.config.name, allow_failed=allow_failed, listeners=listeners)
+    run = partial(run_stages, console=console, opener=plan.config.name, allow_failed=allow_failed, listeners=listeners)
     if (doubt := plan.doubt) and Stage.TEST in plan.config.stages and "stages" not in content:
-        (outcome,) = run([stage for stage in plan.config.stages if stage is not Stage.TEST], started=started)
-        if plan.folder.test.exists():
+        before = [stage for stage in plan.config.stages if stage is not Stage.TEST]
+        (outcome,) = run([plan], stages=before, started=started)
+        if outcome.search.is_done(Stage.TEST):
             return outcome
         if not opens(doubt):
             sealed = f"{doubt} The test stays sealed; repeat the command with --yes to open it (in Python yes=True)."
             console.print(sealed, highlight=False, markup=False, soft_wrap=True)
             return outcome
-        started = time.time()
-    (outcome,) = run(plan.config.stages, started=started)
+        plan, started = outcome.search.plan, time.time()  # with the digest of the images
+    (outcome,) = run([plan], stages=plan.config.stages, started=started)
     return outcome

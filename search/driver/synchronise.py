@@ -18,7 +18,7 @@ from search.report.comparison_tables import GAINS, as_csv, baselines_told, gains
 from search.report.formats import NO_DIFFERENCE, difference_with_interval, interval, p_value, parameters, verdict
 from search.report.results import Comparison, LossSummary
 from search.report.rows import COLUMNS, Row, SeedStatistics, mean_of
-from search.secrets import expand, health_page
+from search.secrets import expand, health_page, sqlite_file
 from search.selection import Selection
 from search.stages import Role, Stage
 from search.text_table import as_markdown, rows_as_markdown
@@ -47,12 +47,13 @@ logger = logging.getLogger(__name__)
 
 def make_projection(plan: Plan) -> Projection:
     """Return the search's projection to MLflow: the server, the experiment and the artifact location."""
-    tracking, folder = plan.config.tracking, plan.folder
+    tracking = plan.config.tracking
+    uri = expand(tracking.uri) if tracking.uri else plan.folder.tracking
     return Projection(
-        expand(tracking.uri) if tracking.uri else folder.tracking,
+        uri,
         tracking.experiment or plan.config.name,
-        # A tracking server has its own artifact location; a local database gets one in the runs folder.
-        None if tracking.uri else (folder.runs.resolve() / "mlartifacts").as_uri(),
+        # A tracking server has its own artifact location; a local database gets one beside it, not the current folder.
+        (database.resolve().parent / "mlartifacts").as_uri() if (database := sqlite_file(uri)) else None,
         described(plan),
     )
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from search.plan.plan import Plan
+from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch
-from search.selection import BaselineScoring, Selection, frozen_baselines, save_baselines
+from search.selection import Baselines, BaselineScoring, Selection, frozen_baselines, save_baselines
 from search.stages import Stage
 from trainables.data.store.spec import StoreSpec
 from trainables.spec import UntrainedSpec, ValidatedUntrained
@@ -34,6 +35,24 @@ def validate_baselines(
     for search, spec in zip(searches, specs, strict=True):
         folder = search.plan.folder
         save_baselines(folder.baselines, folder.whitened, found[unequal.index(spec)])
+
+
+def check_weights(plans: Sequence[Plan]) -> None:
+    """Raise :class:`InvalidInput` if a search, or what it continues, began with other weights than its file has now.
+
+    They were digested when the baselines were validated, before the first trial.
+    """
+    known = []
+    for plan in plans:
+        folders = [RunFolder(plan.folder.runs, name) for name in (plan.config.name, plan.predecessor) if name]
+        begun = [found for folder in folders if (found := Baselines.load(folder.baselines))]
+        known += [(plan.config.model, found.network) for found in begun if plan.config.model.weights]
+    if known:
+        from trainables.training.inputs import described_backbone, of_backbone, raise_if_other  # imports torch
+
+        described_backbone.cache_clear()  # a file may have been replaced since this process read it
+        for model, network in known:
+            raise_if_other(of_backbone(model), network)
 
 
 def untrained_spec(plan: Plan) -> UntrainedSpec:
@@ -67,12 +86,5 @@ def baseline_scorings(plan: Plan, selection: Selection, images: StoreSpec) -> li
             whitening=whitening,
             images=images,
             metrics=selection.test_metrics,
-            objective=plan.config.search.objective,
-            gallery=test_gallery(plan),
         )
     ]
-
-
-def test_gallery(plan: Plan) -> int | None:
-    """Return the classes of test galleries as small as validation's; None if training images join the latter."""
-    return plan.split.gallery if plan.config.metrics.gallery == "validation" else None

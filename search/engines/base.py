@@ -80,6 +80,7 @@ class Engine(ABC):
         checks: checks of this machine for ``holdout doctor``.
         trains_here: True if trials run in the driver's process, so that no other thread may import libraries then.
         images_first: True if the images have to be decoded before the session opens, instead of meanwhile.
+        on_workers: called with the number of trials that can run at once when it changes during a run.
     """
 
     title: ClassVar[str]
@@ -92,6 +93,7 @@ class Engine(ABC):
     def __init__(self, resources: Resources, max_concurrent: int | None = None) -> None:
         self.resources = resources
         self.max_concurrent = max_concurrent
+        self.on_workers: Callable[[int], None] = lambda workers: None
 
     @abstractmethod
     def session(self) -> AbstractContextManager[None]:

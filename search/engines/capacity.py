@@ -1,6 +1,5 @@
 """Capacity: the number of trials that machines, clusters and GPUs can run at once."""
 
-import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -35,21 +34,24 @@ def trials_on(node: Node, asked: Node) -> int:
     return min(fits)
 
 
+def room(resources: Resources, nodes: Iterable[Node], may_come: Iterable[Node]) -> int:
+    """Return the number of trials that fit on ``nodes``, or on the nodes that ``may_come`` if that is more."""
+    asked = wanted(resources)
+    return max(sum(trials_on(node, asked) for node in group) for group in (nodes, may_come))
+
+
 def at_once(
     resources: Resources, max_concurrent: int | None, nodes: Iterable[Node], may_come: Iterable[Node] = ()
 ) -> int:
-    """Return the number of trials at once, ``max_concurrent`` at most.
-
-    As many as fit on ``nodes``, or on the nodes that ``may_come`` if that is more.
+    """Return the number of trials at once, as many as have :func:`room`, ``max_concurrent`` at most.
 
     Raises:
         InvalidInput: not even one fits anywhere.
     """
-    asked = wanted(resources)
     nodes, may_come = list(nodes), list(may_come)
-    fit = max(sum(trials_on(node, asked) for node in group) for group in (nodes, may_come))
-    if fit:
+    if fit := room(resources, nodes, may_come):
         return min(fit, max_concurrent or fit)
+    asked = wanted(resources)
     largest = {kind: max((node.get(kind, 0) for node in (*nodes, *may_come)), default=0) for kind in asked}
     short = [
         f"resources: a trial asks for {count:g} {kind}s and no machine of the cluster has more than {largest[kind]:g}; "
@@ -103,26 +105,3 @@ def growth(bootstrap: Path) -> list[Node]:
     workers = [kind for name, kind in config["available_node_types"].items() if name != config.get("head_node_type")]
     nodes = [kind.get("resources", {}) for kind in workers for _ in range(kind.get("max_workers", limit))]
     return nodes[:limit]
-
-
-# NVIDIA's Multi-Process Service: the kernels of several processes run on one GPU at the same time, not in turns.
-
-PIPES = Path("/tmp/nvidia-mps")
-"""The default folder of the daemon's pipes; ``CUDA_MPS_PIPE_DIRECTORY`` names another."""
-
-DAEMON = "nvidia-cuda-mps-control"
-
-
-def mps_daemon(environment: Mapping[str, str], pipes: Path) -> tuple[str, str]:
-    """Return the state of the daemon, and advice for trials that share a GPU (empty if the daemon runs).
-
-    ``pipes`` is the folder of its pipes if the ``environment``, which trials inherit, names none.
-    """
-    folder = Path(environment.get("CUDA_MPS_PIPE_DIRECTORY", pipes))
-    limits = [f"{name}={value}" for name, value in sorted(environment.items()) if name.startswith("CUDA_MPS_ACTIVE")]
-    if (folder / "control").exists():
-        return ", ".join([f"the daemon has its pipes in {folder}", *limits]), ""
-    turns = "trials that share a GPU take turns on it"
-    if shutil.which(DAEMON, path=environment.get("PATH")):
-        return f"no daemon has its pipes in {folder}: {turns}", f"Where gpus_per_trial is below 1, run `{DAEMON} -d`."
-    return f"{DAEMON} is not installed: {turns}", "It comes with NVIDIA's driver."

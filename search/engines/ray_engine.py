@@ -11,7 +11,7 @@ from typing import Any, Literal
 from search.engines.base import CheckResult, Engine, Queue
 from search.engines.ray_session import NoRay, import_ray, ray_session, token_path
 from search.packages import missing_packages
-from search.tables import AUTO, engine_name, ray_mistakes
+from search.tables import AUTO, engine_name, ray_address, ray_mistakes
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput, counted, raise_if_any
 from trainables.files import as_path
@@ -41,7 +41,7 @@ def check_ray() -> Iterator[CheckResult]:
         state: Literal["failed", "warning"] = "failed" if engine_name(AUTO, 0) == "ray" else "warning"
         yield CheckResult("ray", state, mistake.found, mistake.advice)
         return
-    where = os.environ.get("RAY_ADDRESS") or "this machine"
+    where = ray_address() or "this machine"
     try:
         with ray_session() as ray:
             nodes, resources = len(ray.nodes()), ray.cluster_resources()
@@ -55,7 +55,7 @@ def check_ray() -> Iterator[CheckResult]:
 
 
 class RayEngine(Engine):
-    """Ray Tune on the cluster at ``RAY_ADDRESS``, or on a Ray of this machine that ends with the session."""
+    """Ray Tune on the cluster of this process's Ray or at ``RAY_ADDRESS``, else on a Ray that ends with the session."""
 
     title = "Ray"
     checks = (check_token, check_ray)
@@ -63,7 +63,7 @@ class RayEngine(Engine):
     @property
     def images_first(self) -> bool:  # type: ignore[override]
         """True on a cluster: nodes that share a disk each unpack the code of a job anew as they join it."""
-        return bool(os.environ.get("RAY_ADDRESS"))
+        return bool(ray_address())
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -97,7 +97,7 @@ class RayEngine(Engine):
         """Train everything in ``queue`` on Ray Tune's actors, which are reused."""
         from search.engines.ray_tune import run_queue
 
-        run_queue(queue, self.worker, self.limits, resources=self.resources, concurrent=concurrent)
+        run_queue(queue, self, concurrent)
 
     def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
         from search.engines.ray_tune import map_on_workers

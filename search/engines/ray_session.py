@@ -1,4 +1,4 @@
-"""The connection to Ray, always with token authentication: Ray listens on every interface, whatever its settings."""
+"""The connection to Ray: the process's own, else one with token authentication, for Ray listens on every interface."""
 
 import logging
 import os
@@ -20,8 +20,6 @@ from trainables.secrets import REFERRED
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 3
-NAMESPACE = "holdout"
-"""The namespace of all drivers of searches, by which they count each other."""
 
 TOKEN_FILE = Path(".ray") / "auth_token"
 
@@ -40,9 +38,10 @@ DEFAULTS = {
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000",  # the study is the state; Tune's own snapshot is never read
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }
-"""Ray's settings, unless the environment has others."""
+"""Ray's settings during a session, unless the environment has others."""
 
 _IMPORT = threading.Lock()
+_before: dict[str, str | None] = {}  # the environment variables that a session changes
 
 
 def token_path() -> Path | None:
@@ -55,7 +54,7 @@ def token_path() -> Path | None:
 def ensure_token() -> None:
     """Turn token authentication on, and write a token that only its owner can read unless there is one.
 
-    Has to be called before Ray is imported. A token in the environment is left alone.
+    A token in the environment is left alone.
     """
     os.environ["RAY_AUTH_MODE"] = "token"
     if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
@@ -67,18 +66,26 @@ def ensure_token() -> None:
     except FileExistsError:
         path.chmod(0o600)
         return
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(secrets.token_hex(32))
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(secrets.token_hex(32))
+    except OSError:
+        path.unlink()  # an empty token would be used from then on
+        raise
 
 
 def import_ray() -> ModuleType:
-    """Import Ray with its token set, its usage report off and its own progress output silenced."""
+    """Import Ray with its usage report off, its own progress output silenced and, unless it is connected, its token."""
     with _IMPORT:
-        ensure_token()
+        for name in (*DEFAULTS, "RAY_AUTH_MODE", "PYTHONBREAKPOINT"):  # Ray sets the last one
+            _before.setdefault(name, os.environ.get(name))
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
         import ray
 
+        if not ray.is_initialized() and os.environ.get("RAY_AUTH_MODE") != "token":
+            ensure_token()
+            ray._raylet.Config.initialize("")  # as Ray does itself: it reads the environment when it is imported
     return ray
 
 
@@ -88,22 +95,30 @@ class NoRay(NoEngine):
 
 @contextmanager
 def ray_session() -> Iterator[ModuleType]:
-    """Connect to ``RAY_ADDRESS``, else to a new cluster of this machine alone; raise :class:`NoRay` if that fails."""
+    """Use this process's connection, else connect to ``RAY_ADDRESS`` or to a new Ray; raise :class:`NoRay` if not."""
     ray = import_ray()
     on_sigterm = signal.getsignal(signal.SIGTERM)
+    is_mine = not ray.is_initialized()
     try:
         try:
-            _connect(ray, os.environ.get("RAY_ADDRESS"))
+            if is_mine:
+                _connect(ray, os.environ.get("RAY_ADDRESS"))
         except SystemExit:  # Ray's own handler of a SIGTERM while it starts
             if callable(on_sigterm):
                 on_sigterm(signal.SIGTERM, None)
             raise
-        if threading.current_thread() is threading.main_thread():  # only there can handlers be set, by Ray too
+        if is_mine and threading.current_thread() is threading.main_thread():  # handlers can be set there only
             signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own prints the stacks of Python and of C++
         with watched_head(ray.get_runtime_context().gcs_address):
             yield ray
     finally:
-        ray.shutdown()
+        if is_mine:
+            ray.shutdown()
+        while _before:
+            name, value = _before.popitem()
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _connect(ray: ModuleType, address: str | None) -> None:
@@ -116,7 +131,6 @@ def _connect(ray: ModuleType, address: str | None) -> None:
             ray.init(
                 address=address or "local",
                 logging_level=logging.ERROR,
-                namespace=NAMESPACE,
                 log_to_driver=bool(address),  # warnings of workers on other machines show here only
                 configure_logging=False,
                 **options,

@@ -9,8 +9,10 @@ way to end the worker of a trial, or to survive an actor that Ray ended for memo
 """
 
 import logging
+import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,11 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from search.engines.base import Queue, Resources, Running
-from search.engines.capacity import Node, at_once, growth
-from search.engines.ray_session import NAMESPACE
-from search.engines.waiting import RAY_DIED, Patience, Placement, Share, Silences
+from search.engines.base import Engine, Queue, Resources, Running
+from search.engines.capacity import Node, at_once, growth, room
+from search.engines.waiting import RAY_DIED, Patience, Placement, Silences, Workers
 from trainables.errors import Failure, InvalidInput
-from trainables.limits import Limits
+from trainables.secrets import REFERRED
 from trainables.trial import TrainingTrial
 
 logger = logging.getLogger(__name__)
@@ -47,19 +48,18 @@ def slots(resources: Resources, max_concurrent: int | None) -> int:
     return at_once(resources, max_concurrent, _alive_nodes(), growth(BOOTSTRAP))
 
 
-def run_queue(queue: Queue, worker: type[Any], limits: Limits, *, resources: Resources, concurrent: int) -> None:
-    """Train everything in the queue with workers of the class ``worker``, at most ``concurrent`` trials at once."""
+def run_queue(queue: Queue, engine: Engine, concurrent: int) -> None:
+    """Train everything in the queue with the workers of ``engine``, at most ``concurrent`` trials at once."""
+    resources, may_come = engine.resources, growth(BOOTSTRAP)
     assignments = _Assignments(
         queue,
-        Share(concurrent, _live_drivers),
-        Silences(limits=limits),
-        Placement(resources, _alive_nodes, growth(BOOTSTRAP), _is_here, limits),
-        worker,
+        Workers(concurrent, lambda: room(resources, _alive_nodes(), may_come), engine.on_workers),
+        Silences(limits=engine.limits),
+        Placement(resources, _alive_nodes, may_come, _is_here, engine.limits),
+        engine.worker,
     )
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the study reports failures, with their reasons
-    tune_execution.RayActorManager = ActorManager
     trainable = tune.with_resources(TrainingTrial, {"cpu": resources.cpus_per_trial, "gpu": resources.gpus_per_trial})
-    with tempfile.TemporaryDirectory(prefix="holdout-tune-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="holdout-tune-") as scratch, _adapted_tune(assignments):
         tune.Tuner(
             trainable,
             tune_config=tune.TuneConfig(
@@ -100,29 +100,52 @@ class ActorManager(RayActorManager):
         super()._actor_task_failed(tracked_actor_task, exception)
 
 
+@contextmanager
+def _adapted_tune(assignments: "_Assignments") -> Iterator[None]:
+    """Let Tune use :class:`ActorManager` and log nothing; end its actors also after an interrupt."""
+    log = logging.getLogger("ray.tune")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # the study reports failures, with their reasons
+    tune_execution.RayActorManager = ActorManager
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        tune_execution.RayActorManager = RayActorManager
+        if assignments.actors:
+            assignments.actors.cleanup()
+
+
 class _Assignments:
     """Our trial and the node of each of Tune's trials, shared by the parts that Tune calls.
 
     Attributes:
         trials: by the id of Tune's trial; None while its worker waits for work.
+        waiting: the ids of those with a trial that have no machine yet.
+        actors: Tune's manager of actors.
         ended: the reason for each worker that we ended.
         error: the first exception of our own, which ends the run.
     """
 
-    def __init__(self, queue: Queue, share: Share, silences: Silences, placement: Placement, worker: type[Any]) -> None:
+    def __init__(
+        self, queue: Queue, workers: Workers, silences: Silences, placement: Placement, worker: type[Any]
+    ) -> None:
         self.queue = queue
         self.worker = worker
-        self.share = share
+        self.workers = workers
         self.silences = silences
         self.placement = placement
         self.ended: dict[str, str] = {}
         self.trials: dict[str, Running | None] = {}
+        self.waiting: set[str] = set()
+        self.actors: Any = None
         self.nodes: dict[str, str] = {}
         self.error: Exception | None = None
 
     def forget(self, trial_id: str) -> tuple[Running | None, str | None]:
         """Remove one of Tune's trials that ended; return our trial and the node."""
         self.silences.forget(trial_id)
+        self.waiting.discard(trial_id)
         return self.trials.pop(trial_id, None), self.nodes.pop(trial_id, None)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -139,7 +162,8 @@ class _StudySearcher(Searcher):
         assignments = self._assignments
         if assignments.error:
             return Searcher.FINISHED
-        if len(assignments.trials) >= assignments.share.workers:
+        # What waits for a machine gets the next actor that is free: a new trial, or a wait for work, would take it.
+        if assignments.waiting or len(assignments.trials) >= assignments.workers.number:
             return None
         try:
             running = assignments.queue.next_trial()
@@ -151,16 +175,13 @@ class _StudySearcher(Searcher):
         # Tune ends an actor for which it has no trial, and then starts the next stage on the ones that are left.
         # A trial that waits keeps its actor, with everything imported, until there is work again.
         assignments.trials[trial_id] = running
-        return {"worker": assignments.worker, "spec": running.spec if running else None}
+        spec = running.spec if running else None
+        return {"worker": assignments.worker, "spec": spec, "secrets": os.environ.get(REFERRED, "")}
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Do nothing: the scheduler has reported to the study."""
+    def on_trial_complete(self, *arguments: Any, **options: Any) -> None:
+        """Do nothing: the scheduler has reported to the study, which is the state."""
 
-    def save(self, checkpoint_path: str) -> None:
-        """Do nothing: the study is the state."""
-
-    def restore(self, checkpoint_path: str) -> None:
-        """Do nothing: the study is the state."""
+    save = restore = on_trial_complete
 
 
 class _StudyScheduler(FIFOScheduler):
@@ -173,6 +194,7 @@ class _StudyScheduler(FIFOScheduler):
 
         Tune calls this at each of its steps, ten times a second even without events, so workers are watched here.
         """
+        self._assignments.actors = tune_controller._actor_manager
         if self._assignments.silences.is_due:
             self._look(tune_controller)
 
@@ -183,16 +205,18 @@ class _StudyScheduler(FIFOScheduler):
     def _look(self, tune_controller: Any) -> None:
         """End workers that were silent for too long, and report trials that wait for a machine."""
         assignments = self._assignments
-        placed, waiting = {}, 0
-        live = tune_controller._actor_manager._live_actors_to_ray_actors_resources
+        assignments.workers.look()
+        placed, waiting = {}, set()
+        live = assignments.actors._live_actors_to_ray_actors_resources
         for trial, tracked in tune_controller._trial_to_actor.items():
             if trial.trial_id not in assignments.trials:
                 continue
             if tracked not in live:  # it has no machine yet
-                waiting += 1
+                waiting.add(trial.trial_id)
                 continue
             placed[trial.trial_id] = live[tracked][0]
             self._watch(trial.trial_id)
+        assignments.waiting = {trial_id for trial_id in waiting if assignments.trials[trial_id]}
         for trial_id, silence in assignments.silences.too_long().items():
             if trial_id in placed and trial_id not in assignments.ended:
                 assignments.ended[trial_id] = silence
@@ -200,7 +224,7 @@ class _StudyScheduler(FIFOScheduler):
                     logger.warning("While it waited for a trial, %s.", silence)
                 ray.kill(placed[trial_id])  # also one that is stopped: its node ends the process seconds later
         try:
-            assignments.placement.poll(placed=len(placed), waiting=waiting)
+            assignments.placement.poll(placed=len(placed), waiting=len(waiting))
         except Exception as error:
             assignments.error = assignments.error or error
             tune_controller.request_stop_experiment()  # trials without a machine report nothing that could end it
@@ -208,18 +232,15 @@ class _StudyScheduler(FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Record the news of a worker's step; CONTINUE if it has trials to train or to wait for."""
         assignments = self._assignments
-        share = assignments.share
         records = [record for news in result["news"] for record in news.get("records", ())]
         self._watch(trial.trial_id)  # its first epoch may end before the first look
         assignments.silences.heard(trial.trial_id, [record["end"] - record["start"] for record in records])
-        if share.is_shared and len(assignments.trials) >= share.workers:
-            # Tune keeps an actor for reuse, whose slot belongs to another search.
-            tune_controller._cleanup_cached_actors(force_all=True)
         running, goes_on = assignments.trials[trial.trial_id], False
         if not assignments.error:
             try:
                 if running is None:
-                    goes_on = assignments.queue.has_to_wait and len(assignments.trials) <= share.workers
+                    is_needed = assignments.waiting or len(assignments.trials) > assignments.workers.number
+                    goes_on = assignments.queue.has_to_wait and not is_needed
                 else:
                     goes_on = assignments.queue.on_trial_result(running, *result["news"])
             except Exception as error:
@@ -252,6 +273,7 @@ class _Whereabouts(tune.Callback):
         self._nodes: dict[Any, str] = {}  # of an actor, which stays where it is
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._assignments.waiting.discard(trial.trial_id)
         actor = trial.temporary_state.ray_actor
         if actor not in self._nodes:
             self._nodes[actor] = ray._private.state.actors(actor._actor_id.hex())["Address"]["NodeID"]
@@ -264,17 +286,6 @@ def error_of(trial: Trial) -> Exception | None:
         return None
     error: Exception = ray.cloudpickle.loads(Path(trial.pickled_error_file).read_bytes())
     return error
-
-
-def _live_drivers() -> int:
-    """Return the number of live drivers of searches on the cluster; the public table of jobs needs Ray's dashboard."""
-    from ray.core.generated.gcs_pb2 import JobTableData
-
-    table = ray._private.state.state._connect_and_get_accessor().get_job_table(
-        skip_submission_job_info_field=True, skip_is_running_tasks_field=True
-    )
-    jobs = map(JobTableData.FromString, table)
-    return sum(not job.is_dead and job.config.ray_namespace == NAMESPACE for job in jobs)
 
 
 def _is_own(error: Exception | None, node: str | None) -> bool:
@@ -307,8 +318,12 @@ def _is_here() -> bool:
 
 def map_on_workers(function: Any, arguments: Sequence[Any], *, resources: Resources) -> list[Any]:
     """Return ``function`` of each argument, computed by tasks with a trial's resources each."""
-    gpus = resources.gpus_per_trial
-    task = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=gpus, max_retries=2)(function)
+    as_a_trial = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=resources.gpus_per_trial, max_retries=2)
+    placement = Placement(resources, _alive_nodes, growth(BOOTSTRAP), _is_here)
+    first = as_a_trial(lambda: None).remote()
+    while not ray.wait([first], timeout=POLL_S)[0]:  # other searches may use all machines for hours
+        placement.poll(placed=0, waiting=len(arguments))
+    task = as_a_trial(function)
     return _results([task.remote(argument) for argument in arguments], Patience(len(arguments)))
 
 
@@ -325,15 +340,20 @@ def on_other_nodes(function: Any, *arguments: Any) -> list[Any]:
 def _results(calls: Sequence[Any], patience: Patience) -> list[Any]:
     """Return the results of ``calls`` in order; raise if none returns for too long, or Ray has died on this machine."""
     left = list(calls)
-    while left:
-        done, left = ray.wait(left, timeout=POLL_S)
-        _raise_own(done)
-        if done:
-            patience.answered()
-            continue
-        if not _is_here():
-            raise Failure(RAY_DIED)
-        patience.poll(len(left))
+    try:
+        while left:
+            done, left = ray.wait(left, timeout=POLL_S)
+            _raise_own(done)
+            if done:
+                patience.answered()
+                continue
+            if not _is_here():
+                raise Failure(RAY_DIED)
+            patience.poll(len(left))
+    except BaseException:
+        for call in left:
+            ray.cancel(call, force=True)  # Ray may outlive this search
+        raise
     results: list[Any] = ray.get(list(calls))
     return results
 

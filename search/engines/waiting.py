@@ -1,4 +1,4 @@
-"""Limits on waiting: for a machine, for a share of a cluster, for a silent worker, for the answers of calls."""
+"""Limits on waiting: for a machine, for a silent worker, for the answers of calls; and the workers that fit."""
 
 import logging
 import time
@@ -19,7 +19,7 @@ RAY_DIED = (
 
 
 class Placement:
-    """The wait of trials for a machine of the cluster: warnings after a while, an error where none can come.
+    """The wait of trials for a machine of the cluster: regular warnings, an error where none can come.
 
     ``may_come`` are machines that an autoscaler may add; ``is_here`` returns True while Ray runs on this machine,
     through which the driver starts all workers.
@@ -60,11 +60,11 @@ class Placement:
         waited = self._now() - self._since
         if waited < self._say_after:
             return
-        self._say_after *= 2
+        self._say_after = waited + self._limits.machine_said_s
         nodes = self._nodes()
         fits, may_fit = (any(trials_on(node, self._wanted) for node in group) for group in (nodes, self._may_come))
         asked = f"each requests {self._wanted['CPU']:g} CPUs and {self._wanted['GPU']:g} GPUs"
-        sentence = f"No trial could be scheduled for {waited / 60:.0f} minutes: {asked}, {_there(nodes)}"
+        sentence = f"No trial could be scheduled for {waited / 60:.1f} minutes: {asked}, {_there(nodes)}"
         if waited >= self._limits.machine_s and not (fits or may_fit):
             raise Failure(
                 f"{sentence}, and none can be added automatically. Add one (`ray start`), or lower resources; run the "
@@ -86,41 +86,27 @@ def _there(nodes: Sequence[Node]) -> str:
     return f"the cluster has {len(nodes)} ({', '.join(counted)})"
 
 
-# Several searches on one cluster: each gets an equal share of the workers.
+class Workers:
+    """The number of ``workers`` that fit on the machines of a cluster now, at least one.
 
-SHARE_LOOK_S = 2.0
-
-
-class Share:
-    """The part of ``workers`` that this driver may use; ``drivers`` counts the drivers on the cluster.
-
-    Running trials are not interrupted: a smaller share is reached as trials end.
+    ``room`` counts those that fit, and ``report`` is called with every new number. Running trials are not interrupted:
+    a smaller number is reached as trials end.
     """
 
-    def __init__(self, workers: int, drivers: Callable[[], int], poll_s: float = SHARE_LOOK_S) -> None:
-        self._workers = workers
-        self._drivers = drivers
-        self._look_s = poll_s
-        self._known = 1
-        self._looked = float("-inf")
+    def __init__(self, workers: int, room: Callable[[], int], report: Callable[[int], None]) -> None:
+        self.number = self._fit = self._all = workers
+        self._room, self._report = room, report
+        self.look()
 
-    @property
-    def workers(self) -> int:
-        """This driver's share, at least one; counts the drivers every ``poll_s``."""
-        if time.monotonic() - self._looked > self._look_s:
-            self._looked = time.monotonic()
-            before, known = self._known, max(1, self._drivers())
-            self._known = known
-            if before > known == 1:
-                logger.warning("No other search uses this cluster any more: all %d workers are free.", self._workers)
-            elif before != known:
-                share = max(1, self._workers // known)
-                logger.warning("%d searches share this cluster: %d of %d workers each.", known, share, self._workers)
-        return max(1, self._workers // self._known)
-
-    @property
-    def is_shared(self) -> bool:
-        return self._known > 1
+    def look(self) -> None:
+        """Count the machines again."""
+        fit, before = min(self._all, self._room()), self.number
+        self.number = max(1, fit)
+        if fit != self._fit:
+            logger.warning("The machines of the cluster have room for %d of %d workers now.", fit, self._all)
+        if self.number != before:
+            self._report(self.number)
+        self._fit = fit
 
 
 # Silent workers: the limit is a multiple of a worker's own slowest epoch.

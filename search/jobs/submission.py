@@ -19,7 +19,7 @@ from search.config.search_config import SearchConfig, validate_config
 from search.packages import PACKAGES, TOP
 from search.plan.checks.parts import check_parts, check_spaces
 from search.secrets import sqlite_file
-from search.trust import own_code
+from search.trust import TRACKING, own_code
 from trainables.data import DATASETS
 from trainables.errors import InvalidInput
 from trainables.models.config import IMAGENET
@@ -104,17 +104,17 @@ def _is_known(dataset: Any) -> bool:
 
 def _paths_of_this_machine(content: dict[str, Any], config: SearchConfig) -> Iterator[str]:
     """Yield a mistake for each relative path, which would have another meaning on the cluster."""
-    keys = ["dataset.root", "dataset.file", "dataset.cache"]
+    keys = ["dataset.root", "dataset.file", "dataset.cache", TRACKING]
     if config.model.weights != IMAGENET:
         keys.append("model.weights")
     for key in keys:
         section, _, name = key.partition(".")
         written = content.get(section)
         path = written.get(name) if isinstance(written, dict) else None
+        if key == TRACKING and isinstance(path, str):
+            path = str(sqlite_file(path) or "/")
         if isinstance(path, str) and not path.startswith(("/", "~")):
             yield f"{key} must be an absolute path on the cluster, starting with '/' or '~'; it is {path!r}."
-    if (address := config.tracking.uri) and (file := sqlite_file(address)) and not file.is_absolute():
-        yield f"tracking.uri needs an absolute path on the cluster, such as sqlite:////shared/x.db; it is {address!r}."
 
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})

@@ -131,6 +131,9 @@ def make_plan(
 
 
 def _new(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
+    for name in folder.successors()[:1]:
+        sentence = f"name: {name} continues from the trials of {config.name}, whose folder is missing; restore it from "
+        found.add([f"{sentence}a copy, or give the search another name."])
     plan = make_plan(config, folder.runs, findings=found)
     _remember(plan)
     split = plan.split

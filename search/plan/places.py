@@ -9,7 +9,7 @@ from typing import Any
 from search.plan.runs import RunFolder, stored_config, trials_in
 from search.trust import CHECKPOINTS
 from trainables.errors import InvalidInput
-from trainables.files import DAMAGED, as_path, read_whole, reading, write_json
+from trainables.files import DAMAGED, absolute, as_path, read_whole, reading, write_json
 from trainables.storage import AnyPath, ask
 
 MARKER = "holdout.json"
@@ -18,7 +18,7 @@ MARKER = "holdout.json"
 
 def default_cache() -> str:
     """Return the folder for decoded images if the search file names none."""
-    return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdout")
+    return absolute(os.path.join(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "holdout"))
 
 
 def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":

@@ -18,7 +18,7 @@ from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from search.secrets import sqlite_address
 from search.trust import ADDRESSES, CAMPAIGN_RECIPE, check_addresses, check_code, own_code, remember, started
-from trainables.errors import InvalidInput, suggestion
+from trainables.errors import Failure, InvalidInput, suggestion
 from trainables.files import DAMAGED, read_json, reading, remove_dead_drafts, write_json, write_text
 
 if TYPE_CHECKING:
@@ -127,6 +127,14 @@ class RunFolder:
                 raise ValueError(f"{name!r} is no search")
             return str(name)
 
+    def successors(self) -> list[str]:
+        """Return the names of the searches that continue from its trials, except those with a damaged record."""
+        found = []
+        for other in find_runs(self.runs):
+            with suppress(InvalidInput):
+                found += [other.name] if other.predecessor_name() == self.name else []
+        return found
+
     @property
     def _lock(self) -> filelock.FileLock:
         return filelock.FileLock(self.path / ".driver.lock", timeout=0)
@@ -150,6 +158,14 @@ class RunFolder:
                 raise
             return None
 
+    def raise_if_moved(self) -> None:
+        """Raise :class:`Failure` if the folder that this process runs is no longer there."""
+        if not self._holder.exists():
+            raise Failure(
+                f"The folder of the search {self.name} was moved or removed while it ran. Put it back as {self.path}, "
+                "in place of what was written there since, and run the same command again to resume."
+            )
+
     def was_killed(self) -> bool:
         """Return whether the last process that ran the search was killed; one that runs it now counts as well."""
         return self._holder.exists()
@@ -164,7 +180,7 @@ class RunFolder:
                     yield
                 finally:
                     self._holder.unlink(missing_ok=True)
-                    if [*self.path.iterdir()] == [lock_file := Path(lock.lock_file)]:
+                    if [*self.path.glob("*")] == [lock_file := Path(lock.lock_file)]:
                         lock_file.unlink()  # while locked: a waiting process notices and creates it again
         except filelock.Timeout:
             raise InvalidInput(

@@ -23,7 +23,7 @@ from search.trials import Tally
 from search.trust import check_code, own_code
 from spaces.search_space import SearchSpace
 from trainables.errors import InvalidInput
-from trainables.files import write_json, write_text
+from trainables.files import file_digest, write_json, write_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +69,8 @@ class OpenedSearch:
             sampler=budget.sampler if searching else None,
             goal=self.config.goal if searching else None,
             attributes={
-                "split_digest": plan.split.digest,
                 "settled_digest": settled_digest(self.config),
+                **_begun_with(plan),
                 "objective": self.config.objective,
                 "default": dict(plan.spaces[loss].default),
                 "clipped": list(plan.spaces[loss].clipped),
@@ -136,8 +136,8 @@ def open_search(plan: Plan) -> OpenedSearch:
     """Open a search's storage and write its plan; both may exist already.
 
     Raises:
-        InvalidInput: the journal of a search that began is missing or damaged, or it has a choice or scores, and what
-            they came from is missing.
+        InvalidInput: the journal of a search that began is missing, damaged or another search's, or it has a choice or
+            scores, and what they came from is missing.
     """
     folder = plan.folder
     _refuse_lost_records(plan)
@@ -148,6 +148,7 @@ def open_search(plan: Plan) -> OpenedSearch:
         )
     folder.path.mkdir(parents=True, exist_ok=True)
     storage = open_studies(folder.journal)  # before the search file, without which there is no search
+    _refuse_other_studies(plan, storage)
     if folder.config.exists() and growth(parse_config(stored_config(folder)), plan.config):
         assert not folder.test.exists(), "a tested search has a successor"
         for outgrown in (folder.selection, folder.summary):  # of fewer trials or losses
@@ -157,6 +158,25 @@ def open_search(plan: Plan) -> OpenedSearch:
     write_json(folder.split, plan.split.to_json())
     write_text(folder.config, plan.config.to_yaml())
     return OpenedSearch(plan=plan, storage=storage)
+
+
+def _begun_with(plan: Plan) -> dict[str, str | None]:
+    """Return the attributes of all studies that never change; more losses and wider ranges are not among them."""
+    settings = settled_digest(plan.config, without=("losses", "space", "training_by_loss", "dataset"))
+    opened = file_digest(plan.folder.trained_on_opened)
+    return {"split_digest": plan.split.digest, "settings_digest": settings, "trained_on_opened": opened}
+
+
+def _refuse_other_studies(plan: Plan, storage: StudyStorage) -> None:
+    """Raise if the studies are another search's, or the record of earlier openings is not the one they began with."""
+    folder, begun = plan.folder, _begun_with(plan)
+    for study in storage.get_all_studies():
+        other = [key.removesuffix("_digest") for key, value in begun.items() if study.user_attrs.get(key) != value]
+        if other or not study.study_name.startswith(f"{folder.name}/"):
+            raise InvalidInput(
+                f"{folder.journal} is another search's, or what {study.study_name} began with was replaced "
+                f"({', '.join(other) or 'name'}); restore it from a copy, or search under a new name."
+            )
 
 
 def _refuse_lost_records(plan: Plan) -> None:

@@ -1,6 +1,5 @@
-"""The planned trials: their epochs and seconds of training, how many run at once, and the size of their models."""
+"""The planned trials: their epochs and seconds of training, how many run at once, and the weights of their network."""
 
-import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,6 @@ from search.plan.search import OpenedSearch
 from search.stages import Stage, search_of, study_name
 from search.study import Budget
 from search.trials import Tally, epochs_of
-from trainables.losses import loss_row
 from trainables.machine import allotted_cpus
 from trainables.models.backbones import backbone
 
@@ -85,24 +83,7 @@ def planned_budgets(plan: Plan, loss: str) -> dict[Stage, Budget]:
     }
 
 
-# The size of a model, and the trials at once.
-
-
-def model_bytes(plan: Plan, loss: str) -> int:
-    """Return the size of a model file: the network's weights and the loss's proxies.
-
-    What a user-defined training saves is not known before it does, and counts as nothing.
-    """
-    config = plan.config
-    if config.trainable is not None:
-        return 0
-    numbers = numbers_of(config)
-    if loss_row(config.loss(loss).key).proxy_lr is not None:
-        proxies = plan.spaces[loss].default.get("proxies_per_class", 1)
-        classes = math.ceil((len(plan.split.train) + len(plan.split.validation)) / plan.split.merge)
-        assert isinstance(proxies, int)
-        numbers += proxies * classes * config.model.dimensions
-    return 4 * numbers  # float32
+# The weights of a network, and the trials at once.
 
 
 def numbers_of(config: SearchConfig) -> int:

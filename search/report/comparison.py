@@ -70,6 +70,8 @@ def compare_stored(folders: Sequence[RunFolder], *, within: float | None = None)
         raise InvalidInput("No search is named; name one at least.")
     if within is not None and not 0 < within < math.inf:
         raise InvalidInput(f"within is {within:g}; the margin of equivalence is above 0, such as 1 for one point.")
+    for folder in folders:
+        _ = StoredSearch(folder).counts  # raises if a line of the journal was changed or added
     return compare(folders, [results_so_far(folder) for folder in folders], within=within)
 
 

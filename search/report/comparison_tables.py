@@ -132,10 +132,10 @@ def losses_table(comparison: Comparison) -> TextTable:
 def _losses_table(
     comparison: Comparison, rows: Sequence[Row], columns: Sequence[FilledColumn], *, long: bool = False
 ) -> TextTable:
-    gallery, is_sealed = comparison.split.gallery, not (comparison.test_metrics or comparison.changed)
+    is_sealed = not (comparison.test_metrics or comparison.changed)
     names = ", ".join(summary.name for summary in comparison.searches)
     baselines = any(summary.baselines for summary in comparison.searches)
-    metrics = [f"{entry.metric}\n{entry.column.header.format(gallery=gallery)}".strip() for entry in columns]
+    metrics = [f"{entry.metric}\n{entry.column.header}".strip() for entry in columns]
 
     def text(filled: FilledColumn, position: int) -> str:
         if is_sealed and filled.column.metrics == "test":
@@ -178,8 +178,6 @@ def data_sentences(comparison: Comparison) -> Iterator[str]:
 def columns_sentence(comparison: Comparison) -> str:
     """Return what the columns of the table of the losses are, without a full stop."""
     split = comparison.split
-    count = split.gallery
-    small = f"; test, {count} classes: ranked among {count} classes, as validation is, which gives higher values"
     return (
         f"search: the value of that trial; confirmed ({confirmed_on(split)}) and final (validation of the trainings "
         f"for the test): mean ± sample deviation over seeds{' and folds' if split.folds else ''}; confirmed is "
@@ -187,7 +185,7 @@ def columns_sentence(comparison: Comparison) -> str:
         "test: with the 95 % "
         f"interval of the row's mean (Student's t{' over the seeds, each the mean of its folds' if split.folds else ''}"
         ", on the logit scale for metrics between 0 and 1), while rows are compared by the intervals of differences"
-        f"{small if any(row.test_small for row in comparison.rows) else ''}"
+        "; values in galleries of different sizes, as of validation and test, are not comparable"
     )
 
 

@@ -24,8 +24,7 @@ class SplitSummary(Result):
     """The class split.
 
     Attributes:
-        gallery: number of classes in a validation gallery.
-        training_half: True if half of the training images are in the gallery too.
+        training_half: True if half of the training images are in the validation gallery too.
         folds: number of folds of a cross-validation; None without one.
         halves: True if choices are confirmed on two halves of the training classes.
         merge: number of consecutive classes that are learned as one.
@@ -36,7 +35,6 @@ class SplitSummary(Result):
     digest: str
     train_classes: int
     validation_classes: int
-    gallery: int
     training_half: bool
     test_classes: int
     folds: int | None
@@ -64,13 +62,11 @@ class Baseline(Result):
         validation: each metric on the validation classes; with folds, the mean over folds.
         confirmed: mean of the objective over the classes of the confirmation; None if it has no values by class.
         test: each metric on the test classes; None while they are sealed.
-        test_small: objective on test galleries with as many classes as a validation gallery.
     """
 
     validation: Mapping[str, float | None]
     confirmed: float | None = None
     test: Mapping[str, SeedStatistics | None] | None = None
-    test_small: SeedStatistics | None = None
 
 
 class TimeSummary(Result):
@@ -161,7 +157,6 @@ class Summary(Shown, Result):
             search_value=value,
             confirmed=SeedStatistics.fixed(confirmed) if is_chosen and confirmed is not None else None,
             test=baseline.test,
-            test_small=baseline.test_small,
         )
 
     @classmethod

@@ -172,7 +172,6 @@ class Row(Result):
         confirmed: objective on the validation classes with fresh seeds; a tuned row has it once it is chosen.
         final: objective of the trainings for the test, on the validation classes.
         test: each metric on the test classes; None if it is undefined in all of its models.
-        test_small: objective on test galleries with as many classes as a validation gallery.
         distinct_proxies: mean number of distinct proxies of a class in the models for the test, for a loss with several
             (:func:`trainables.losses.base.distinct_proxies`).
         clipped: True for a default that the space excludes. This and the following fields are not in a row's JSON,
@@ -190,7 +189,6 @@ class Row(Result):
     confirmed: SeedStatistics | None = None
     final: SeedStatistics | None = None
     test: Mapping[str, SeedStatistics | None] | None = None
-    test_small: SeedStatistics | None = None
     distinct_proxies: SeedStatistics | None = None
     clipped: bool = Field(default=False, exclude=True)
     confirmed_seeds: SeedOutcomes | None = Field(default=None, exclude=True)
@@ -251,7 +249,7 @@ class Column:
 
     Attributes:
         key: the CSV's ``stage``, and the group of the metrics in MLflow.
-        header: the words in the header; ``{gallery}`` is replaced with the number of classes of a validation gallery.
+        header: the words in the header.
         metrics: the metrics that have such a column: the objective, all shown metrics of the test, or none.
         in_mlflow: the runs in MLflow have the column too, as metrics.
         optional: the table leaves the column out if it has no entry.
@@ -292,13 +290,6 @@ COLUMNS = (
         entry=lambda row, _: row.distinct_proxies,
         metrics="none",
         number="{:.2f}".format,
-        optional=True,
-    ),
-    Column(
-        key="test_small",
-        header="test, {gallery} classes",
-        entry=lambda row, _: row.test_small,
-        in_mlflow=False,
         optional=True,
     ),
     Column(key="test", header="test", entry=lambda row, metric: (row.test or {}).get(metric), metrics="test"),

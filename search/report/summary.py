@@ -1,6 +1,5 @@
 """The summary of a search, derived from its records alone."""
 
-import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +31,7 @@ from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
 from search.trials import by_params, epochs_of, running_value
 from spaces.space import Value
 from trainables.errors import InvalidInput, listed
-from trainables.files import write_text
+from trainables.files import json_text, write_text
 from trainables.metrics.table import is_bounded
 from trainables.spec import EpochRecord
 
@@ -44,7 +43,7 @@ def write_summary(search: OpenedSearch) -> Summary:
     """Derive the summary from the search's records and write ``summary.json`` if it changed."""
     path = search.plan.folder.summary
     summary = summarise(search, _stored(path))
-    text = json.dumps(summary.with_digest(), indent=2, allow_nan=False) + "\n"
+    text = json_text(summary.with_digest())
     if not path.exists() or path.read_bytes() != text.encode():
         write_text(path, text)
     return summary
@@ -95,7 +94,6 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
             digest=split.digest,
             train_classes=len(split.train),
             validation_classes=len(split.validation),
-            gallery=split.gallery,
             training_half=config.metrics.gallery == "training_half",
             test_classes=len(split.test),
             folds=len(split.folds) or None,
@@ -126,14 +124,12 @@ def _baselines(folder: RunFolder, test: Sequence[ScoredOpening]) -> dict[str, Ba
     found: dict[str, Baseline] = {}
     for name in BASELINES:
         tested, classes = scored.get(name), stored.classes[name]
-        small = tested.in_small_galleries if tested else None
         metrics = tested.metrics if tested else {}
         fixed = {key: value if value is None else SeedStatistics.fixed(value) for key, value in metrics.items()}
         found[name] = Baseline(
             validation=stored.validation[name],
             confirmed=statistics.fmean(classes.values()) if classes else None,
             test=fixed or None,
-            test_small=None if small is None else SeedStatistics.fixed(small),
         )
     return found
 
@@ -228,7 +224,6 @@ def _row(
             "confirmed": SeedStatistics.over(confirmation.values) if confirmation.values else None,
             "final": _final(plan, final),
             "test": _tested(models),
-            "test_small": _over((model.in_small_galleries, model.seed) for model in models),
             "distinct_proxies": _distinct_proxies(final),
             "confirmed_seeds": SeedOutcomes.of(confirmed, wanted=0),
             "final_seeds": SeedOutcomes.of(final, wanted=plan.config.final.seeds),

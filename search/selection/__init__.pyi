@@ -28,7 +28,6 @@ from .score_files import (
     write_openings as write_openings,
 )
 from .scoring import (
-    EMBEDDINGS as EMBEDDINGS,
     images_of as images_of,
     kept_metrics as kept_metrics,
     kept_problem as kept_problem,

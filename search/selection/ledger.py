@@ -1,13 +1,14 @@
 """The ledger of test openings.
 
-An opening is one line, written before the first test image is read. Another line identifies the images when they have
-been read, and one for each search its scores when they are written.
+A search writes a line when it begins. An opening is one line, written before the first test image is read. Another line
+identifies the images when they have been read, and one for each search its scores when they are written.
 """
 
 import logging
 import operator
 import time
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from search.selection.ledger_file import Entry, ImageSet, LedgerFile, name_of
 from search.trust import state_folder
-from trainables.errors import Failure, InvalidInput, counted
+from trainables.errors import Failure, InvalidInput, counted, listed
 from trainables.files import reading
 
 logger = logging.getLogger(__name__)
@@ -89,14 +90,18 @@ def count_openings(openings: Iterable[Opening]) -> str:
 
 NAME = "test_openings.jsonl"
 
+Sharing = tuple[Opening, NDArray[np.bool_], NDArray[np.bool_]]
+"""An opening, and for each image of another set if it has the image, or else one that looks like it."""
+
 
 class Ledger:
     """The openings by all searches of a user, in all runs folders.
 
     There are two files, in the runs folder at ``path`` and in the user's state folder; their union is read. Only the
     first is required: if the state folder cannot be used, a warning is logged. Openings are in the order of the lines,
-    not of their times. Before a line is written, each file gets the lines that only the other has, so that the files
-    agree about the order; where they do not, each of two openings counts as before the other.
+    not of their times. Before a line is written, the user's file gets the lines that only the other has, and the other
+    those on its test sets and on openings that share images with them: a published runs folder does not show the rest.
+    Where the files disagree about the order, each of two openings counts as before the other.
     """
 
     def __init__(self, path: Path) -> None:
@@ -111,15 +116,20 @@ class Ledger:
         """Return the openings that scored a frozen selection."""
         return [entry for entry in self.openings() if selection_digest in entry.selections.values()]
 
-    def catch_up(self) -> None:
-        """Copy the lines that are missing in either file, unless it cannot be written."""
+    def catch_up(self, about: Iterable[str] = ()) -> None:
+        """Copy the lines that are missing in either file, also those ``about`` these openings, unless it fails."""
         own, users = self._entries()
         if own.keys() == users.keys():
             return
         try:
-            self._write()
+            self._write(about=about)
         except (OSError, Failure) as error:
             logger.warning("Openings elsewhere are not copied to %s (%s).", self._file.path, error)
+
+    def begin(self, search: str, test_digests: Iterable[str], predecessor: str | None) -> None:
+        """Write that a search or campaign begins, which may continue a predecessor, for each digest of class names."""
+        begun = {"search": search, "predecessor": predecessor, "time": _now()}
+        self._write(*({"begun": uuid.uuid4().hex, **begun, "test_digest": digest} for digest in test_digests))
 
     def open(self, **content: Any) -> Opening:
         """Write an opening of the test set with the ``content`` of an :class:`Opening`; it is on disk afterwards.
@@ -144,7 +154,8 @@ class Ledger:
             known = OpenedImages(
                 digest=images.digest, file=name_of(content), classes=len(images.sizes_C), images=len(images)
             )
-            self._write({"read": opening.id, **asdict(known)}, images=content)
+            about = [entry.id for entry, *_ in self.sharing(images, self.openings())]
+            self._write({"read": opening.id, **asdict(known)}, images=content, about=about)
         elif known.digest != images.digest:
             raise InvalidInput(
                 f"The test items are not those that {opening.search} opened at {opening.time}; put them back, or "
@@ -162,7 +173,8 @@ class Ledger:
         """Describe how often this test set was opened, and earlier openings of others that share images with it."""
         same = [entry for entry in self.openings() if _is_same(entry, opening)]
         others = [entry for entry in self._before(same[0]) if entry not in same]
-        return "; ".join([f"this test set: {count_openings(same)}", *self._overlaps(opening, others)])
+        unopened = self._unopened(opening.test_digest, 1)
+        return "; ".join([f"this test set: {count_openings(same)}", *unopened, *self._overlaps(opening, others)])
 
     def before(self, opening: Opening) -> str | None:
         """Describe earlier openings that share images with ``opening``; None if there were none."""
@@ -176,35 +188,49 @@ class Ledger:
     def sentence_by_names(self, test_digest: str) -> str:
         """Describe openings of test classes by their names only: their images are still sealed."""
         openings = self.openings(test_digest)
-        return f"test sealed; classes of these names: {count_openings(openings)}" if openings else "test sealed"
+        opened = [f"classes of these names: {count_openings(openings)}"] if openings else []
+        return "; ".join(["test sealed", *opened, *self._unopened(test_digest, 2)])
 
-    def opened_among(self, images: ImageSet, openings: Iterable[Opening]) -> str | None:
-        """Describe those of ``openings`` that share images with the classes ``images``; None if none does."""
-        sets = [(entry, images.known_images(found)) for entry, found in self._image_sets(openings)]
-        shared = {entry.id: (entry, known_N) for entry, known_N in sets if known_N.any()}.values()
-        if not shared:
-            return None
-        known = images.count_classes(_any(known_N for _, known_N in shared))
-        return f"{known} of {len(images.sizes_C)} classes {_by([entry for entry, _ in shared])}"
+    def _unopened(self, test_digest: str, least: int) -> Iterator[str]:
+        """Yield the number of searches that began on test classes of these names and opened none, if ``least`` did.
+
+        A campaign is one search, and one that continues another before its test is the same search.
+        """
+        entries, openings = (
+            {key: entry for of in self._entries() for key, entry in of.items()},
+            self.openings(test_digest),
+        )
+        opened = Counter(search for search, *_ in {(entry.search, *entry.selections.values()) for entry in openings})
+        with reading("The ledger of test openings"):
+            begun = [entry for entry in entries.values() if "begun" in entry and entry["test_digest"] == test_digest]
+            continued = Counter({entry["predecessor"] for entry in begun} - opened.keys())
+            unopened = (Counter(entry["search"] for entry in begun) - opened - continued).total()
+        if unopened >= least:
+            yield f"{counted(unopened, 'search', 'searches')} on classes of these names opened no test"
+
+    def opened_among_training(self, images: ImageSet, openings: Iterable[Opening]) -> str | None:
+        """Return the warning about training ``images`` that one of ``openings`` had; None if none had any."""
+        opened = _opened(images, self.sharing(images, openings))
+        return opened and f"training on items of an opened test set: {opened[0]} classes {opened[1]}"
+
+    def sharing(self, images: ImageSet, openings: Iterable[Opening]) -> Iterator[Sharing]:
+        """Yield each opening that has some of ``images`` or many that look like them; a set is loaded once."""
+        loaded = cache(self.image_set)
+        for entry, opened in [(entry, entry.images) for entry in openings if entry.images]:
+            known_N = images.known_images(loaded(opened))
+            similar_N = images.similar_images(loaded(opened)) & ~known_N
+            if known_N.any() or similar_N.mean() >= SIMILAR:
+                yield entry, known_N, similar_N
 
     def _overlaps(self, opening: Opening, others: Sequence[Opening]) -> Iterator[str]:
         """Yield what the images of ``opening`` have in common with those of ``others``."""
-        sets = self._image_sets(others)
-        if opening.images is None or not sets:
+        if opening.images is None or not any(entry.images for entry in others):
             return
-        images, shared, similar = self.image_set(opening.images), [], []
-        for entry, found in sets:
-            known_N = images.known_images(found)
-            similar_N = images.similar_images(found) & ~known_N
-            if known_N.any():
-                shared.append((entry, known_N))
-            if similar_N.mean() >= SIMILAR:
-                similar.append((entry, similar_N))
-        if shared:
-            known = images.count_classes(_any(known_N for _, known_N in shared))
-            counts = _by([entry for entry, _ in shared])
-            yield f"{known} of {len(images.sizes_C)} of these classes were opened before {counts}"
-        if similar:
+        images = self.image_set(opening.images)
+        found = list(self.sharing(images, others))
+        if opened := _opened(images, found):
+            yield f"{opened[0]} of these classes were opened before {opened[1]}"
+        if similar := [(entry, similar_N) for entry, _, similar_N in found if similar_N.mean() >= SIMILAR]:
             count = _any(similar_N for _, similar_N in similar).sum()
             counts = _by([entry for entry, _ in similar])
             yield f"{count} of {len(images)} items are similar to items of a test set opened before {counts}"
@@ -222,9 +248,10 @@ class Ledger:
         own, users = self._entries()
         files = [(self._file.path, own, users, {*openings})]
         if users:
-            files.append((self._users().path, users, own, {*openings} & {*map(_opening_of, users.values())}))
+            known = set[str]().union(*map(_subjects, users.values()))
+            files.append((self._users().path, users, own, known.intersection(openings)))
         return {
-            path: sum(_opening_of(entry) in about for digest, entry in others.items() if digest not in entries)
+            path: sum(not about.isdisjoint(_subjects(entry)) for entry in _missing(others, entries))
             for path, entries, others, about in files
         }
 
@@ -249,17 +276,13 @@ class Ledger:
             )
         return ImageSet.from_bytes(content)
 
-    def _image_sets(self, openings: Iterable[Opening]) -> list[tuple[Opening, ImageSet]]:
-        """Return those of ``openings`` that read their images, with them; each set is loaded once."""
-        loaded = cache(self.image_set)
-        return [(entry, loaded(entry.images)) for entry in openings if entry.images]
-
     def _before(self, opening: Opening) -> list[Opening]:
-        """Return the openings that are before ``opening`` in one of the files."""
+        """Return the openings that one of the files has before the line of the images of ``opening``."""
         own, users = self._entries()
-        orders = _openings({**own, **users}), _openings({**users, **own})
-        earlier = [takewhile(lambda entry: entry.id != opening.id, order) for order in orders]
-        return list({entry.id: entry for order in earlier for entry in order}.values())
+        orders = ({**own, **users}, {**users, **own})
+        until = [takewhile(lambda entry: entry.get("read") != opening.id, order.values()) for order in orders]
+        earlier = {entry.get("id") for order in until for entry in order} - {opening.id}
+        return [entry for entry in _openings(orders[0]) if entry.id in earlier]
 
     def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
         try:
@@ -269,13 +292,13 @@ class Ledger:
             users = {}
         return self._file.entries(), users
 
-    def _write(self, *new: Entry, images: bytes | None = None) -> None:
+    def _write(self, *new: Entry, images: bytes | None = None, about: Iterable[str] = ()) -> None:
         """Append the lines that either file lacks and ``new`` to both, to the user's file first.
 
         So a process that is killed in between leaves a line that all runs folders read. ``images`` is the content of
-        the file of images that ``new`` names.
+        the file of images that ``new`` names. Of the user's lines only those on test sets of the runs folder and on the
+        openings ``about`` are copied.
         """
-
         files, given = [self._file], {name_of(images): images} if images else {}
 
         def content_of(name: str) -> bytes | None:
@@ -295,12 +318,21 @@ class Ledger:
                     error,
                     self._file.path,
                 )
-            self._file.append([*_missing(theirs, own), *new], content_of)
+            subjects = set(about).union(*map(_subjects, (*own.values(), *new)))
+            self._file.append([*_missing(_about(subjects, theirs), own), *new], content_of)
 
 
-def _opening_of(entry: Entry) -> Any:
-    """Return the id of the opening that an entry is about."""
-    return entry.get("read") or entry.get("scored") or entry.get("id")
+def _subjects(entry: Entry) -> set[str]:
+    """Return what an entry is about: the id of an opening, and the digests of a test set's names and images."""
+    return {str(entry[key]) for key in ("id", "read", "scored", "test_digest", "digest") if key in entry}
+
+
+def _about(subjects: set[str], entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Return the ``entries`` about these subjects, or about the test set or opening of another one of them."""
+    of = {digest: _subjects(entry) for digest, entry in entries.items()}
+    while more := [found for found in of.values() if found & subjects and found - subjects]:
+        subjects = subjects.union(*more)
+    return {digest: entry for digest, entry in entries.items() if of[digest] & subjects}
 
 
 def _now() -> str:
@@ -318,6 +350,8 @@ def _openings(entries: Mapping[str, Entry]) -> list[Opening]:
     scores: dict[str, dict[str, str]] = {}
     for digest, entry in entries.items():
         with reading(f"The entry {digest[:12]} of the ledger of test openings"):
+            if "begun" in entry:
+                continue
             if "read" in entry:
                 found = {column.name: entry[column.name] for column in fields(OpenedImages)}
                 images.setdefault(entry["read"], OpenedImages(**found))
@@ -343,5 +377,14 @@ def _any(masks: Iterable[NDArray[np.bool_]]) -> NDArray[np.bool_]:
     return reduce(operator.or_, masks)
 
 
+def _opened(images: ImageSet, found: Iterable[Sharing]) -> tuple[str, str] | None:
+    """Return how many of all classes were opened, and by whom; None if none was."""
+    if not (shared := [(entry, known_N) for entry, known_N, _ in found if known_N.any()]):
+        return None
+    known = images.count_classes(_any(known_N for _, known_N in shared))
+    return f"{known} of {len(images.sizes_C)}", _by([entry for entry, _ in shared])
+
+
 def _by(openings: Sequence[Opening]) -> str:
-    return f"({count_openings(openings)})"
+    names = dict.fromkeys(f"{entry.search} on {entry.time[:10]}" for entry in openings)
+    return f"({count_openings(openings)}: {listed([*names], shown=5)})"

@@ -99,6 +99,8 @@ class LedgerFile:
             if not path.exists() and (content := content_of(name)):
                 remove_drafts(path.parent)  # of killed writers, which held the lock
                 write_whole(path, methodcaller("write", content))
+        if not entries:
+            return
         lines = self._lines()
         before = lines[-1]["sha256"] if lines else None
         text = ""

@@ -25,9 +25,6 @@ from trainables.spec import TrialSpec, UntrainedSpec
 class Scoring:
     """A model to score (``checkpoint``, trained as in ``spec``), the images, the metrics and the per-image file.
 
-    ``gallery`` is the number of validation classes, if they are validated among each other: the objective is also
-    measured in test galleries of that size. It is None if training images are in the validation gallery.
-
     ``seed`` is that of the final training, shared by the models of its folds; ``fold`` is None without folds.
     ``gpu`` is True if the task has a GPU.
     """
@@ -40,7 +37,6 @@ class Scoring:
     checkpoint: str
     images: StoreSpec
     metrics: tuple[str, ...]
-    gallery: int | None
     per_image: str
     gpu: bool
 
@@ -49,8 +45,7 @@ class Scoring:
 class BaselineScoring:
     """The request to score the baselines on ``images``; ``spec`` and ``network`` are those of their validation.
 
-    ``whitening`` is the content of the whitening's file, ``gallery`` as in :class:`Scoring`, and ``objective`` the
-    metric that is also measured in test galleries of that size.
+    ``whitening`` is the content of the whitening's file.
     """
 
     spec: UntrainedSpec
@@ -58,8 +53,6 @@ class BaselineScoring:
     whitening: bytes
     images: StoreSpec
     metrics: tuple[str, ...]
-    objective: str
-    gallery: int | None
 
 
 def baseline_entry(name: str, network: str, whitening_sha256: str) -> dict[str, Any]:

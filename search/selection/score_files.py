@@ -111,7 +111,6 @@ class _Scored(_Stored):
     """The scores of a network on the test classes; see :class:`ScoredModel`."""
 
     metrics: Mapping[str, float | None]
-    in_small_galleries: float | None
     per_image: str
     undefined: Mapping[str, str] = {}
 
@@ -129,7 +128,6 @@ class ScoredModel(_Scored):
         source_trial: trial of the search whose configuration was trained.
         fold: fold of the training; None without folds.
         metrics: value of each metric; None if it is undefined.
-        in_small_galleries: objective on test galleries with as many classes as a validation gallery.
         per_image: name of the file with the per-image results.
         undefined: why metrics of the user's are undefined, by name.
     """

@@ -74,48 +74,6 @@ def _on(rows: NDArray[np.int32], like: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(rows).long().to(like.device)
 
 
-# A test metric in galleries as small as the validation's. A gallery with more classes has more wrong neighbours, so
-# values in galleries of different sizes are not comparable.
-
-DRAWS = 20
-
-
-def in_small_galleries(
-    embeddings_ND: torch.Tensor,
-    labels_N: torch.Tensor,
-    metric: str,
-    classes: int,
-    superclasses_N: torch.Tensor | None = None,
-    protocol: RetrievalProtocol | None = None,
-    undefined: dict[str, str] | None = None,
-) -> float:
-    """Return the mean of ``metric`` over random draws of ``classes`` test classes, the same draws for every model.
-
-    Classes without queries are not drawn. If there are no more test classes than that, it is the metric itself.
-    """
-    of_images_N = labels_N.cpu().numpy()
-    known = np.unique(of_images_N if protocol is None else of_images_N[protocol.queries_N.numpy()])
-    if classes >= len(known):
-        found = evaluate(
-            embeddings_ND, labels_N, [metric], superclasses_N=superclasses_N, protocol=protocol, undefined=undefined
-        )
-        return found[metric_name(metric)]
-    generator = np.random.default_rng(0)
-    values = []
-    for _ in range(DRAWS):
-        chosen = torch.from_numpy(np.isin(of_images_N, generator.choice(known, classes, replace=False)))
-        drawn = evaluate(
-            embeddings_ND[chosen.to(embeddings_ND.device)],
-            labels_N[chosen.to(labels_N.device)],
-            [metric],
-            superclasses_N=None if superclasses_N is None else superclasses_N[chosen],
-            protocol=None if protocol is None else protocol[chosen],
-            undefined=undefined,
-        )
-        values.append(drawn[metric_name(metric)])
-    return float(np.mean(values))
-
-
 # Metrics of subsets of the test classes, stored next to those of all classes.
 
 
@@ -169,10 +127,6 @@ def gathered_parts(kept: Mapping[str, torch.Tensor], subset: str | None, of_N: t
     return parts
 
 
-EMBEDDINGS = "embeddings"
-"""The folder of the embeddings by user-defined trainings, which may not be reproducible, next to the per-image results.
-"""
-
 Scored = tuple[dict[str, Any], dict[str, bytes]]
 """The scores of a model, and its files by name; without files, instead of the scores why there are none."""
 
@@ -196,13 +150,9 @@ def score(scoring: Scoring | BaselineScoring) -> list[Scored]:
     try:
         entry["model_sha256"] = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
         view, embeddings_ND = training_class(spec).tested(spec, checkpoint, scoring.images, device)
-        scores, files = _scored(entry, embeddings_ND, view, scoring, spec.objective)
+        scores, files = _scored(entry, embeddings_ND, view, scoring)
     except Exception as error:  # of a user's training or metric, or of the machine
         return [_failed(entry, error, spec.trainable)]
-    if spec.trainable is not None:
-        content = io.BytesIO()
-        np.savez_compressed(content, embeddings=embeddings_ND.cpu().numpy())
-        files[f"{EMBEDDINGS}/{scoring.per_image}"] = content.getvalue()
     return [(scores, files)]
 
 
@@ -238,7 +188,7 @@ def _baseline_scores(scoring: BaselineScoring, device: torch.device) -> Iterator
     for name, embeddings_ND in ((UNTRAINED, features_NF), (WHITENED, whitened(features_NF, layer))):
         entry = baseline_entry(name, scoring.network, digest)
         try:
-            yield _scored(entry, embeddings_ND, view, scoring, scoring.objective)
+            yield _scored(entry, embeddings_ND, view, scoring)
         except Exception as error:
             yield _failed({"loss": name, "seed": None, "per_image": entry["per_image"]}, error)
 
@@ -287,35 +237,22 @@ def kept_metrics(
 
 
 def _scored(
-    entry: Mapping[str, Any],
-    embeddings_ND: torch.Tensor,
-    view: StoreView,
-    scoring: Scoring | BaselineScoring,
-    objective: str,
+    entry: Mapping[str, Any], embeddings_ND: torch.Tensor, view: StoreView, scoring: Scoring | BaselineScoring
 ) -> Scored:
     """Return ``entry`` with the scores of the embeddings of ``view``, and the files of their per-image results."""
     if bad := without_order(embeddings_ND):
         raise Diverged(f"Of the test {scoring.images.dataset.noun}, {bad}.")
-    labels_N = view.labels_N
-    names = scoring.metrics
-    superclasses_N = superclasses_for((*names, objective), scoring.images.dataset, view)
-    protocol = protocol_for(scoring.images.dataset, view.image_keys)
-    dataset = scoring.images.dataset
+    labels_N, names, dataset = view.labels_N, scoring.metrics, scoring.images.dataset
+    superclasses_N, protocol = superclasses_for(names, dataset, view), protocol_for(dataset, view.image_keys)
     of_classes = labels_N, view.class_names, dataset, names, superclasses_N, protocol
     parts, metrics, undefined = test_metrics(embeddings_ND, *of_classes)
     content = io.BytesIO()
     np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **parts)  # type: ignore[arg-type]
     retrieval = retrieval_of(embeddings_ND, labels_N, view.image_keys, view.class_names, protocol)
     files = {entry["per_image"]: content.getvalue(), f"{FOLDER}/{entry['per_image']}": retrieval.to_bytes()}
-    small = torch.nan
-    if scoring.gallery:
-        small = in_small_galleries(
-            embeddings_ND, labels_N, objective, scoring.gallery, superclasses_N, protocol, undefined
-        )
     scores = {
         **entry,
         "metrics": defined({name: metrics[name] for name in map(metric_name, names)}),
-        **defined({"in_small_galleries": small}),
         **({"undefined": undefined} if undefined else {}),
     }
     return scores, files

@@ -2,8 +2,9 @@
 
 A line is one operation of Optuna's ``JournalStorage``, so that Optuna and its dashboard can read the file, too. The
 driver adds two keys: ``left``, the number of further lines in the same transaction, and ``crc``, the CRC-32 of these
-lines so far. A transaction counts when all of its lines are there. Lines of other programs (a dashboard's notes) lack
-these keys and are skipped. Optuna is not imported.
+lines so far. A transaction counts when all of its lines are there. Lines of other programs lack these keys. Attributes
+(a dashboard's notes) are skipped; any other operation is an error, since Optuna numbers studies and trials by their
+lines. Optuna is not imported.
 """
 
 import json
@@ -29,6 +30,8 @@ Log = dict[str, Any]
 
 CREATE_STUDY, SET_STUDY_USER_ATTR, CREATE_TRIAL, SET_STATE, SET_VALUE, SET_USER_ATTR = 0, 2, 4, 6, 7, 8
 OPERATIONS = frozenset(range(10))
+NOTES = frozenset({2, 3, 8, 9})
+"""The operations that set an attribute."""
 STATES = ("RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING")
 
 _ADDED = re.compile(rb',"left":(\d+),"crc":(\d+)}$')
@@ -43,7 +46,7 @@ class JournalReader:
         self._line = 0
 
     def read(self) -> list[Log]:
-        """Return the operations completed since the last call; raise if a line was changed or removed."""
+        """Return the operations completed since the last call; raise if a line was changed, removed or added."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self.end)
@@ -60,8 +63,14 @@ class JournalReader:
                 if crc != int(expected):
                     raise self._damaged(number)
                 waiting.append(line)
-            elif not _is_operation(line):
+            elif (operation := _operation(line)) is None:
                 raise self._damaged(number)
+            elif operation not in NOTES:
+                raise InvalidInput(
+                    f"{self.path} was written by another program: line {number} has no checksum of Holdout's, and it "
+                    "changes trials or their numbers for every reader. Remove that line and the others without "
+                    '"crc" at their end, and propose trials with `holdout enqueue`.'
+                )
             elif waiting:
                 continue
             if left == b"0":
@@ -87,11 +96,12 @@ class JournalReader:
         )
 
 
-def _is_operation(line: bytes) -> bool:
+def _operation(line: bytes) -> int | None:
+    """Return the code of the operation in a line; None if it has none."""
     try:
-        return "op_code" in json.loads(line)
-    except (ValueError, TypeError):
-        return False
+        return int(json.loads(line)["op_code"])
+    except (ValueError, TypeError, LookupError):
+        return None
 
 
 class JournalWriter(JournalReader):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from search.packages import INSTALL, check_extra, missing_packages
-from search.secrets import sqlite_address, sqlite_file
+from search.secrets import absolute_sqlite, sqlite_address, sqlite_file
 from search.tracking.models import FOLDER
 from trainables.errors import InvalidInput
 from trainables.secrets import without_password
@@ -167,6 +167,7 @@ def _tracking_uri(address: str) -> str:
             f"{address} is a model in MLflow, whose address is not set; set {TRACKING_URI}, as in "
             f"{TRACKING_URI}=http://127.0.0.1:5000 or {TRACKING_URI}=sqlite:////home/me/runs/mlflow.db."
         )
+    uri = absolute_sqlite(uri)
     if (database := sqlite_file(uri)) and not database.is_file():
         raise InvalidInput(f"{TRACKING_URI} is {uri}, and there is no such file; correct the path.")
     return uri

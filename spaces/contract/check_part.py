@@ -29,7 +29,7 @@ from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import METRICS, metric_name, own_metric, unknown_metrics
 from trainables.models.backbones import BACKBONES, LIBRARIES, Backbone, backbone
 from trainables.models.config import ModelConfig
-from trainables.models.embedding import EmbeddingModel
+from trainables.models.embedding import EmbeddingModel, depends_on_batch
 from trainables.parts import is_own, load_part
 from trainables.secrets import without_password
 from trainables.training.trainable import Trainable
@@ -204,7 +204,8 @@ class BackboneContract:
 
     @torch.no_grad()
     def _same_problem(self) -> str:
-        bad = without_order(self._model.backbone.eval()(self._images_B3HW()).flatten(1))
+        network = self._model.backbone.eval()
+        bad = without_order(torch.cat([network(image_B3HW).flatten(1) for image_B3HW in self._images_B3HW().split(1)]))
         return bad and f"Of the maps of two images, {bad}."
 
     def _new_model(self) -> EmbeddingModel:
@@ -222,12 +223,8 @@ class BackboneContract:
 
     @torch.no_grad()
     def _batch_problem(self) -> str:
-        model = self._model.eval()
-        images = self._images_B3HW()
-        together = model(images)
-        alone = torch.cat([model(image[None]) for image in images])
-        close = (together - alone).abs().max() <= 1e-3 * together.abs().max()
-        return "" if close else "In evaluation mode an image's embedding depends on the rest of its batch."
+        depends = depends_on_batch(self._model, self._images_B3HW())
+        return "In evaluation mode an image's embedding depends on the rest of its batch." if depends else ""
 
     def _state_problem(self) -> str:
         first, second = self._model, self._new_model()

@@ -24,14 +24,11 @@ from trainables.training.config import TrainingConfig
 from trainables.training.own import OwnTraining
 from trainables.training.own_model import own_model_of
 from trainables.training.trainable import has_predictor, trainable_class
-from trainables.unit import unit, without_order
+from trainables.unit import unit
 
 EPOCHS = 2
 MOST_CLASSES = 12
 """Classes that the contract uses, the first of a data set."""
-
-ORDERS = 8
-"""Random orders, subsets and single items that are compared with all items in the order of the data set."""
 
 CPU = torch.device("cpu")
 
@@ -96,9 +93,7 @@ class TrainableContract:
             "It trains two epochs with its defaults.": self._default_problem,
             "The same seed and items give the same numbers, within its tolerance.": self._again_problem,
             "Saved and loaded, it continues with the same numbers.": self._resume_problem,
-            "An item's embedding does not depend on the other items or their order.": self._order_problem,
-            "Different items have different embeddings.": self._same_problem,
-            "Its saved model, loaded as for the test, embeds as the trained one did.": self._kept_problem,
+            "Its saved model embeds an item as the trained one did, whatever the other items are.": self._kept_problem,
             "A predictor gives the embeddings of the saved training.": self._predictor_problem,
             "Both ends of every range and every choice can be set up.": self._ends_problem,
         }
@@ -142,29 +137,6 @@ class TrainableContract:
                         f"seed, save all that training needs, or state a tolerance (it is {self._own.tolerance:g})."
                     )
         return ""
-
-    def _order_problem(self) -> str:
-        with self._training("default") as training:
-            items, generator = training.validation_items, torch.Generator().manual_seed(0)
-            together_ND = training.embedded(torch.arange(items))
-            for count, how in ((items, "in another order"), (-(-items // 2), "without some others"), (1, "alone")):
-                for _ in range(ORDERS):
-                    rows_M = torch.randperm(items, generator=generator)[:count]
-                    found_MD = training.embedded(rows_M)
-                    if found_MD.shape[1:] != together_ND.shape[1:]:
-                        return f"Embedded {how}, items have {found_MD.shape[1]} numbers, not {together_ND.shape[1]}."
-                    largest = (found_MD - together_ND[rows_M]).abs().max().item()
-                    if largest > self._allowed(together_ND):
-                        return (
-                            f"Embedded {how}, an item's numbers differ by {largest:g}; compute each from its item "
-                            "alone, and return them in the items' order."
-                        )
-        return ""
-
-    def _same_problem(self) -> str:
-        with self._training("default") as training:
-            bad = without_order(training.embedded(torch.arange(training.validation_items)))
-        return bad and f"Of the validation {self._spec.images.dataset.noun}, {bad}."
 
     def _allowed(self, embeddings_ND: torch.Tensor) -> float:
         """Return the largest difference that rounding may cause."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.commands import command, holdout_here, plain
 from support.driving import drive, only
+from support.small_disk import small_files
 
 import holdout as python
 from search.driver.stages import search_stage
@@ -141,8 +142,11 @@ def test_the_token_is_its_owner_s_alone(tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    ensure_token()
     token = tmp_path / ".ray" / "auth_token"
+    with small_files(8), pytest.raises(OSError, match="too large"):
+        ensure_token()
+    assert not token.exists(), "an empty one would be used from then on"
+    ensure_token()
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
     first = token.read_text()
     assert len(first) >= 32
@@ -179,6 +183,25 @@ def test_a_folder_that_was_removed_is_a_sentence(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert plain(holdout_here(*words, code=2).stderr) == "The current folder was removed; change to another one."
+
+
+def test_a_tilde_that_no_shell_expands_is_the_home_folder(
+    opened: Callable[..., OpenedSearch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = opened()
+    drive(search)
+    home = search.plan.folder.runs.parent
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    monkeypatch.setenv("HOME", str(home))
+    runs, name = f"~/{search.plan.folder.runs.name}", search.name
+    holdout_here("trials", name, f"--runs={runs}", "--csv=~/made/trials.csv")
+    assert (home / "made" / "trials.csv").is_file()
+    monkeypatch.setenv("HOLDOUT_RUNS", runs)
+    assert name in holdout_here("status", "--json").stdout
+    assert python.open(name).name == python.open(name, runs=runs).name == name
+    holdout_here("compare", name, "--output", "~/made/table.csv", code=(0, 2))
+    assert not [*(tmp_path / "empty").iterdir()], "no folder called ~"
 
 
 def test_a_user_without_a_home_is_told_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ def test_a_default_that_is_best_is_one_row(tmp_path: Path) -> None:
     path = tmp_path / "best" / "summary.json"
     content = json.loads(path.read_text())
     entry = content["losses"]["mpa"]
-    for stage in ("confirmed", "final", "test", "test_small"):
+    for stage in ("confirmed", "final", "test"):
         entry["default"][stage] = entry[stage]
     entry["default"]["confirmed"] = {key: entry["confirmed"][key] for key in ("mean", "std", "seeds", "values")}
     entry["confirmed"]["number"] = 0

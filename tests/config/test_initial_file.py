@@ -11,10 +11,11 @@ import torch
 from PIL import Image
 from support.commands import holdout_here, plain
 from support.refusals import refused
+from support.small_disk import small_files
 
 from search.config import initial_file
 from search.config.image_facts import ImageFacts, facts_of
-from search.config.initial_file import Machine, initial_text, name_for
+from search.config.initial_file import Machine, initial_text, name_for, write_initial_file
 from search.config.recipes import read_search
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import parse_yaml
@@ -268,6 +269,14 @@ def test_without_a_folder_it_is_for_drawn_images(empty: Path) -> None:
     record = json.loads(holdout_here("init", "--json").stdout)
     assert (record["file"], record["found"]["classes"]) == ("glyphs.yaml", 96)
     assert "name: glyphs" in (empty / "glyphs.yaml").read_text()
+
+
+def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "birds.yaml"
+    with small_files(100), pytest.raises(InvalidInput, match="cannot be written"):
+        write_initial_file(path, "#" * 1000)
+    assert not [*tmp_path.iterdir()], "the same command can be repeated"
+    write_initial_file(path, "#" * 1000)
 
 
 def test_mistakes_are_sentences_and_nothing_is_written(image_folder: Path, empty: Path) -> None:

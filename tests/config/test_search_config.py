@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from sqlalchemy import make_url
 from support.commands import holdout_here, plain
 from support.driving import made_trial
 from support.refusals import sentences_of
@@ -256,6 +257,28 @@ PRETRAINED = [*RESNET, "model.weights=imagenet"]
 FRONT = ["search.pruner=none", "search.objectives=[map_at_r, -embed_ms]"]
 BESIDE = {"search.objectives": FRONT[:1], "model.weights": RESNET, "model.freeze": PRETRAINED}
 """What an example needs beside itself."""
+
+
+def test_an_address_is_the_same_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    here = tmp_path / "50% of#it"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    for written, file in {
+        "sqlite:///x.db": here / "x.db",
+        "sqlite+pysqlite:///a/x.db": here / "a" / "x.db",
+        "sqlite:///~/a/x.db": tmp_path / "home" / "a" / "x.db",
+        "sqlite:////a/x.db": Path("/a/x.db"),
+    }.items():
+        config = parse_config(apply_settings(BASE, [f"tracking.uri={written}", "checkpoints.storage_path=~/kept"]))
+        assert config.checkpoints.storage_path == str(tmp_path / "home" / "kept")
+        assert config.tracking.uri is not None
+        assert make_url(config.tracking.uri).database == str(file)
+        monkeypatch.chdir(tmp_path)
+        assert parse_config(config.model_dump(mode="json")).tracking == config.tracking
+        monkeypatch.chdir(here)
+    unchanged = "sqlite:///${FOLDER}/x.db", "http://127.0.0.1:1", "postgresql://u:${PASSWORD}@host/x"
+    assert all(parse_config(apply_settings(BASE, [f"tracking.uri={uri}"])).tracking.uri == uri for uri in unchanged)
 
 
 def test_every_example_is_accepted() -> None:

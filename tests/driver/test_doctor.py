@@ -15,7 +15,6 @@ from support.small_search import draw_folder, small_search
 from search.config.search_config import SearchConfig, parse_config
 from search.driver import doctor
 from search.driver.doctor import CheckResult, examine
-from search.engines.capacity import mps_daemon
 from search.engines.ray_engine import check_token
 
 
@@ -53,7 +52,7 @@ def test_a_search_is_looked_at_and_a_training_tried(search_file: Callable[..., d
         "2 classes validate: differences below about 8 points are noise between classes; the choice is confirmed on "
         "halves of all 8 training classes (4 points)"
     )
-    assert " for images in " in found(findings, "disk").found
+    assert f" GB free in {tmp_path}/runs, " in found(findings, "disk").found
     assert "all 3 trials are proposed without the model" in found(findings, "sampling").found
     assert found(findings, "sampling").state == "warning"
     assert not (tmp_path / "runs").exists()
@@ -113,7 +112,6 @@ def test_checks_of_a_data_set_name_its_items(tmp_path: Path) -> None:
     for search, noun in ((on_features(tmp_path), "vectors"), (trade("x", {}), "items")):
         findings = examined(parse_config(search), tmp_path)
         assert found(findings, f"training {noun}").found.startswith("none of ")
-        assert f" for {noun} in " in found(findings, "disk").found
         assert not [entry for entry in findings if "image" in f"{entry.check} {entry.found} {entry.fix}"]
 
 
@@ -133,19 +131,3 @@ def test_the_trials_of_the_cluster_are_counted(
     small = counted(1, 1, cpus_per_trial=2)
     assert "a trial asks for 2 CPUs and no machine of the cluster has more than 1" in small["cluster"]["fix"]
     assert "time" not in small
-
-
-def test_mps_is_looked_for(tmp_path: Path) -> None:
-    assert "is not installed" in mps_daemon({"PATH": str(tmp_path)}, tmp_path / "pipes")[0]
-    program = tmp_path / "nvidia-cuda-mps-control"
-    program.touch(mode=0o755)
-    environment = {"PATH": str(tmp_path), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25"}
-    said, fix = mps_daemon(environment, tmp_path / "pipes")
-    assert "take turns" in said
-    assert fix.endswith("run `nvidia-cuda-mps-control -d`.")
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "control").touch()
-    environment["CUDA_MPS_PIPE_DIRECTORY"] = str(tmp_path / "elsewhere")
-    said, fix = mps_daemon(environment, tmp_path / "pipes")
-    assert said.endswith("elsewhere, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25")
-    assert not fix

@@ -89,7 +89,7 @@ def test_the_test_stage_succeeds_with_restored_images(finished: FinishedSearch) 
     result = json.loads(holdout_here(*TEST, "--runs", finished.runs, "--json").stdout)
     assert result == summary(finished.runs, "small")
     assert result["test_opened"] == 1, "the attempt that was refused is the same opening"
-    line, read, scored = map(json.loads, (finished.runs / "test_openings.jsonl").read_text().splitlines())
+    _, line, read, scored = map(json.loads, (finished.runs / "test_openings.jsonl").read_text().splitlines())
     (opening,) = json.loads((finished.runs / "small" / "test.json").read_text())["openings"]
     assert line["id"] == read["read"] == scored["scored"] == opening["id"]
     entry = result["losses"][LOSS]

@@ -34,10 +34,12 @@ def test_sentence_transformers_are_tested_verified_and_embed_as_the_test_did(tmp
     model = holdout.load(saved.parent, trust_code=True)
     keys, test = languages.classes(), json.loads((folder / "split.json").read_text())["test"]
     texts = [languages.read(key) for name in test for key in keys[name]]
-    study, number = model.spec.origin["study"], model.spec.origin["trial"]
-    with np.load(next(folder.glob(f"test/*/embeddings/{study}-{number}.npz"))) as kept:
-        expected = kept["embeddings"] / np.linalg.norm(kept["embeddings"], axis=1, keepdims=True)
-    np.testing.assert_allclose(model.embed(texts), expected, atol=1e-5)
+    labels = [name for name in test for _ in keys[name]]
+    (opening,) = json.loads((folder / "test.json").read_text())["openings"]
+    number = model.spec.origin["trial"]
+    (scored,) = [entry for entry in opening["scores"] if entry["per_image"] == f"lora@final-{number}.npz"]
+    again = holdout.evaluate(model.embed(texts), labels, ["map_at_r"])
+    assert again["map_at_r"] == pytest.approx(scored["metrics"]["map_at_r"], abs=1e-6)
     from sentence_transformers import SentenceTransformer  # takes seconds, also where this test is only collected
 
     library = SentenceTransformer(str(saved / "model"), device="cpu")

@@ -123,6 +123,10 @@ def test_the_time_left_is_that_of_all_stages(opened: Opened) -> None:
     assert two.seconds_left() == (9 + 12 + 12) / 2, "stored epochs give an estimate before the first new one"
     many = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST], concurrent=99)
     assert many.seconds_left() == 3 + 1.5 + 3, "no stage is faster than a training"
+    assert shown(two)[1] == "about 00:00:16 left in all"
+    two.on_workers(1)
+    assert two.seconds_left() == 9 + 12 + 12
+    assert shown(two)[1] == "about 00:00:33 left in all; 1 of 2 workers"
 
 
 def test_after_a_resume_it_counts_what_status_counts(opened: Opened) -> None:

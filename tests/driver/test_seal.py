@@ -15,6 +15,7 @@ import yaml
 from PIL import Image
 from support.commands import holdout_here, plain, stored, summary, write_search
 from support.journals import CREATE_STUDY, CREATE_TRIAL, Operation, drop_trial, of_trial, rewrite, without_openings
+from support.refusals import contents
 from support.small_search import GLYPHS, SHORTEST, draw_folder, small_search
 from support.without_ray import MADE_UP, MadeUp, only_records
 
@@ -31,7 +32,7 @@ from search.selection.ledger import Ledger
 from search.selection.retrieval_file import Scoring
 from search.selection.selection import Selection
 from search.stages import Stage
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.data.store.contents import read_contents
 from trainables.files import write_json
 
@@ -85,7 +86,7 @@ def test_opened_classes_are_recognised_elsewhere(images: Path, runs: Path, tmp_p
     assert f"this test set: {ONCE}, 2 configurations scored" in first
     elsewhere = tmp_path / "elsewhere"
     second = run(images, elsewhere, "other")
-    assert f"other: 8 of 8 of these classes were opened before ({ONCE}, 2 configurations scored)" in second
+    assert f"other: 8 of 8 of these classes were opened before ({ONCE}, 2 configurations scored: small on 20" in second
     assert "this test set: 2 openings by 2 searches, 4 configurations scored" in second
     fewer = copied(images, "fewer", lambda number: None if number in (0, 15) else f"{number:02d}")
     said = run(fewer, elsewhere, "fewer")
@@ -123,7 +124,7 @@ def verified(runs: Path, name: str) -> str:
 def test_training_on_an_opened_test_set_is_told_and_the_warning_kept(images: Path, runs: Path, tmp_path: Path) -> None:
     run(images, runs)
     swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
-    told = f"training on items of an opened test set: 8 of 8 classes ({ONCE}, 2 configurations scored)"
+    told = f"training on items of an opened test set: 8 of 8 classes ({ONCE}, 2 configurations scored: small on 20"
     elsewhere = tmp_path / "elsewhere"
     record = RunFolder(elsewhere, "swapped").trained_on_opened
     for stages, changes in ((["search"], [_less]), (["search", "select"], [_less, _none, Path.unlink])):
@@ -132,7 +133,7 @@ def test_training_on_an_opened_test_set_is_told_and_the_warning_kept(images: Pat
         run(images, runs, f"again-{len(stages)}")  # a later opening
         before, begun = verified(elsewhere, "swapped"), record.read_bytes()
         assert "ok  trained_on_opened.json: the openings in the ledger" in before
-        assert ("ok  trained_on_opened.json: its copy in selection.json" in before) == ("select" in stages)
+        assert "ok  trained_on_opened.json: as it was when the search began" in before
         for change in changes:
             change(record)
             found = verified(elsewhere, "swapped")
@@ -158,6 +159,25 @@ def test_that_no_opened_images_trained_is_frozen_and_checked(images: Path, runs:
         assert "ok  trained_on_opened.json: the openings" not in said
         record.write_bytes(begun)
     assert "trained_on_opened" in json.loads(RunFolder(runs, "small").selection.read_text())
+
+
+def test_the_record_of_earlier_openings_is_that_of_the_start(images: Path, runs: Path) -> None:
+    """Emptied before the choice, as a search without a warning writes it."""
+    run(images, runs)
+    swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
+    run(swapped, runs, "swapped", stages=["search"])
+    record = RunFolder(runs, "swapped").trained_on_opened
+    begun = record.read_bytes()
+    for change in (lambda: record.write_text('{"told": null, "openings": []}'), record.unlink):
+        change()
+        before = contents(runs)
+        assert "trained_on_opened.json" in verified(runs, "swapped").partition("FAILED: ")[2].splitlines()[0]
+        for stages in (["search"], ["search", "select", "test"]):
+            said = run(swapped, runs, "swapped", stages=stages, code=2)
+            assert "what swapped/pnp began with was replaced (trained_on_opened); restore it" in said
+        assert contents(runs) == before
+        record.write_bytes(begun)
+    assert "training on items of an opened test set" in run(swapped, runs, "swapped")
 
 
 def test_a_later_opening_does_not_affect_the_training(images: Path, runs: Path) -> None:
@@ -204,6 +224,78 @@ def test_classes_and_training_images_are_not_exchanged_under_a_search(images: Pa
     assert not (runs / "small-2").exists()
 
 
+@pytest.mark.parametrize("left", ["journal", "journal and record", "all"])
+def test_another_search_is_not_continued_under_its_name(images: Path, runs: Path, left: str) -> None:
+    """The journal of a search with another seed, from another folder or left behind there."""
+    other = runs.with_name("other")
+    run(images, other, stages=["search", "select"], search={"trials": 2, "seed": 7})
+    mine, theirs = RunFolder(runs, "small"), RunFolder(other, "small")
+    if left == "all":
+        run(images, runs, stages=["search", "select"])
+    mine.path.mkdir(parents=True, exist_ok=True)
+    shutil.copy(theirs.journal, mine.journal)
+    if left == "journal and record":
+        shutil.copy(theirs.trained_on_opened, mine.trained_on_opened)
+    before = contents(mine.path)
+    assert "what small/pnp began with was replaced (settings" in run(images, runs, code=2)
+    assert contents(mine.path) == before
+    assert not Ledger(mine.openings).openings()
+
+
+def test_studies_of_another_name_are_not_continued(images: Path, runs: Path) -> None:
+    run(images, runs, "other", stages=["search"])
+    (runs / "small").mkdir()
+    shutil.copy(RunFolder(runs, "other").journal, RunFolder(runs, "small").journal)
+    assert "study.journal is another search's, or what other/pnp began with was replaced (" in run(images, runs, code=2)
+
+
+def test_searches_that_opened_no_test_are_counted_where_openings_are(
+    campaign: Callable[..., str], images: Path, runs: Path
+) -> None:
+    """Also if they were removed, or are in another runs folder; with other seeds and splits."""
+    for number, folder in enumerate((runs, runs, runs.with_name("elsewhere"))):
+        name = f"tried-{number}"
+        said = run(
+            images, folder, name, stages=["search"], split={"seed": number}, search={"trials": 1, "seed": number}
+        )
+        assert ("searches on classes of these names opened no test" in said) == bool(number)
+    shutil.rmtree(runs / "tried-1")
+    assert f"{ONCE}, 2 configurations scored; 3 searches on classes of these names opened no test" in run(images, runs)
+    again = plain(holdout_here("test", "small", "--again", "to see that it is counted", "--runs", runs).stdout)
+    assert "2 openings by 1 search, 2 configurations scored; 3 searches on classes" in again
+    campaign("base.stages=[search, select]")
+    sealed = plain(holdout_here("compare", "lot-cold", "--runs", runs).stdout)
+    assert "2 configurations scored; 4 searches on classes of these names opened no test" in sealed, "a campaign is one"
+
+
+def test_a_campaign_and_a_successor_are_one_search(campaign: Callable[..., str], images: Path, runs: Path) -> None:
+    assert "opened no test" not in campaign("base.stages=[search, select]")
+    assert "opened no test" not in campaign()
+    before = {"pnp": {"variant": ["Ds", "Dq"]}}
+    run(images, runs, stages=["search"], space=before)
+    longer = run(images, runs, space={"pnp": {"variant": ["Ds", "Dq", "Ib"]}})
+    assert "so small-2 continues from the trials of small" in longer
+    assert "opened no test" not in longer
+
+
+def test_a_runs_folder_does_not_name_other_searches_of_its_user(images: Path, runs: Path) -> None:
+    private, elsewhere = copied(images, "private", lambda number: f"secret-{number:02d}"), runs.with_name("elsewhere")
+    for path in private.rglob("*.png"):
+        Image.open(path).rotate(90).save(path)
+    run(private, elsewhere, "secret")
+    run(images, elsewhere, "known")
+    said = run(images, runs)
+    assert re.search(r"8 of 8 of these classes were opened before \(1 opening by 1 search, .*: known on 20\d\d-", said)
+    published = RunFolder(runs, "small").openings.read_text()
+    assert "secret" not in published
+    assert "known" in published
+    assert "secret" in RunFolder(elsewhere, "secret").openings.read_text()
+    shutil.copytree(runs, runs.with_name("received"))
+    assert "2 openings by 2 searches" in plain(
+        holdout_here("compare", "small", "--runs", runs.with_name("received")).stdout
+    )
+
+
 def set_param(runs: Path, study: str, name: str, value: float) -> None:
     """Change a parameter of the first trial of a study, which its proposal or its enqueueing has."""
 
@@ -228,7 +320,7 @@ def test_final_trainings_of_something_else_are_not_scored(images: Path, runs: Pa
     told = r"Trial \d of small/pnp@final was trained with other parameters than those frozen with the choice"
     assert re.search(told, said)
     assert not scored
-    assert not (runs / "test_openings.jsonl").exists()
+    assert not Ledger(runs / "test_openings.jsonl").openings()
 
 
 def forget_finals(runs: Path) -> None:
@@ -419,15 +511,16 @@ def test_studies_metrics_and_objective_are_those_that_were_frozen(
     said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
     assert "The study small/pnp was changed after the choice of small was frozen" in said
     journal.write_bytes(whole)
-    content = yaml.safe_load(file.read_text())
-    content["metrics"]["test"] = ["precision_at_1"]
+    content = yaml.safe_load(frozen := file.read_text())
     other = {**content, "search": {**content["search"], "objective": "recall_at_1"}}
-    file.write_text(yaml.safe_dump(other))
-    said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
-    assert "search.objective is recall_at_1, but the choice of small was frozen with map_at_r" in said
+    content["metrics"]["test"] = ["precision_at_1"]
+    for changed in (other, content):
+        file.write_text(yaml.safe_dump(changed))
+        said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
+        assert "what small/pnp began with was replaced (settings); restore it" in said
     assert not scored
-    assert not (runs / "test_openings.jsonl").exists()
-    file.write_text(yaml.safe_dump(content))
+    assert not Ledger(runs / "test_openings.jsonl").openings()
+    file.write_text(frozen)
     holdout_here("test", "small", "--runs", runs)
     assert {task.metrics for task in scored} == {("recall_at_1", "map_at_r")}
     assert Selection.load(runs / "small" / "selection.json").test_metrics == ("recall_at_1", "map_at_r")
@@ -508,6 +601,52 @@ def test_a_choice_that_may_be_luck_is_tested_on_demand_alone(tmp_path: Path) -> 
     assert RunFolder(runs, "small").selection.exists()
     assert not RunFolder(runs, "small").test.exists()
     assert "may be mostly luck, and a test set" not in plain(holdout_here("run", file, "--yes", "--runs", runs).stderr)
+    assert RunFolder(runs, "small").test.exists()
+
+
+def test_a_test_confirmed_at_once_is_the_one_confirmed_later(tmp_path: Path) -> None:
+    file, kept = doubtful(tmp_path), []
+    for way in (["--yes"], [None, "--yes"]):
+        runs = tmp_path / f"runs-{len(way)}"
+        for answer in way:
+            holdout_here("run", file, "--runs", runs, *filter(None, [answer]))
+        holdout_here("verify", "small", "--runs", runs)
+        folder = RunFolder(runs, "small")
+        ((score,),) = [opening["scores"] for opening in json.loads(folder.test.read_text())["openings"]]
+        kept.append((json.loads(folder.split.read_text())["digest"], score["metrics"]))
+    assert kept[0] == kept[1]
+
+
+def test_a_lost_split_is_written_as_it_was_or_refused(images: Path, runs: Path) -> None:
+    run(images, runs, stages=["search", "select"])
+    split = RunFolder(runs, "small").split
+    begun = split.read_bytes()
+    split.unlink()
+    run(images, runs, stages=["search", "select"])
+    assert split.read_bytes() == begun
+    split.unlink()
+    shutil.copy(images / "class-00" / "00.png", images / "class-01" / "99.png")
+    assert "what small/pnp began with was replaced (split); restore it" in run(images, runs, code=2)
+    assert not Ledger(RunFolder(runs, "small").openings).openings()
+
+
+class MovesFolder(MadeUp):
+    """Moves the folder of the search away while trial 1 runs."""
+
+    def before_trial(self, job: RunningTrial) -> None:
+        folder = Path(job.spec.directory).parents[2]
+        if job.number == 1 and folder.name == "small" and not folder.with_name("moved").exists():
+            folder.rename(folder.with_name("moved"))
+
+
+def test_a_search_whose_folder_is_moved_ends_and_resumes_where_it_is_put_back(images: Path, runs: Path) -> None:
+    resources = {"engine": f"{__name__}:MovesFolder"}
+    said = " ".join(run(images, runs, resources=resources, code=1).split())
+    assert f"The folder of the search small was moved or removed while it ran. Put it back as {runs}/small" in said
+    assert not RunFolder(runs, "small").config.exists(), "nothing but the checkpoint of the trial is there"
+    shutil.rmtree(runs / "small")
+    shutil.copytree(runs / "moved", runs / "small")
+    run(images, runs, resources=resources)
     assert RunFolder(runs, "small").test.exists()
 
 

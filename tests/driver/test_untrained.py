@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 from mlflow import MlflowClient
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
@@ -30,6 +31,7 @@ from support.without_ray import only_records
 import holdout
 from search.driver.stages import recorded_outcome
 from search.driver.synchronise import make_projection, register
+from search.engines.in_process import InProcess
 from search.plan.make_plan import reopened
 from search.plan.runs import RunFolder, stored_split
 from search.plan.search import open_search
@@ -38,6 +40,7 @@ from search.report.comparison_tables import text_tables
 from search.report.results import Summary, stored_summary
 from search.selection import Selection
 from search.stages import Role
+from search.study.trial_queue import TrialQueue
 from trainables.files import write_json
 
 Floats = NDArray[np.float64]
@@ -164,6 +167,46 @@ def test_a_fine_tuned_search_has_baselines_on_every_split(
     on_all = (*split.train, *split.validation) if "final" in changes else split.train
     fitted = rank(image_folder, on_all, weights)
     agree(means(summary.whitened.test), retrieval(fitted.transform(tested), labels))
+
+
+class ReplacesWeights(InProcess):
+    """Trains in this process; afterwards the file of weights is replaced, if there is another one beside it."""
+
+    weights: ClassVar[Path]
+
+    def run(self, queue: TrialQueue, concurrent: int) -> None:
+        super().run(queue, concurrent)
+        if (other := self.weights.with_name("other.pth")).exists():
+            other.rename(self.weights)
+
+
+@pytest.mark.parametrize("frozen", ["backbone", None])
+def test_other_weights_are_refused_before_another_trial_and_before_the_opening(
+    frozen: str | None, image_folder: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_records(monkeypatch)
+    ReplacesWeights.weights = path = tmp_path / "weights.pth"
+    model = {"backbone": BACKBONE, "weights": str(path), "freeze": frozen, "embedding_dim": 8}
+    content = search_file(image_folder, path, model=model, resources={"engine": f"{__name__}:ReplacesWeights"})
+    file, runs = write_search(tmp_path / "small.yaml", content), tmp_path / "runs"
+    changed = {name: 2 * tensor for name, tensor in torch.load(weights).items()}
+
+    def run(*words: str, code: int = 0) -> str:
+        return plain(holdout_here("run", file, "--runs", runs, *words, code=code).stderr)
+
+    shutil.copy(weights, path)
+    run("--set", "stages=[search]")
+    torch.save(changed, path)
+    for words in (("--set", "search.trials=2", "--set", "stages=[search]"), ()):
+        assert "whose content is not that with which the model was trained" in run(*words, code=2)
+    torch.save(torch.load(weights), path)  # the same tensors in another file
+    run("--set", "stages=[search, select]")
+    torch.save(changed, path.with_name("other.pth"))
+    assert "whose content is not that with which the model was trained" in run(code=2)
+    assert not RunFolder(runs, "small").openings.exists()
+    shutil.copy(weights, path)
+    run()
+    assert RunFolder(runs, "small").test.exists()
 
 
 def rank(images: Path, names: Sequence[str], weights: Path) -> PCA:

@@ -1,16 +1,19 @@
 """``holdout verify``: an untouched search passes, and one table holds every change of its records and what names it."""
 # ruff: noqa: E501
 
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from optuna.trial import TrialState
 from PIL import Image
@@ -23,8 +26,12 @@ from support.small_search import GLYPHS, draw_glyphs, small_search
 from support.tampered import Change, Copied, array, entry
 from support.without_ray import only_records
 
+from search.driver.verify import check_retrained, trial_to_retrain
+from search.plan.runs import RunFolder
+from search.plan.stored import StoredSearch
 from search.selection.ledger import NAME
 from search.selection.ledger_file import LedgerFile
+from search.selection.scoring import score
 from search.selection.selection import Selection
 from trainables.data.sets.folders import Folder
 
@@ -58,7 +65,8 @@ def verified(runs: Path, *more: str, code: int = 0, name: str = "small") -> str:
 def test_an_untouched_search_passes_and_nothing_is_written(finished: Path) -> None:
     before = contents(finished)
     with mock.patch.object(Folder, "classes", autospec=True, side_effect=Folder.classes) as listing:
-        lines = holdout_here("verify", "small", "--runs", finished).stdout.splitlines()
+        *lines, verdict = holdout_here("verify", "small", "--runs", finished).stdout.splitlines()
+    assert verdict == "Verified."
     assert 0 < listing.call_count < 8, "not for each trial: to list the images of ten thousand classes takes a second"
     assert contents(finished) == before
     assert len(lines) > 20
@@ -67,10 +75,10 @@ def test_an_untouched_search_passes_and_nothing_is_written(finished: Path) -> No
 
 def test_an_untouched_campaign_passes(lot: FinishedCampaign) -> None:
     lines = verified(lot.runs, name="lot").splitlines()
-    assert [line for line in lines if not line.startswith("ok  ")] == []
+    assert [line for line in lines if not line.startswith("ok  ")] == ["Verified."]
     for name in ("lot-fixed", "lot-folds", "lot-all"):
         assert f"ok  {name}: its file, from campaign.yaml" in lines
-    assert lines[-1].startswith("ok  campaign.json")
+    assert lines[-2].startswith("ok  campaign.json")
 
 
 # Changes of records.
@@ -229,7 +237,6 @@ LOT: dict[str, tuple[Change, str]] = {
 }
 KINDS: dict[str, tuple[str, Change, str]] = {
     "a score of another query": ("groups, queries and a gallery", array("map_at_r", 0, float("nan")), "map_at_r queries"),
-    "an embedding of an own training": ("own class", array("embeddings", 0, lambda row: row[::-1], lambda c: next(c.path.glob("test/*/embeddings/*.npz"))), "embeddings/languages@final"),
     **{f"{name} of a test list": ("test lists", entry("test.json", f"{SCORE}/metrics/{name}", 0.123), name) for name in ("recall_at_1-small", "nmi-medium", "dists_intra-large")},
     **{f"a network without training, {name}": ("frozen backbone", change, says) for name, change, says in (
         ("validated", entry("baselines.json", "validation/untrained/map_at_r", 0.9), "baselines.json was changed"),
@@ -383,6 +390,28 @@ def test_retraining_finds_a_changed_loss_and_count(images: Path, tmp_path: Path)
         assert f"small/triplet trial 0 epoch 2 retrained, {found}" in said
 
 
+def test_scores_that_no_model_has_are_found(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every digest and line of the ledger is that of the raised scores."""
+
+    def raised(function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
+        results = [function(argument) for argument in arguments]
+        for scores, files in chain.from_iterable(results) if function is score else ():
+            with np.load(io.BytesIO(files[scores["per_image"]])) as stored:
+                arrays = {**stored, "map_at_r": np.minimum(1, stored["map_at_r"] + 0.25)}
+            scores["metrics"]["map_at_r"] = float(arrays["map_at_r"].mean())
+            np.savez_compressed(content := io.BytesIO(), **arrays)
+            files[scores["per_image"]] = content.getvalue()
+        return results
+
+    monkeypatch.setattr("support.finished_search.in_turn", raised)
+    few = {"losses": ["pnp"], "final": {"seeds": 1}, "search": {"trials": 1}, "metrics": {"test": ["map_at_r"]}}
+    runs = finish(tmp_path / "runs", small_search(images, training=TRAINING, **few))
+    assert "pnp@final-0.npz scored again, map_at_r" in verified(runs, code=1)
+    stored_search = StoredSearch(RunFolder(runs, "small"))
+    *_, last = check_retrained(stored_search, *trial_to_retrain(stored_search, "pnp@final:0"))
+    assert "pnp@final-0.npz scored again, map_at_r" in str(last.problem)
+
+
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
@@ -406,7 +435,9 @@ def test_a_campaign_cannot_be_retrained_and_a_missing_member_is_listed(lot: Fini
     copied = Copied(lot.runs, tmp_path / "runs", "lot")
     copied.text("campaign.yaml", "trials: 2", "trials: 3")  # more trials are asked for; those that are there stay
     (copied.runs / "lot-all").rename(tmp_path / "gone")
-    assert "--  lot-all: not there yet" in verified(copied.runs, name="lot")
+    said = verified(copied.runs, name="lot")
+    assert "--  lot-all\n" in said
+    assert "Verified, but for lot-all" in said
 
 
 def test_the_result_as_json(finished: Path, copied: Copied) -> None:
@@ -431,11 +462,48 @@ def test_an_unfinished_search_passes_as_far_as_it_is(images: Path, tmp_path: Pat
         said = verified(tmp_path / "runs")
         missing = [line for line in said.splitlines() if line.startswith("--  ")]
         assert missing
-        assert all(line.endswith(": not there yet") for line in missing)
+        assert "Verified, but for " in said
         if epochs:
             copied = Copied(tmp_path / "runs", tmp_path / f"copied-{epochs}")
             copied.metric("pnp", 0, 1, "map_at_r", 0.001234)
             assert "pnp trial 0" in verified(copied.runs, code=1)
+
+
+def test_without_its_images_the_digests_are_checked(copied: Copied) -> None:
+    copied.path.joinpath("search.yaml").write_text(
+        re.sub("root: .*", "root: /not/here", (copied.path / "search.yaml").read_text())
+    )
+    said = verified(copied.runs)
+    assert "ok  the scored models: their digests" in said
+    assert "Verified, but for what needs the data set (dataset.root is '/not/here'" in said
+
+
+def _better_copy(copied: Copied) -> None:
+    """Raise the value of a copied trial, with all that follows from it in the record."""
+    copied.metric("pnp", 1, 1, "map_at_r", 0.99)
+    value = {"value": 0.99, "intermediate_values": {"1": 0.99}}
+    rewrite(copied.journal, lambda found: of_trial(found, "alike-2/pnp", 1)[0].update(value))
+
+
+def _of_predecessor(change: Callable[[Copied], object]) -> Change:
+    def changed(copied: Copied) -> None:
+        copied.name, copied.path = "alike", copied.runs / "alike"
+        change(copied)
+
+    return changed
+
+
+# fmt: off
+COPIES: dict[str, tuple[Change, str]] = {
+    "a value with all that follows": (_better_copy, "the copy of alike/pnp trial 1: "),
+    "a seed": (attribute("pnp", 1, "seed", lambda seed: seed + 1), "the copy of alike/pnp trial 1: seed: "),
+    "a loss": (epoch("pnp", 1, 1, loss=0.5), "the copy of alike/pnp trial 1: epoch:000001.loss: 0.5 is stored"),
+    "another number": (attribute("pnp", 1, "copied_from", lambda source: {**source, "number": 0}), "copied trials of alike/pnp"),
+    "a number that is not there": (attribute("pnp", 1, "copied_from", lambda source: {**source, "number": 9}), "copied trials of alike/pnp"),
+    "a model of the predecessor": (_of_predecessor(lambda c: c.write(path := next(c.path.glob("trials/pnp/0001/**/best.safetensors")), path.read_bytes()[:-1] + b"!")), "the model is damaged"),
+    "the predecessor's trial": (_of_predecessor(lambda c: c.metric("pnp", 1, 1, "recall_at_1", 0.99)), "the copy of alike/pnp trial 1: "),
+}
+# fmt: on
 
 
 def test_the_predecessor_of_a_successor_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,6 +515,17 @@ def test_the_predecessor_of_a_successor_is_verified(tmp_path: Path, monkeypatch:
     assert "alike was tested, so alike-2 continues from its trials with 3 trials" in said
     verified(tmp_path / "runs", name="alike-2")
     record = tmp_path / "runs" / "alike-2" / "predecessor.json"
+    said = verified(tmp_path / "runs", name="alike-2")
+    assert "ok  alike-2/pnp: 2 trials copied from alike, and their files" in said
+    assert "ok  alike-2/pnp@confirm: " in said
+    for change, says in COPIES.values():
+        copied = Copied(tmp_path / "runs", tmp_path / "changed", "alike-2")
+        change(copied)
+        assert says in verified(copied.runs, code=1, name="alike-2").splitlines()[-1]
+        shutil.rmtree(copied.runs)
+    shutil.copytree(record.parent, tmp_path / "alone" / "alike-2")
+    said = verified(tmp_path / "alone", name="alike-2")
+    assert "--  alike-2/pnp: 2 trials copied from alike, whose folder they are compared with: not there yet" in said
     assert json.loads(record.read_text()) == {"search": "alike"}
     record.write_text('{"search": "other"}')
     said = verified(tmp_path / "runs", code=1, name="alike-2")

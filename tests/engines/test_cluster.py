@@ -189,7 +189,10 @@ def test_data_on_the_cluster_is_checked_there(search_file: Callable[..., dict[st
     [
         ({"dataset": {"name": "folder", "root": "images"}}, "dataset.root must be an absolute path on the cluster"),
         ({"model": {"weights": "w.safetensors"}}, "model.weights must be an absolute path on the cluster"),
-        ({"tracking": {"uri": "sqlite:///x.db"}}, "tracking.uri needs an absolute path"),
+        (
+            {"tracking": {"uri": "sqlite:///x.db"}},
+            "tracking.uri must be an absolute path on the cluster",
+        ),
         ({"losses": ["mpa"], "space": {"pnp": {}}}, "space.pnp: this is not one of the search's losses"),
         ({"search": {"trials": 0}}, "search.trials"),
         ({"dataset": {"name": "foldr"}}, "did you mean folder"),

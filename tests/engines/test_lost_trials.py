@@ -23,12 +23,15 @@ from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
 from search.plan.search import OpenedSearch
 from search.study.trial_queue import TrialQueue
+from search.trials import epochs_of
 from trainables.errors import Failure
 from trainables.limits import Limits
 
 pytestmark = [pytest.mark.cluster, needs_ray]
 
 PATIENCE_S = 900
+IDLE_S = 30
+"""Most time in which a worker that is free may train nothing."""
 NODES_LOST = 4
 """One more than a trial's own deaths may be."""
 PREEMPTIONS = 5
@@ -148,6 +151,39 @@ def test_dead_machines_do_not_count_against_a_trial(empty: Nodes, tmp_path: Path
     (trial,) = search.trials()
     assert trial.state == TrialState.COMPLETE
     assert sorted(trial.intermediate_values) == [1, 2]
+
+
+@pytest.mark.parametrize("trials", [1, 4])
+def test_a_lost_trial_gets_the_next_free_worker(empty: Nodes, tmp_path: Path, trials: int) -> None:
+    """One of two machines dies; the other one has no work, or has trained other trials in turn."""
+    nodes = [node_with(empty, **{SECONDS: "6"}) for _ in range(2)]
+    search = SleepingSearch(tmp_path, trials=trials, epochs=2)
+
+    def steady() -> list[Any]:
+        """The nodes that train: a worker that waits for work is in steps of a fraction of a second."""
+        return [node for node in nodes if all(trains(node) for _ in range(20))]
+
+    try:
+        with search.driven():
+            while len(training := steady()) != min(2, trials):
+                search.until(lambda: any(map(trains, nodes)))
+            lost = training[0]
+            nodes.remove(lost)
+            empty.kill(lost)
+            killed = time.time()
+            search.finish()
+    finally:
+        for node in nodes:
+            empty.kill(node)
+    assert lost_trials(search) == 1
+    epochs = [epochs_of(trial) for trial in search.trials()]
+    assert [len(entries) for entries in epochs] == [2] * trials
+    busy = sorted((entry["start"], entry["end"]) for entries in epochs for entry in entries if entry["end"] > killed)
+    ends = [killed, *(end for _, end in busy)]
+    assert all(start - end < IDLE_S for (start, _), end in zip(busy, ends, strict=False))
+    if trials > 1:
+        assert "have room for 1 of 2 workers now" in search.said()
+        assert "; 1 of 2 workers" in search.said()
 
 
 def lost_trials(search: SleepingSearch) -> int:

@@ -16,17 +16,22 @@ from typing import Any
 import pytest
 import ray
 from hypothesis import given, settings, strategies as st
+from optuna.trial import TrialState
 from ray.air.execution._internal import RayActorManager
 from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError, RayActorError
-from support.commands import holdout_here, plain, write_search
+from support.commands import holdout_here, plain, stored, write_search
 from support.refusals import NOWHERE
-from support.services import needs_ray
+from support.services import ROOT, needs_ray
+from support.sleeping_engine import ENGINE
 
+import holdout
+from benchmarks.slots import SECONDS
 from search.engines import ray_session as session
 from search.engines.ray_engine import check_ray
 from search.engines.ray_session import ATTEMPTS, NoRay, ray_session, watched_head
 from search.engines.ray_tune import ActorManager, ActorOutOfMemory, _is_own, error_of
 from search.tables import engine_name, ray_mistakes
+from trainables.errors import InvalidInput
 
 
 class FakeRay:
@@ -34,8 +39,9 @@ class FakeRay:
 
     __file__ = "/somewhere/ray/__init__.py"
 
-    def __init__(self, failures: int) -> None:
+    def __init__(self, failures: int, *, connected: bool = False) -> None:
         self.failures = failures
+        self.connected = connected
         self.calls: list[str] = []
 
     def init(self, **options: Any) -> None:
@@ -43,6 +49,9 @@ class FakeRay:
         if self.failures:
             self.failures -= 1
             raise RuntimeError("Timed out waiting for the node.\nand more")
+
+    def is_initialized(self) -> bool:
+        return self.connected
 
     def get_runtime_context(self) -> SimpleNamespace:
         return SimpleNamespace(gcs_address="127.0.0.1:1")
@@ -121,6 +130,127 @@ def test_a_sigterm_during_the_start_is_handled(started: Any, monkeypatch: pytest
     finally:
         signal.signal(signal.SIGTERM, ours)
     assert ray.calls == ["shutdown"]
+
+
+# A process that is connected to a Ray of its own.
+
+
+def test_a_connection_is_used_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay(failures=9, connected=True)
+    monkeypatch.setattr(session, "import_ray", lambda: ray)
+    monkeypatch.setenv("RAY_ADDRESS", NOWHERE)  # where another program's Ray is
+    handler = signal.getsignal(signal.SIGTERM)
+    with ray_session() as used:
+        assert used is ray
+    with pytest.raises(KeyboardInterrupt), ray_session():
+        raise KeyboardInterrupt
+    assert ray.calls == []
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_ray_client_is_refused_before_anything_is_created(
+    search_file: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray.util.client.ray, "is_connected", lambda: True)
+    with pytest.raises(InvalidInput) as refused:
+        holdout.run(search_file(resources={"engine": "ray"}), runs=tmp_path / "runs")
+    assert "This process uses Ray through Ray Client (ray://); call ray.shutdown()" in str(refused.value)
+    assert not (tmp_path / "runs").exists()
+
+
+CONNECTED = """
+import os, sys, time
+import ray
+import holdout
+
+FILE = sys.argv[1]
+changes = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "TUNE_GLOBAL_CHECKPOINT_S", "PYTHONBREAKPOINT")}
+
+
+def run(name, **options):
+    holdout.run(FILE, {"name": name}, **options)
+    return ray.is_initialized()
+
+
+assert not run("imported"), "Ray was imported before, and had read the environment"
+assert changes == {name: os.environ.get(name) for name in changes}
+ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, namespace="mine")
+environment = {name: value for name, value in os.environ.items() if "MLFLOW" not in name}
+
+
+@ray.remote(num_cpus=1)
+class Counter:
+    count = 41
+
+    def more(self):
+        self.count += 1
+        return self.count
+
+
+counter = Counter.options(name="counter").remote()
+assert ray.get(counter.more.remote()) == 42
+
+
+def left():
+    deadline = time.monotonic() + 20
+    while ray.available_resources().get("CPU") != 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert {group["state"] for group in ray.util.placement_group_table().values()} == {"REMOVED"}
+
+
+for kind in (RuntimeError, KeyboardInterrupt):
+
+    def stop(*_, kind=kind):
+        raise kind("stop")
+
+    try:
+        run("stopped", on_epoch=stop)
+    except kind as error:
+        kept = error  # with its frames, as in a notebook
+    left()
+assert run("stopped"), "of two slots the user's actor has one"
+left()
+
+
+@ray.remote(num_cpus=0)
+def nested():
+    return run("nested")
+
+
+assert ray.get(nested.remote())
+assert ray.get(ray.get_actor("counter", "mine").more.remote()) == 43
+assert environment == {name: value for name, value in os.environ.items() if "MLFLOW" not in name}
+ray.shutdown()
+assert not run("after")
+print("all done")
+"""
+
+
+@needs_ray
+@pytest.mark.cluster
+def test_a_search_leaves_the_ray_of_its_process_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {SECONDS: "0.3", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("RAY_ADDRESS", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    content = {
+        "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
+        "training": {"epochs": 2, "batch_size": 8, "images_per_class": 2},
+        "losses": ["mpa"],
+        "search": {"trials": 2, "pruner": "none"},
+        "stages": ["search"],
+        "resources": {"engine": ENGINE},
+    }
+    file = write_search(tmp_path / "sleeps.yaml", content)
+    done = subprocess.run(
+        [sys.executable, "-c", CONNECTED, file], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.stdout.splitlines()[-1:] == ["all done"], done.stdout + done.stderr
+    assert "Ray did not start" not in done.stderr
+    for name in ("imported", "stopped", "nested", "after"):
+        trials = stored(tmp_path / "runs", name, "mpa")
+        assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 2, name
 
 
 # A driver whose Ray dies says what follows: before Ray ends it where its head is gone, else as it ends by itself.

@@ -9,7 +9,7 @@ from support.services import ROOT
 
 from search.config.sections import ResourcesSection
 from search.engines.capacity import CONTEXT_BYTES, Node, at_once, growth, roomier, too_tight, trials_on
-from search.engines.waiting import AWAKE_S, SILENCE_POLL_S, Patience, Placement, Share, Silences
+from search.engines.waiting import AWAKE_S, SILENCE_POLL_S, Patience, Placement, Silences, Workers
 from trainables.errors import Failure, InvalidInput
 from trainables.limits import LIMITS
 from trainables.spec import DeviceMemory
@@ -152,14 +152,14 @@ def test_a_hopeless_wait_for_a_machine_ends(caplog: pytest.LogCaptureFixture) ->
         assert not caplog.messages
         cluster.wait(LIMITS.machine_s - LIMITS.machine_said_s)
     assert [message.partition(":")[0] for message in caplog.messages] == [
-        f"No trial could be scheduled for {minutes} minutes" for minutes in (5, 10, 20)
+        f"No trial could be scheduled for {half / 2:.1f} minutes" for half in range(1, 80)
     ]
     with pytest.raises(Failure) as raised:
         cluster.wait(2)
     assert str(raised.value) == (
-        "No trial could be scheduled for 40 minutes: each requests 1 CPUs and 1 GPUs, the cluster has 3 (2 with 8 CPUs "
-        "and 0 GPUs, 1 with 4 CPUs and 0 GPUs), and none can be added automatically. Add one (`ray start`), or lower "
-        "resources; run the same command again to resume."
+        "No trial could be scheduled for 40.0 minutes: each requests 1 CPUs and 1 GPUs, the cluster has 3 (2 with 8 "
+        "CPUs and 0 GPUs, 1 with 4 CPUs and 0 GPUs), and none can be added automatically. Add one (`ray start`), or "
+        "lower resources; run the same command again to resume."
     )
 
 
@@ -172,9 +172,9 @@ def test_machines_that_may_come_are_waited_for(
 ) -> None:
     cluster = Cluster(*nodes, may_come=may_come)
     with caplog.at_level(logging.WARNING):
-        cluster.wait(10 * LIMITS.machine_s)
+        cluster.wait(2 * LIMITS.machine_s)
     assert all(sentence in message for message in caplog.messages)
-    assert 5 <= len(caplog.messages) <= 8  # after 5, 10, 20, … minutes
+    assert len(caplog.messages) == 2 * LIMITS.machine_s / LIMITS.machine_said_s - 1
 
 
 def test_without_local_ray_the_search_ends_when_idle() -> None:
@@ -200,7 +200,7 @@ def test_a_machine_that_comes_back_in_time_ends_the_wait(caplog: pytest.LogCaptu
         cluster.wait(LIMITS.machine_s + 2)
 
 
-# How many trials fit on a cluster's nodes, on a GPU's memory, and beside other searches.
+# How many trials fit on a cluster's nodes and on a GPU's memory.
 
 
 @pytest.mark.parametrize(
@@ -267,16 +267,18 @@ def test_a_share_is_proposed_that_memory_and_cpus_allow(peak: float, cpus: int, 
     assert roomier(ResourcesSection(gpus_per_trial=float(share)), memory, machine) == ""
 
 
-def test_a_share_follows_the_number_of_drivers_and_is_at_least_one_worker(caplog: pytest.LogCaptureFixture) -> None:
-    drivers = [1, 2, 2, 5, 20, 0]
-    share = Share(12, iter(drivers).__next__, poll_s=0.0)
+def test_workers_follow_the_machines_that_are_left(caplog: pytest.LogCaptureFixture) -> None:
+    """Two machines for a trial each: one leaves, both are gone, both are back, a third has no use."""
+    rooms, reported = [2, 1, 0, 2, 3], list[int]()
+    fit = iter(rooms)
     with caplog.at_level(logging.WARNING):
-        assert [(share.workers, share.is_shared) for _ in drivers] == [
-            (12, False), (6, True), (6, True), (2, True), (1, True), (12, False),
-        ]  # fmt: skip
+        workers = Workers(2, fit.__next__, reported.append)
+        seen = [workers.number]
+        for _ in rooms[1:]:
+            workers.look()
+            seen.append(workers.number)
+    assert seen == [2, 1, 1, 2, 2]
+    assert reported == [1, 2]
     assert caplog.messages == [
-        "2 searches share this cluster: 6 of 12 workers each.",
-        "5 searches share this cluster: 2 of 12 workers each.",
-        "20 searches share this cluster: 1 of 12 workers each.",
-        "No other search uses this cluster any more: all 12 workers are free.",
+        f"The machines of the cluster have room for {fit} of 2 workers now." for fit in (1, 0, 2)
     ]

@@ -189,8 +189,59 @@ def pixels_of_read(draw: random.Random, patch: pytest.MonkeyPatch) -> None:
         assert np.array_equal(found[0].permute(1, 0, 2).numpy(), Mine.given)
 
 
+PARTS = """\
+import holdout, json, torch
+
+class Train(holdout.Trainable):
+    space = {{"lr": holdout.Float(0.01, 1.0, default=0.1)}}
+
+    def setup(self, params, train, *, seed, device):
+        self.items = torch.tensor(train.items)
+        self.scale, self.centre, self.turn = 1.0, 0.0, 0
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def train_epoch(self):
+        self.scale, self.turn = 1.0 + torch.rand(1, generator=self.generator).item(), 1
+        self.centre = self.items.mean().item() + 2.0
+
+    def embed(self, items):
+        x = torch.tensor(items)
+        return {embeds}
+
+    def save(self, folder):
+        (folder / "parts.json").write_text(json.dumps({{name: getattr(self, name) for name in {saved}}}))
+
+    def load(self, folder):
+        for name, value in json.loads((folder / "parts.json").read_text()).items():
+            setattr(self, name, value)
+"""
+"""A training whose embeddings use some of its parts, of which it saves some."""
+USES = {"x.relu() * self.scale + x": {"scale"}, "x - self.centre": {"centre"}, "x.roll(self.turn, 1)[:, :7]": {"turn"},
+        "torch.cat((x, (x - self.centre) * self.scale), 1)": {"centre", "scale"}, "x": set()}  # fmt: skip
+MIXES = ("{}", "{}", "{}", "({0} - ({0}).mean(0))", "torch.nn.functional.dropout({})", "({0} + ({0}).roll(1, 0))")
+"""The items of a batch by themselves, or mixed, or another time otherwise."""
+
+
+def saved_model_of_parts(draw: random.Random, patch: pytest.MonkeyPatch) -> None:
+    """Train with any parts: what is not saved, or mixes items, is found in the first trial, and none follows."""
+    module, (embeds, used) = f"parts_{draw.getrandbits(64)}", draw.choice(sorted(USES.items()))
+    saved = {name for name in ("scale", "centre", "turn") if draw.random() < 0.7}
+    mix = draw.choice(MIXES)
+    Path(f"{module}.py").write_text(PARTS.format(embeds=mix.format(embeds), saved=sorted(saved)))
+    patch.syspath_prepend(Path().absolute())
+    feature_file(Path())
+    content = SEARCH.format(module=module, engine="in_process").replace(":train", ":Train").replace("1}", "2}")
+    Path("row.yaml").write_text(content.replace(f"'{module}:metric'", "map_at_r"))
+    is_kept = used <= saved and mix == "{}"
+    done = holdout_here("run", "row.yaml", "--runs", "runs", code=0 if is_kept else 1)
+    (trials,) = json.loads(holdout_here("trials", "odd", "--runs", "runs", "--json").stdout).values()
+    assert len(trials) == (2 if is_kept else 1), (embeds, saved, mix)
+    assert ("can be tested" in plain(done.stderr)) != is_kept
+
+
 CHECKS: tuple[Callable[[random.Random, pytest.MonkeyPatch], None], ...] = (
     pixels_of_read,
+    saved_model_of_parts,
     run_anywhere,
     number_of_a_library,
 )

@@ -274,7 +274,7 @@ COMMANDS = [
     (["doctor", "loss-benchmark-cub200"], "loss-benchmark-cub200 is a campaign of several searches; `holdout run loss-benchmark-cub200` runs it."),
     (["run", "row.yaml", "--output", "x.pdf"], "--output x.pdf: the suffix of the file is its format and must be one of .csv, .md, .tex; it is '.pdf'."),
     (["run", "row.yaml", "--runs", "/dev/null/x"], "--runs: /dev/null cannot be written to; name a folder of your own."),
-    (["run", "row.yaml", "--set", "tracking.uri=sqlite:///other.db"], "tracking.uri: other.db is the database of another program (it has the tables bookmarks, but not experiments); name another file."),
+    (["run", "row.yaml", "--set", "tracking.uri=sqlite:///other.db"], "other.db is the database of another program (it has the tables bookmarks, but not experiments); name another file."),
     (["status", ".."], "There is no search '..' in "),
     (["status", "a\0b"], r"There is no search 'a\x00b' in "),
     (["embed", "folder", "folder", "--to", "e.npz"], "The folder 'folder' holds no image."),

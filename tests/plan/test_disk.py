@@ -1,8 +1,7 @@
-"""The needs of a search, in bytes against what it writes and in time; disk usage against sums over files; commands."""
+"""The space and the time that a search needs; disk usage against sums over files; commands."""
 
 import io
 import json
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,106 +10,55 @@ from typing import Any
 import pytest
 import yaml
 from support.commands import holdout_here, plain, write_search
-from support.finished_search import run_here
 from support.image_stores import build_store
 from support.small_disk import SmallDisk
 from support.small_search import draw_folder, small_search
 from support.stores import ftp_store
 
 from search.config.search_config import parse_config
-from search.disk.needs import CHECKPOINTS, check_space, disk_needs
-from search.disk.usage import Usage, measure_disk
+from search.disk.usage import LEAST_FREE, Usage, check_space, measure_disk
 from search.driver.doctor import START_S, expected_seconds, expected_works, images_of, measured_trainings
-from search.plan.make_plan import make_plan, reopened
+from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from search.plan.search import OpenedSearch, open_search
 from search.stages import Stage
 from search.trust import allow, remember
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.cache import InUse
-from trainables.training.checkpoints import BEST
+from trainables.storage import DiskFull
 from trainables.training.cost import Cost
 
 TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 32}
-ABOUT = 2.0
-"""The largest ratio of the estimate to the bytes written; the smallest is 0.9."""
 
 
-def search(root: Path, cache: Path, **changes: Any) -> dict[str, Any]:
-    dataset = {"name": "folder", "root": str(root), "cache": str(cache)}
-    content = small_search(root, dataset=dataset, training=TRAINING, losses=["proxy_anchor"])
-    return {**content, "search": {"trials": 4, "pruner": "none"}, "final": {"seeds": 2}, **changes}
-
-
-def plan_of(content: dict[str, Any], runs: Path) -> Plan:
-    return make_plan(parse_config(content), runs)
-
-
-def by_kind(plan: Plan) -> dict[str, int]:
-    return {what: size for (what, _), size in disk_needs([plan]).items()}
-
-
-def bytes_in(folder: Path, pattern: str = "*") -> int:
-    return sum(path.stat().st_size for path in folder.rglob(pattern) if path.is_file())
-
-
-@pytest.mark.parametrize("changes", [{}, {"losses": ["mpa"], "split": {"folds": 2}}], ids=["epochs", "folds"])
-def test_what_a_search_writes_is_known_before(changes: dict[str, Any], tmp_path: Path) -> None:
-    few: dict[str, Any] = {"search": {"trials": 2}, "selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 1}}
-    runs, cache = tmp_path / "runs", tmp_path / "cache"
-    content = search(draw_folder(tmp_path / "images", images=8, size=40), cache, name="birds", **few, **changes)
-    needs = by_kind(plan_of(content, runs))
-    run_here(runs, [content])[0].close()
-    trials = runs / "birds" / "trials"
-    (model, *_) = trials.rglob(BEST)
-    written = {
-        "images": bytes_in(cache),
-        CHECKPOINTS: bytes_in(trials) + 2 * 2 * 3 * model.stat().st_size,  # two at once and their drafts
-    }
-    for what, size in written.items():
-        assert 0.9 * size <= needs[what] <= ABOUT * size, what
-    left = by_kind(reopened(runs, "birds"))
-    assert "images" not in left
-    assert left[CHECKPOINTS] < needs[CHECKPOINTS] - 0.9 * bytes_in(trials)
-
-
-def test_the_limit_of_the_checkpoints_is_counted(tmp_path: Path) -> None:
-    root = draw_folder(tmp_path / "images")
-    runs = tmp_path / "runs"
-    whole = by_kind(plan_of(search(root, tmp_path / "cache", stages=["search"]), runs))[CHECKPOINTS]
-    limited = search(root, tmp_path / "cache", stages=["search"], checkpoints={"max_gb": 1e-6})
-    need = by_kind(plan_of(limited, runs))[CHECKPOINTS]
-    assert whole - need == pytest.approx(4 * 450_000, rel=0.1)  # a model of the built-in network
-
-
-def test_what_cannot_fit_is_refused_and_nothing_is_created(disk: SmallDisk, tmp_path: Path) -> None:
-    root = draw_folder(tmp_path / "images", classes=16, images=10, size=40)
-    disk.leave(100_000)
-    cache = disk.path / "cache"
-    content = search(root, cache, checkpoints={"storage_path": str(disk.path / "models")})
+@pytest.mark.parametrize("place", ["runs", "cache", "checkpoints"])
+def test_a_search_without_any_space_is_refused(place: str, disk: SmallDisk, tmp_path: Path) -> None:
+    places = {name: tmp_path / name for name in ("runs", "cache", "checkpoints")} | {place: disk.path / place}
+    dataset = {"name": "folder", "root": str(draw_folder(tmp_path / "images")), "cache": str(places["cache"])}
+    content = small_search(tmp_path, dataset=dataset, checkpoints={"storage_path": str(places["checkpoints"])})
+    free = check_space([make_plan(parse_config(content), places["runs"])])
+    assert [*free] == [places["runs"], places["checkpoints"], places["cache"]]
+    assert free[disk.path / place] == disk.free
+    disk.leave(LEAST_FREE - 100_000)
     file = write_search(tmp_path / "search.yaml", content)
-    done = holdout_here("run", file, "--runs", tmp_path / "runs", code=2)
-    said = plain(done.stderr)
-    size = r"[\d.]+ [kM]B"
-    assert re.search(
-        rf"The disk is too small: about {size} for images in {cache}, {size} for checkpoints in {disk.path}/models "
-        rf"\({size} free\); make room, or set dataset\.cache to another disk",
-        said,
-    )
-    assert not (tmp_path / "runs").exists()
-    assert [path.name for path in disk.path.iterdir()] == ["filler"]
+    said = plain(holdout_here("run", file, "--runs", places["runs"], code=1).stderr)
+    assert f"There is no space left for {disk.path}/{place}, where 9.9 MB are free. Free some space there" in said
+    assert not any(folder.exists() for folder in places.values())
 
 
-def test_what_is_free_is_said_and_what_is_tight(disk: SmallDisk, tmp_path: Path) -> None:
-    root = draw_folder(tmp_path / "images")
-    content = search(root, tmp_path / "cache", checkpoints={"storage_path": str(disk.path)})
-    plan = plan_of(content, tmp_path / "runs")
-    need = by_kind(plan)[CHECKPOINTS]
-    told = " ".join(check_space([plan]))
-    assert f" for images in {tmp_path / 'cache'}" in told
-    assert f" for checkpoints in {disk.path} (64.0 MB free)." in told
-    disk.leave(round(0.75 * need))
-    assert "if the disk fills up, the search ends, and the same command resumes it" in " ".join(check_space([plan]))
+def test_decoded_images_need_no_space_and_unused_ones_are_space(disk: SmallDisk, tmp_path: Path) -> None:
+    dataset = {"name": "folder", "root": str(draw_folder(tmp_path / "images")), "cache": str(disk.path)}
+    contents = [small_search(tmp_path, dataset=dataset, training={**TRAINING, "image_size": side}) for side in (16, 17)]
+    decoded, new = (make_plan(parse_config(content), tmp_path / "runs") for content in contents)
+    store = decoded.images.make()
+    disk.leave(0)
+    assert disk.path not in check_space([decoded])
+    with pytest.raises(DiskFull, match="There is no space left"):
+        check_space([decoded, new])
+    disk.clear()
+    (store / "large").write_bytes(bytes(LEAST_FREE))
+    disk.leave(0)
+    assert check_space([new])[disk.path] > LEAST_FREE
 
 
 # Usage, against plain sums over files.

@@ -11,6 +11,7 @@ from support.driving import train
 from support.refusals import sentences_of
 
 from search.config.search_config import parse_config
+from search.disk.usage import plan_removal
 from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
 from search.plan.growth import growth
 from search.plan.make_plan import read_plan
@@ -124,6 +125,21 @@ def test_after_the_test_a_successor_goes_on(file: SearchFile, tmp_path: Path, ch
     assert again.notices[0] == said
     assert again.folder.name == "small-2", "the same file resumes the successor"
     assert read_plan(file(), tmp_path).folder.name == "small", "its own file still shows its result"
+
+
+def test_a_search_stays_while_another_continues_from_it(file: SearchFile, tmp_path: Path) -> None:
+    """Otherwise the next run of its file would begin it anew and open its test again."""
+    go_on(read_plan(file(), tmp_path), tested=True)
+    go_on(read_plan(file(search={"trials": 5}), tmp_path), tested=True)
+    with pytest.raises(InvalidInput, match=r"run `holdout remove small-2` first\. Nothing was removed"):
+        plan_removal(tmp_path, "small")
+    (tmp_path / "small").rename(tmp_path / "elsewhere")
+    with pytest.raises(InvalidInput, match="small-2 continues from the trials of small, whose folder is missing"):
+        read_plan(file(), tmp_path)
+    (tmp_path / "elsewhere").rename(tmp_path / "small")
+    for name in ("small-2", "small"):
+        plan_removal(tmp_path, name).carry_out()
+    assert read_plan(file(), tmp_path).folder.name == "small"
 
 
 def test_a_tested_successor_has_one_too(file: SearchFile, tmp_path: Path) -> None:

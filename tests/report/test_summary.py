@@ -41,14 +41,13 @@ STATISTICS = "mean std seeds values"
 SEEDS = "wanted complete failed missing"
 TEST = dict.fromkeys(("recall_at_1", "map_at_r"), f"{STATISTICS} ci95")
 OF_ROW: dict[str, Any] = {
-    "final": STATISTICS, "test": TEST, "test_small": STATISTICS, "distinct_proxies": None, "confirmed_seeds": SEEDS,
+    "final": STATISTICS, "test": TEST, "distinct_proxies": None, "confirmed_seeds": SEEDS,
     "final_seeds": SEEDS,
 }  # fmt: skip
 PARAMS = "variant temperature"
 KEYS: dict[str, Any] = {
     **dict.fromkeys(("format", "name", "objective", "digest", "test_opened", "test_overlap", "untrained", "whitened")),
-    "split": "digest train_classes validation_classes gallery training_half test_classes folds halves merge "
-    "label_noise marks",
+    "split": "digest train_classes validation_classes training_half test_classes folds halves merge label_noise marks",
     "recommended": "loss number basis",
     "losses": {
         "pnp": {
@@ -119,7 +118,6 @@ def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Open
             "seed": trial.user_attrs["seed"],
             "fold": None,
             "metrics": {"recall_at_1": 0.5 + trial.number / 100, "map_at_r": 0.3},
-            "in_small_galleries": 0.4,
             "per_image": "gone.npz",
             "model_sha256": "",
         }

@@ -280,7 +280,8 @@ def test_images_that_look_the_same_are_told(ledger: Ledger) -> None:
     opened(ledger, images("abcde", "fghij"))
     changed = opened(ledger, images("ABCDE", "FGHIJ", looks="abXYZVWUTS"), names="changed", search="two")
     told = "2 of 10 items are similar to items of a test set opened before"
-    assert ledger.before(changed) == f"{told} (1 opening by 1 search, 2 configurations scored)"
+    on = ledger.openings()[0].time[:10]
+    assert ledger.before(changed) == f"{told} (1 opening by 1 search, 2 configurations scored: one on {on})"
     assert told in ledger.sentence(changed)
     other = opened(ledger, images("KLMNO", "PQRST", looks="aklmnopqrs"), names="other", search="three")
     assert ledger.before(other) is None, "one of ten may be chance"

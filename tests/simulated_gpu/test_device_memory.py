@@ -117,7 +117,7 @@ def scoring_of(training: Training, *, gpu: bool) -> Scoring:
     spec = training.spec
     return Scoring(
         loss="mpa", source_trial=0, seed=0, fold=None, spec=spec, checkpoint=checkpoint_of(training),
-        images=spec.images, metrics=all_metrics(), gallery=3, per_image="mpa.npz", gpu=gpu,
+        images=spec.images, metrics=all_metrics(), per_image="mpa.npz", gpu=gpu,
     )  # fmt: skip
 
 

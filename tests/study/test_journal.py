@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from itertools import count
 from pathlib import Path
@@ -250,6 +250,36 @@ def test_notes_of_another_program_are_left_alone(written: Path) -> None:
     again.close()
     assert study.user_attrs == {"note": "again"}
     assert len(study.trials) == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda study, storage: study.tell(study.ask({"x": FloatDistribution(0, 1)}), 0.9),
+        lambda study, storage: study.enqueue_trial({"x": 0.5}),
+        lambda study, storage: optuna.create_study(study_name="mine", storage=storage),
+        lambda study, storage: optuna.delete_study(study_name="birds/mpa", storage=storage),
+    ],
+    ids=["a trial", "an enqueued trial", "a study", "a deleted study"],
+)
+def test_changes_by_another_program_are_named_before_anything_is_written(
+    written: Path, change: Callable[[optuna.Study, JournalStorage], object]
+) -> None:
+    storage, whole = open_studies(written), written.read_bytes()
+    theirs = JournalStorage(JournalFileBackend(str(written)))
+    theirs.set_study_system_attr(0, "dashboard:note", "look")
+    change(optuna.load_study(study_name="birds/pnp", storage=theirs), theirs)
+    line, changed = whole.count(b"\n") + 2, written.read_bytes()
+    says = rf"study\.journal was written by another program: line {line} has no checksum"
+    for read in (read_studies, copy_studies, open_studies, counted):
+        with pytest.raises(InvalidInput, match=says):
+            read(written)
+    with pytest.raises(InvalidInput, match=says):  # of a driver that runs
+        optuna.load_study(study_name="birds/mpa", storage=storage).ask()
+    storage.close()
+    assert written.read_bytes() == changed
+    written.write_bytes(b"".join(line for line in changed.splitlines(keepends=True) if b'"crc":' in line))
+    assert written.read_bytes() == whole
 
 
 def test_a_second_writer_is_refused_at_its_first_change(written: Path) -> None:

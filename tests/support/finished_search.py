@@ -49,11 +49,15 @@ def run_here(
     The searches stay open, as after a killed driver.
     """
     torch.set_num_threads(1)  # like a worker
-    searches = [open_search(with_training_images(make_plan(parse_config(file), runs))) for file in files]
+    plans = [with_training_images(make_plan(parse_config(file), runs)) for file in files]
+    for plan in plans:
+        if not plan.folder.config.exists():
+            plan.folder.path.mkdir(parents=True, exist_ok=True)
+            note_opened_images(plan)
+    searches = [open_search(plan) for plan in plans]
     console = Console(quiet=True)
     stages = searches[0].config.stages
     for search in searches:
-        note_opened_images(search.plan)
         content = search.config.model_dump(mode="json")
         remember(search.plan.folder.path, addresses_in(content), own_code(content))
         search.begin_session(time.time(), SLOTS)

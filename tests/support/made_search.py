@@ -64,7 +64,7 @@ def made_search(
                 keys = np.array([f"{index}.png" for index in range(len(LABELS))])
                 np.savez_compressed(path, labels=LABELS, keys=keys, map_at_r=scores_N, recall_at_1=scores_N)
                 model = {"loss": loss, "source_trial": number, "seed": seed, "per_image": path.name, "model_sha256": ""}
-                scores.append({"fold": None, **model, "metrics": {}, "in_small_galleries": mean + 0.1})
+                scores.append({"fold": None, **model, "metrics": {}})
                 values.append(float(scores_N.mean()))
             found[number] = over_seeds(values, shared)
         tests = {number: dict.fromkeys(("map_at_r", "recall_at_1"), entry) for number, entry in found.items()}
@@ -74,7 +74,6 @@ def made_search(
                 "confirmed": plain_statistics(entry),
                 "final": plain_statistics(entry),
                 "test": tests[number] if tested else None,
-                "test_small": plain_statistics(entry) if tested else None,
             }
             for number, entry in found.items()
         }

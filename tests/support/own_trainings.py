@@ -366,3 +366,17 @@ class FailsOnAllIfAsked(Scales):
     def setup(self, params: Mapping[str, Any], train: holdout.Items, *, seed: int, device: torch.device) -> None:
         super().setup(params, train, seed=seed, device=device)
         assert len(train.class_names) < 8 or "FAILS" not in os.environ, "eight classes"
+
+
+class CollapsesLater(Scales):
+    """From the second epoch on all embeddings are equal."""
+
+    def embed(self, items: Any) -> Any:
+        found = super().embed(items)
+        return torch.ones_like(found) if self.epochs_trained > 1 else found
+
+    epochs_trained = 0
+
+    def train_epoch(self) -> Mapping[str, float] | None:
+        self.epochs_trained += 1
+        return super().train_epoch()

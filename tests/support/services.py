@@ -113,7 +113,7 @@ def ray_nodes(token_file: Path, cpus: int = 1, *, bare: bool = False, **environm
     token_file.chmod(0o600)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_TOKEN_PATH", str(token_file))
-        for name, value in environment.items():
+        for name, value in {**environment, "RAY_AUTH_MODE": "token"}.items():  # a session restores what it changed
             patch.setenv(name, value)
         patch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
         from search.engines.ray_session import import_ray

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -58,6 +59,17 @@ def small_disk(path: Path, size: int = SIZE) -> Iterator[SmallDisk]:
         yield SmallDisk(path)
     finally:
         subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@contextmanager
+def small_files(size: int) -> Iterator[None]:
+    """Let no file of this process exceed ``size`` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def full() -> OSError:

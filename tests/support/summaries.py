@@ -13,7 +13,6 @@ SPLIT = SplitSummary(
     digest="0" * 64,
     train_classes=3,
     validation_classes=2,
-    gallery=2,
     training_half=False,
     test_classes=30,
     folds=None,

@@ -108,7 +108,6 @@ def _scores(task: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
         "seed": task.seed,
         "fold": task.fold,
         "metrics": {name: float(found.mean()) for name, found in values.items()},
-        "in_small_galleries": 0.5,
         "per_image": task.per_image,
         "model_sha256": "",
     }

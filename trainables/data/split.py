@@ -82,11 +82,6 @@ class ClassSplit:
         """Number of classes that validate a trial of the search, in all folds together."""
         return sum(len(validating) for _, validating in self.divisions)
 
-    @property
-    def gallery(self) -> int:
-        """Number of classes in a validation gallery, that of the largest fold in a cross-validation."""
-        return max(len(validating) for _, validating in self.divisions)
-
     def _content(self) -> dict[str, Any]:
         """Return the fields as JSON types, without those that have their defaults."""
         of_fields = {entry.name: (getattr(self, entry.name), entry.default) for entry in fields(self)}

@@ -9,11 +9,12 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from operator import methodcaller
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainables.errors import InvalidInput, counted
-from trainables.files import DAMAGED, given_path, read_regular, write_json, write_whole
+from trainables.files import DAMAGED, given_path, json_text, read_regular, write_together
 from trainables.storage import AnyPath
 
 if TYPE_CHECKING:
@@ -141,10 +142,10 @@ class ImageIndex:
         ]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the index into a folder; an index in it is overwritten.
+        """Write the index into a folder; an index in it is overwritten once the new one is complete.
 
-        ``index.faiss`` is faiss's own file, ``paths.json`` lists the paths of its rows, and ``index.json``, written
-        last, is the description, with the digests of both.
+        ``index.faiss`` is faiss's own file, ``paths.json`` lists the paths of its rows, and ``index.json`` is the
+        description, with the digests of both.
 
         Raises:
             InvalidInput: the folder holds other files, or cannot be written.
@@ -152,13 +153,11 @@ class ImageIndex:
         path = given_path(os.fspath(folder))
         refuse_other_folder(path)
         vectors = _faiss().serialize_index(self.faiss_index).tobytes()
-        paths = json.dumps(self.paths, indent=2).encode()
-        digests = {VECTORS: hashlib.sha256(vectors).hexdigest(), PATHS: hashlib.sha256(paths).hexdigest()}
+        content = {VECTORS: vectors, PATHS: json.dumps(self.paths, indent=2).encode()}
+        digests = {name: hashlib.sha256(part).hexdigest() for name, part in content.items()}
+        content[DESCRIPTION] = json_text(replace(self.description, sha256=digests).to_json()).encode()
         try:
-            (path / DESCRIPTION).unlink(missing_ok=True)  # so that a half-written index is not read
-            write_whole(path / VECTORS, lambda file: file.write(vectors))
-            write_whole(path / PATHS, lambda file: file.write(paths))
-            write_json(path / DESCRIPTION, replace(self.description, sha256=digests).to_json())
+            write_together({path / name: methodcaller("write", part) for name, part in content.items()})
         except OSError as error:
             raise InvalidInput(f"{path} cannot be written ({error.strerror or error}); name another folder.") from error
 

@@ -9,12 +9,13 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainables.data.augment import Frame
 from trainables.errors import InvalidInput
-from trainables.files import DAMAGED, given_path, read_regular, write_json, write_text, write_whole
+from trainables.files import DAMAGED, given_path, json_text, read_regular, write_together
 from trainables.models.config import ModelConfig
 from trainables.storage import AnyPath
 
@@ -244,16 +245,23 @@ SAVED = "saved"
 
 
 def write_files(content: bytes, folder: AnyPath) -> None:
-    """Write the files in the ``content`` of a tensor file below ``folder``."""
+    """Write the files in the ``content`` of a tensor file below ``folder``, a temporary one."""
+    for path, part in files_in(content, folder).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(part)
+
+
+def files_in(content: bytes, folder: AnyPath) -> dict[AnyPath, bytes]:
+    """Return the files in the ``content`` of a tensor file, by their paths below ``folder``."""
     from safetensors.numpy import load
 
+    files = {}
     for name, array in load(content).items():
-        *above, last = parts = name.removeprefix(FILE).split("/")
+        parts = name.removeprefix(FILE).split("/")
         if not {"", ".", ".."}.isdisjoint(parts):
             raise InvalidInput(f"The model has a file {name!r}, whose name leads out of its folder; restore the model.")
-        place = folder.joinpath(*above)
-        place.mkdir(parents=True, exist_ok=True)
-        (place / last).write_bytes(array.tobytes())
+        files[folder.joinpath(*parts)] = array.tobytes()
+    return files
 
 
 FROZEN = "frozen_backbone"
@@ -275,13 +283,13 @@ def write_model(folder: AnyPath, weights: bytes, spec: EmbedderSpec | TrainableS
 
     The files of a user-defined training are written to the folder ``saved``, too.
 
-    The description is written last, so a folder with a description is complete.
+    The description is moved there last, so a folder with a description is complete.
     """
-    if isinstance(spec, TrainableSpec):
-        write_files(weights, folder / SAVED)
-    write_whole(folder / WEIGHTS, lambda file: file.write(weights))
-    write_text(folder / CARD, card)
-    write_json(folder / DESCRIPTION, {**spec.to_json(), "weights_sha256": hashlib.sha256(weights).hexdigest()})
+    description = {**spec.to_json(), "weights_sha256": hashlib.sha256(weights).hexdigest()}
+    files = files_in(weights, folder / SAVED) if isinstance(spec, TrainableSpec) else {}
+    files |= {folder / WEIGHTS: weights, folder / CARD: card.encode()}
+    files[folder / DESCRIPTION] = json_text(description).encode()
+    write_together({path: methodcaller("write", content) for path, content in files.items()})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -95,7 +95,7 @@ class Lora:
     """LoRA: adapters of low rank learn beside the backbone's weights, which are frozen."""
 
     rank: Annotated[int | None, Bounds(ge=1)] = None
-    """The rank of the adapters of the backbone's linear layers, or of its convolutions if it has none; its weights and
+    """The rank of the adapters of the backbone's linear, attention and convolutional layers; its weights and
     normalisation are frozen. null: no adapters. The exported model has them merged into its weights. Example: 8.
     """
     alpha: Annotated[float, Bounds(gt=0)] = 16.0

@@ -5,9 +5,9 @@ Shapes: B batch, N images, H and W pixels, F features, D embedding.
 
 import copy
 import fnmatch
-import importlib
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils import parametrize
 
 from trainables.data.augment import Frame
 from trainables.data.loading import Features, Images, load, prefetched
-from trainables.errors import InvalidInput, raise_if_any
+from trainables.errors import InvalidInput, counted, listed, raise_if_any
 from trainables.metrics.ranking import full_float32
 from trainables.models.backbones import backbone, is_own_network
 from trainables.models.config import HEAD_INIT, POOLING, STATISTICS, ModelConfig, pooling_problems
@@ -60,7 +61,7 @@ class EmbeddingModel(nn.Module):
             module.requires_grad_(config.freeze_bn == STATISTICS)
         self._frozen = [*(norms if config.freeze_bn else ()), *freeze(self.backbone, config)]
         if config.lora.rank is not None:
-            add_lora(self.backbone, config.lora.rank, config.lora.alpha, config.backbone)
+            self.adapters = add_lora(self.backbone, config.lora.rank, config.lora.alpha)
             self._frozen += without_learning(self.backbone)
         # convolutions are up to 1.4 times as fast on a CPU, and faster on a GPU too
         self.to(memory_format=torch.channels_last)
@@ -153,35 +154,51 @@ def truncated_normal_head(layer: nn.Linear) -> None:
     nn.init.trunc_normal_(layer.weight, std=1e-3, a=-2e-3, b=2e-3)
 
 
-# LoRA (Hu et al., ICLR 2022): products of two thin matrices are learned beside frozen weights, by peft.
+# LoRA (Hu et al., ICLR 2022): a product of two thin matrices is learned and added to a frozen weight, not to the output
+# of its layer: many networks read the weight of a layer that they do not call, or use it in two places.
 
-INSTALL = "pip install 'holdout-dml[lora]'"
+
+class LowRank(nn.Module):
+    """The sum of a weight W [out, ...] and ``scale`` B A, with A [rank, ...] and B [out, rank], zero at the start."""
+
+    def __init__(self, weight: Tensor, rank: int, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+        self.lora_A = nn.Parameter(nn.init.kaiming_uniform_(weight.new_empty(rank, weight[0].numel()), a=5**0.5))
+        self.lora_B = nn.Parameter(weight.new_zeros(len(weight), rank))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        with torch.autocast(weight.device.type, enabled=False):  # the same sum as in the merged network
+            return weight + (self.scale * self.lora_B @ self.lora_A).view_as(weight)
 
 
-def add_lora(backbone: nn.Module, rank: int, alpha: float, name: str) -> None:
-    """Freeze the backbone called ``name``, and add adapters to its linear layers, in place.
-
-    In a network without linear layers the convolutions have them. The adapters are zero at the start.
-    """
-    try:
-        peft = importlib.import_module("peft")
-    except ModuleNotFoundError:
-        raise InvalidInput(f"model.lora needs peft, which is not installed: {INSTALL}.") from None
-    # PyTorch's attention reads the weights of its layers without calling them.
-    attention = [layer for layer in backbone.modules() if isinstance(layer, nn.MultiheadAttention)]
-    inside = {part for layer in attention for part in layer.modules()}
-    layers = {path: layer for path, layer in backbone.named_modules() if path and layer not in inside}
-    kinds = [[path for path, layer in layers.items() if isinstance(layer, kind)] for kind in (nn.Linear, nn.Conv2d)]
-    targets = kinds[0] or kinds[1]
-    if not targets:
-        raise InvalidInput(f"model.lora needs linear layers or convolutions, and {name} has none; set rank to null.")
-    exactly = "|".join(map(re.escape, targets))  # a list would match the ends of other names, too
-    peft.inject_adapter_in_model(peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules=exactly), backbone)
+def add_lora(backbone: nn.Module, rank: int, alpha: float) -> dict[str, LowRank | str]:
+    """Freeze ``backbone`` and adapt its layers in place; return the adapter of each weight, or why it has none."""
+    backbone.requires_grad_(False)
+    named = [part.named_parameters(recurse=False, remove_duplicate=False) for part in backbone.modules()]
+    uses = Counter(parameter.data_ptr() for parameters in named for _, parameter in parameters)
+    adapters: dict[str, LowRank | str] = {}
+    for path, layer in [*backbone.named_modules()]:
+        if not isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.MultiheadAttention):
+            continue
+        own = dict(layer.named_parameters(recurse=False))
+        for name in [name for name in own if name.endswith("weight")] or ["weight"]:  # attention may have three
+            weight, key = own.get(name), f"{path}.{name}".lstrip(".")
+            if type(weight) is not nn.Parameter or not weight.is_floating_point():
+                adapters[key] = "computed or quantised"
+            elif getattr(layer, "groups", 1) > 1:
+                adapters[key] = "grouped"
+            elif uses[weight.data_ptr()] > 1:
+                adapters[key] = "shared by layers"
+            else:
+                adapters[key] = adapter = LowRank(weight, rank, alpha / rank)
+                parametrize.register_parametrization(layer, name, adapter)
+    return adapters
 
 
 def merged(network: nn.Module) -> nn.Module:
-    """Return a copy of ``network`` whose weights include the adapters of peft; itself if it has none."""
-    if not any(hasattr(part, "get_base_layer") for part in network.modules()):
+    """Return a copy of ``network`` whose weights include the adapters, also those of peft; itself if it has none."""
+    if not any(isinstance(part, LowRank) or hasattr(part, "get_base_layer") for part in network.modules()):
         return network
     network = copy.deepcopy(network)
     layer: Any  # one of peft's
@@ -190,6 +207,11 @@ def merged(network: nn.Module) -> nn.Module:
             if hasattr(layer, "get_base_layer"):
                 layer.merge()
                 setattr(parent, name, layer.get_base_layer())
+        for name, parts in [*getattr(parent, "parametrizations", {}).items()]:
+            if isinstance(parts[0], LowRank):
+                kind = type(parent)  # it is the original's, too, and loses the property of that name
+                parent.__class__ = type(kind.__name__, kind.__bases__, dict(vars(kind)))
+                parametrize.remove_parametrizations(parent, name)
     return network
 
 
@@ -346,4 +368,43 @@ def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
             for tensor in new.state_dict().values():
                 tensor.numel()  # raises for a state that is no tensor, and for a tensor without a size yet
             new.load_state_dict(model.state_dict())
+            if depends_on_batch(model, torch.rand(3, 3, image_size, image_size)):
+                raise InvalidInput(
+                    f"model.backbone is {config.backbone}, whose embedding of an image depends on the rest of the batch "
+                    "in evaluation mode, or differs each time; compute it from the image alone, without dropout."
+                )
     return model.loaded
+
+
+def depends_on_batch(model: EmbeddingModel, images_B3HW: Tensor) -> bool:
+    """Return True if the embeddings of ``images_B3HW`` differ in evaluation mode when each is embedded alone."""
+    model.eval()
+    together_BD = model(images_B3HW)
+    alone_BD = torch.cat([model(image_3HW[None]) for image_3HW in images_B3HW])
+    return bool((together_BD - alone_BD).abs().max() > 1e-3 * together_BD.abs().max())
+
+
+@cache
+def learning_adapters(config: ModelConfig, image_size: int) -> str:
+    """Return which adapters learn in a network for images of ``image_size`` pixels, as a sentence.
+
+    Raises:
+        InvalidInput: none does, or the network does not pass :func:`smoke_test`.
+    """
+    smoke_test(config, image_size)
+    with torch.random.fork_rng(devices=[]), _own_errors(config.backbone):
+        model = EmbeddingModel(replace(config, weights=None, head="linear", embedding_dim=1)).eval()
+        model(torch.rand(1, 3, image_size, image_size)).sum().backward()
+    reasons = {
+        path: part if isinstance(part, str) else "no gradient" if part.lora_B.grad is None else ""
+        for path, part in model.adapters.items()
+    }
+    blocks = {path: re.sub("[.][0-9]+(?=[.])", ".*", path) for path in reasons}
+    learning = {blocks[path] for path, why in reasons.items() if not why}
+    left_out = [f"{path if blocks[path] in learning else blocks[path]} ({why})" for path, why in reasons.items() if why]
+    every = len(reasons)
+    text = f"LoRA: adapters at {every - len(left_out):,} of {counted(every, 'weight')} of linear, attention and "
+    text += f"convolutional layers{'; not at ' * bool(left_out)}{listed([*dict.fromkeys(left_out)])}"
+    if len(left_out) == every:
+        raise InvalidInput(f"{text}: nothing of {config.backbone} would learn; set model.lora.rank to null.")
+    return f"{text}."

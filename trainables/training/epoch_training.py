@@ -28,7 +28,7 @@ from trainables.spec import EMBED_MS, SIZE_MB, DeviceMemory, EpochRecord, TrialS
 from trainables.storage import AnyPath, StorageFailure
 from trainables.training.checkpoints import Checkpoints
 from trainables.training.kept import KeptModel, Untestable, embedded, probed
-from trainables.unit import without_order
+from trainables.unit import without_direction, without_order
 
 logger = logging.getLogger(__name__)
 
@@ -232,11 +232,12 @@ class EpochTraining(ABC):
             return {"metrics": {}}
         begin = time.perf_counter()
         embeddings_ND = torch.cat([embedded(self.spec, view, self._embed) for view in self._validation.views])
-        bad = without_order(embeddings_ND)  # waits for the device
+        bad = without_direction(embeddings_ND)  # waits for the device
         seconds = time.perf_counter() - begin
-        if bad:
+        metrics = {} if bad else self._validation.scores(embeddings_ND)
+        is_best = bool(metrics) and metrics[metric_name(self.spec.objective)] > self._best
+        if bad := bad or (without_order(embeddings_ND) if is_best else ""):  # a later collapse leaves the best epoch
             raise Diverged(f"Of the validation {self.spec.images.dataset.noun}, {bad}.")
-        metrics = self._validation.scores(embeddings_ND)
         if EMBED_MS in self.spec.costs:
             metrics[EMBED_MS] = 1000 * seconds / len(embeddings_ND)
         if SIZE_MB in self.spec.costs:
@@ -245,7 +246,7 @@ class EpochTraining(ABC):
         for name in map(metric_name, (self.spec.objective, *self.spec.needed)):
             if validated["metrics"][name] is None:
                 raise Diverged(f"{name} is undefined ({metrics[name]}) in epoch {len(self.records) + 1}.")
-        if self.spec.by_class and metrics[metric_name(self.spec.objective)] > self._best:
+        if self.spec.by_class and is_best:
             validated["classes"] = self._validation.by_class(embeddings_ND, self.spec.objective)
         return validated
 

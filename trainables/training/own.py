@@ -120,16 +120,6 @@ class OwnTraining(EpochTraining):
         finally:
             own.finish()
 
-    def embedded(self, rows_N: Tensor) -> Tensor:
-        """Return the embeddings of some validation items, [N, D], given to the training in the order of ``rows_N``."""
-        assert self._validation is not None, "it has validation classes"
-        return _embedded(self._own, self._validation.views[0].rows(rows_N))
-
-    @property
-    def validation_items(self) -> int:
-        assert self._validation is not None, "it has validation classes"
-        return len(self._validation.views[0])
-
 
 def _set_up(spec: TrialSpec, view: StoreView, device: torch.device) -> Trainable:
     assert spec.trainable is not None

@@ -12,12 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.driver.sealed import scored_as, sealed
+from search.driver.sealed import final_model, scored_as, sealed, test_scorings
 from search.driver.verify.comparison import Check, check, differing
 from search.plan.plan import Plan, training_of
 from search.plan.search import COPIED_FROM, OpenedSearch
 from search.plan.stored import StoredSearch
-from search.selection import Baselines, ImageSet, Ledger, ScoredOpening, Selection, baseline_entry, images_in
+from search.selection import (
+    Baselines,
+    BaselineScoring,
+    ImageSet,
+    Ledger,
+    ScoredOpening,
+    Scoring,
+    Selection,
+    baseline_entry,
+    images_in,
+)
 from search.stages import BASELINES, Stage, study_name
 from search.study import QueuedStage, StudyStorage, copy_studies, pruning_sentence
 from search.tables import PRUNERS
@@ -31,6 +41,7 @@ from trainables.metrics import metric_name
 from trainables.metrics.table import is_retrieval, split_subset
 from trainables.ranges import range_of
 from trainables.spec import TrialSpec, defined, derived_seed
+from trainables.training.trainable import trainable_class
 
 if TYPE_CHECKING:
     from trainables.data.store.view import StoreView
@@ -214,8 +225,8 @@ def _enqueued_problems(name: str, stored: Sequence[FrozenTrial], wanted: Sequenc
 
 # The scores of an opening.
 
-CLOSE, RECOMPUTED = (partial(math.isclose, rel_tol=tolerance) for tolerance in (1e-9, 1e-6))
-"""Comparisons of means recomputed in another order, and of metrics of embeddings, perhaps on another machine."""
+CLOSE = partial(math.isclose, rel_tol=1e-9)
+"""Comparison of means recomputed in another order."""
 
 
 @contextmanager
@@ -225,17 +236,28 @@ def decoded_anew(images: StoreSpec) -> Iterator[Path]:
         yield replace(images, cache=folder).make()
 
 
+@contextmanager
+def decoded_test(plan: Plan, selection: Selection, record: ScoredOpening) -> "Iterator[tuple[StoreSpec, Path, Any]]":
+    """Decode the images of a scored opening anew; yield them, their store, and what the ledger knows of them."""
+    openings = Ledger(plan.folder.openings).of_selection(selection.digest)
+    (opening,) = (entry for entry in openings if entry.id == record.id)
+    images = sealed(plan).images(selection, opening)
+    with decoded_anew(images) as store:
+        yield replace(images, cache=str(store.parent)), store, opening.images
+
+
 def check_scores(
     search: OpenedSearch, selection: Selection, record: ScoredOpening, training: ImageSet
 ) -> Iterator[Check]:
     """Check the ``record`` of an opening in ``test.json``; ``training`` are the images of the training half."""
+    import torch
+
     from trainables.data.store.view import Store
 
     plan, what = search.plan, f"test.json opening {record.id[:12]}"
     ledger = Ledger(plan.folder.openings)
-    (opening,) = (entry for entry in ledger.of_selection(selection.digest) if entry.id == record.id)
-    with decoded_anew(sealed(plan).images(selection, opening)) as store:
-        found, opened = images_in(store), opening.images
+    with decoded_test(plan, selection, record) as (images, store, opened):
+        found = images_in(store)
         stored = {
             "images": opened and opened.digest,
             "file of images": opened and ledger.image_set(opened).digest,
@@ -251,6 +273,11 @@ def check_scores(
         )
         problems = _metric_problems(what, plan, selection, record, Store(store).subset(plan.split.test))
         yield check(f"{what}: its metrics, from the results of each image", problems)
+        scored = scored_names(record)
+        finals = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
+        models = [final_model(plan, *of) for of in finals if scored_as(*of)["per_image"] in scored]
+        scorings = test_scorings(plan, selection, models, images, gpu=torch.cuda.is_available())
+        yield check(f"{what}: its metrics, from the kept models", again_problems(what, scorings, record))
 
 
 def _scored_problems(what: str, search: OpenedSearch, selection: Selection, record: ScoredOpening) -> Iterator[str]:
@@ -278,13 +305,10 @@ def _scored_problems(what: str, search: OpenedSearch, selection: Selection, reco
 def _metric_problems(
     what: str, plan: Plan, selection: Selection, record: ScoredOpening, view: "StoreView"
 ) -> Iterator[str]:
-    """Check the images, queries and superclasses of the stored results, and recompute every metric from them.
-
-    Those of a user-defined training are also recomputed from the embeddings that were kept.
-    """
+    """Check the images, queries and superclasses of the stored results, and recompute every metric from them."""
     import torch
 
-    from search.selection import EMBEDDINGS, images_of, kept_metrics, test_metrics
+    from search.selection import images_of, kept_metrics
     from trainables.data.store.view import protocol_for, superclasses_for
     from trainables.metrics.evaluation import SUPERCLASS
 
@@ -308,11 +332,36 @@ def _metric_problems(
         yield from differing(f"{what} {name} ", stored, anew)
         found = kept_metrics(kept, view.class_names, dataset, names)
         yield from differing(f"{what} {name} ", {key: metrics[key] for key in found}, defined(found), CLOSE)
-        if f"{EMBEDDINGS}/{name}" in record.files:
-            with reading(place := folder / EMBEDDINGS / name):
-                embeddings_ND = torch.from_numpy(read_arrays(place, "embeddings")["embeddings"])
-            given = view.labels_N, view.class_names, dataset, names, superclasses_N, protocol
-            _, found, _ = test_metrics(embeddings_ND, *given)
-            yield from differing(
-                f"{what} {EMBEDDINGS}/{name} ", {key: metrics[key] for key in found}, defined(found), RECOMPUTED
-            )
+
+
+AGAIN = {True: 2e-3, False: 2e-2}
+"""The largest differences, by :func:`is_retrieval`, of a test metric between two machines that embed with one model."""
+
+
+def scored_names(record: ScoredOpening) -> dict[str, Mapping[str, float | None]]:
+    """Return the metrics of the models and networks that were scored in an opening, by the file of their results."""
+    return {model.per_image: model.metrics for model in (*record.scores, *record.baselines)}
+
+
+def again_problems(what: str, scorings: Sequence[Scoring | BaselineScoring], record: ScoredOpening) -> Iterator[str]:
+    """Score models and networks without training on the test images again, and compare with the ``record``."""
+    import torch
+
+    from search.selection import score
+
+    stored = scored_names(record)
+    for scoring in scorings:
+        tolerance = 0.0
+        if isinstance(scoring, BaselineScoring):
+            scoring = replace(scoring, spec=replace(scoring.spec, gpu=torch.cuda.is_available()))
+        else:  # user code is set up with the items that it trained on
+            trained_on = replace(scoring.spec.images, cache=scoring.images.cache)
+            scoring = replace(scoring, spec=replace(scoring.spec, images=trained_on))
+            tolerance = trainable_class(scoring.spec.trainable).tolerance if scoring.spec.trainable else 0.0
+        for entry, _ in score(scoring):
+            place = f"{what} {entry['per_image']} scored again, "
+            if "metrics" not in entry:
+                yield f"{place}its model gives no scores ({entry['reason']})."
+            for name, value in entry.get("metrics", {}).items() if entry["per_image"] in stored else ():
+                close = partial(math.isclose, rel_tol=0, abs_tol=max(tolerance, AGAIN[is_retrieval(name)]))
+                yield from differing(f"{place}{name}", stored[entry["per_image"]].get(name), value, close)

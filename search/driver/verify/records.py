@@ -8,7 +8,7 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial
 
-from search.driver.sealed import digest_of_images, opened_among_training
+from search.driver.sealed import digest_of_images
 from search.driver.stages import confirm_stage, final_stage, selection_of
 from search.driver.verify.comparison import Check, check, differing, file_problems
 from search.driver.verify.recomputed import check_enqueued, check_scores, check_studies, decoded_anew, studies_in
@@ -94,7 +94,14 @@ def _checks_without_code(folder: RunFolder) -> Iterator[Check]:
 
 
 def _checks(folder: RunFolder) -> Iterator[Check]:
-    plan = plan_from_rules(folder)
+    try:
+        plan = plan_from_rules(folder)
+    except InvalidInput as mistakes:
+        if not all(sentence.startswith("dataset.") for sentence in mistakes.sentences):
+            raise
+        yield from _checks_without_code(folder)
+        yield Check(f"what needs the data set ({mistakes.sentences[0].rstrip('.')})", is_there=False)
+        return
     with decoded_anew(plan.images) as store:
         digest, training = digest_of_images(store), images_in(store)
     plan = replace(plan, split=replace(plan.split, images=digest))
@@ -110,6 +117,7 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
         yield Check("the studies", problem, is_there=False)
         return
     yield from check_studies(search)
+    yield from _check_copies(search)
     if search.is_done(Stage.SEARCH):
         yield from check_enqueued(search, Stage.SELECT, confirm_stage)
     if selection := stored_selection(folder):
@@ -133,7 +141,7 @@ def _opened_problems(folder: RunFolder, training: ImageSet) -> Iterator[str]:
     path, ledger = folder.trained_on_opened, Ledger(folder.openings)
     with reading(path):
         known = [*read_json(path)["openings"]] if path.exists() else []
-    told = opened_among_training(ledger, training, [entry for entry in ledger.openings() if entry.id in known])
+    told = ledger.opened_among_training(training, [entry for entry in ledger.openings() if entry.id in known])
     yield from file_problems(path, {"told": told, "openings": known})
 
 
@@ -186,6 +194,40 @@ def _check_files(search: OpenedSearch) -> Iterator[Check]:
         if trials:
             what = f"{study_name(search.name, loss, stage)}: the files of {counted(len(trials), 'trial')}"
             yield check(what, chain.from_iterable(_file_problems(search, loss, stage, trial) for trial in trials))
+
+
+def _check_copies(search: OpenedSearch) -> Iterator[Check]:
+    """Check the trials that a successor copied, and their files, by those of its predecessor if its folder is there."""
+    if search.plan.predecessor is None:
+        return
+    folder = RunFolder(search.plan.folder.runs, search.plan.predecessor)
+    there = folder.config.exists()
+    earlier = stored_copy(replace(plan_from_rules(folder), split=search.plan.split)) if there else None
+    for stage, loss in studies_in(search):
+        copies = [trial for trial in search.trials(loss, stage) if COPIED_FROM in trial.user_attrs]
+        what = f"{study_name(search.name, loss, stage)}: {counted(len(copies), 'trial')} copied from {folder.name}"
+        if copies and earlier:
+            yield check(f"{what}, and their files", _copy_problems(earlier, loss, stage, copies))
+        elif copies:
+            yield Check(f"{what}, whose folder they are compared with", is_there=False)
+    if earlier:
+        yield from _check_copies(earlier)
+
+
+def _copy_problems(earlier: OpenedSearch, loss: str, stage: Stage, copies: Sequence[FrozenTrial]) -> Iterator[str]:
+    name, numbers = study_name(earlier.name, loss, stage), [trial.user_attrs[COPIED_FROM]["number"] for trial in copies]
+    ended = {trial.number: trial for trial in earlier.trials(loss, stage) if trial.state.is_finished()}
+    # More may have ended since.
+    yield from differing(f"copied trials of {name}", numbers, [number for number in ended if number in numbers])
+    for number, copy in zip(numbers, copies, strict=True):
+        copied, original = (
+            {"state": trial.state.name, "value": trial.value, "params": trial.params,
+             "values": trial.intermediate_values, **trial.user_attrs, COPIED_FROM: None, "replicate_of": None}
+            for trial in (copy, ended[number])
+        )  # fmt: skip
+        yield from differing(f"the copy of {name} trial {number}: ", copied, original)
+        if COPIED_FROM not in ended[number].user_attrs and epochs_of(copy):
+            yield from _file_problems(earlier, loss, stage, ended[number])
 
 
 def _file_problems(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) -> Iterator[str]:
@@ -253,11 +295,11 @@ def check_digests(folder: RunFolder) -> Iterator[Check]:
 
 
 def check_warning(folder: RunFolder) -> Iterator[Check]:
-    """Check that the warning about training images of an opened test set is the one in the frozen selection."""
-    if selection := stored_selection(folder):
-        name = folder.trained_on_opened.name
-        copy = differing(name, folder.trained_on_opened_told(), selection.trained_on_opened)
-        yield check(f"{name}: its copy in selection.json", copy)
+    """Check that the record of earlier openings is the one whose digest the studies have since the search began."""
+    path = folder.trained_on_opened
+    begun = {study: found.get(path.stem) for study, found in StoredSearch(folder).counts.attributes.items()}
+    now = dict.fromkeys(begun, file_digest(path))
+    yield check(f"{path.name}: as it was when the search began", differing(f"{path.name} of ", begun, now))
 
 
 def _left_over(folder: RunFolder) -> Iterator[str]:

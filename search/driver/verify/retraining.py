@@ -2,15 +2,21 @@
 
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from optuna.trial import FrozenTrial
 
+from search.driver.sealed import scored_as, test_scorings
 from search.driver.verify.comparison import Check, check, differing
+from search.driver.verify.recomputed import again_problems, decoded_test, scored_names
 from search.plan.make_plan import plan_from_rules
 from search.plan.plan import Plan, training_of
+from search.plan.runs import stored_split
 from search.plan.stored import StoredSearch
+from search.selection import Selection, scored_openings
+from search.stages import Stage
 from search.trials import epochs_of
 from trainables.errors import InvalidInput
 from trainables.spec import EMBED_MS, EpochRecord, TrialSpec
@@ -51,8 +57,25 @@ def check_retrained(search: StoredSearch, study: str, trial: FrozenTrial) -> Ite
     tolerance = 0.0 if spec.trainable is None else trainable_class(spec.trainable).tolerance
     same = f"the same within {tolerance:g}" if tolerance else "bit for bit the same"
     what, records = f"{search.name}/{study} trial {trial.number}", epochs_of(trial)
-    problems = _epoch_problems(what, records, spec, max(1, int(plan.config.resources.cpus_per_trial)), tolerance)
+    threads, again = max(1, int(plan.config.resources.cpus_per_trial)), partial(_retested, search, plan, study, trial)
+    problems = _epoch_problems(what, records, spec, threads, tolerance, again)
     yield check(f"{what}: {len(records)} epochs retrained, {same}", problems)
+
+
+def _retested(
+    search: StoredSearch, plan: Plan, study: str, trial: FrozenTrial, spec: TrialSpec, checkpoint: str
+) -> Iterator[str]:
+    """Score the ``checkpoint`` of a retrained final training on the test images, and compare with its scores."""
+    loss, stage = search.study_of(study)
+    if stage is not Stage.TEST or not plan.folder.test.exists():
+        return
+    selection, plan = Selection.load(plan.folder.selection), replace(plan, split=stored_split(plan.folder))
+    for record in scored_openings(plan.folder.test):
+        if scored_as(loss, trial)["per_image"] in scored_names(record):
+            with decoded_test(plan, selection, record) as (images, _, _):
+                models = [(loss, trial, spec, checkpoint)]
+                scorings = test_scorings(plan, selection, models, images, gpu=_on_gpu(epochs_of(trial)))
+                yield from again_problems(f"{search.name}/{study} trial {trial.number}", scorings[:1], record)
 
 
 def _training(search: StoredSearch, study: str, trial: FrozenTrial) -> tuple[Plan, TrialSpec]:
@@ -65,7 +88,12 @@ def _on_gpu(records: Sequence[EpochRecord]) -> bool:
 
 
 def _epoch_problems(
-    what: str, records: Sequence[EpochRecord], spec: TrialSpec, threads: int, tolerance: float
+    what: str,
+    records: Sequence[EpochRecord],
+    spec: TrialSpec,
+    threads: int,
+    tolerance: float,
+    again: Callable[[TrialSpec, str], Iterator[str]],
 ) -> Iterator[str]:
     import torch
 
@@ -80,13 +108,16 @@ def _epoch_problems(
                 if EMBED_MS in record["metrics"]:  # a time, which no training repeats
                     record["metrics"][EMBED_MS] = stored["metrics"].get(EMBED_MS, math.nan)
                 fold = f" fold {record['fold']}" if "fold" in record else ""
-                before, again = ({key: of.get(key) for key in COMPARED} for of in (stored, record))
+                before, after = ({key: of.get(key) for key in COMPARED} for of in (stored, record))
                 yield from differing(
                     f"{what}{fold} epoch {record['epoch']} retrained, ",
                     before,
-                    again,
+                    after,
                     lambda first, second: abs(first - second) <= tolerance,
                 )
+            training.wait_for_checkpoints()
+            kept = [record["checkpoint"] for record in training.records if record["checkpoint"]]
+            yield from again(training.spec, f"{folder}/{kept[-1]}")
         finally:  # also if the caller stops at the first problem: nothing may write to the folder when it is removed
             training.wait_for_checkpoints()
             training.end()

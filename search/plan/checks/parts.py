@@ -158,23 +158,27 @@ def check_network(
     """
     if config.trainable is not None:
         return ()
-    model = config.model
-    if model.backbone == "convnet" and model.weights is None and config.training.image_size >= SMALLEST:
+    model, size = config.model, config.training.image_size
+    rank = next(filter(None, (model.lora.rank, *_searched(spaces, "lora.rank"))), None)
+    if model.backbone == "convnet" and model.weights is None and size >= SMALLEST and rank is None:
         return ()
     if found.touched("training.image_size"):
         from trainables.models.weights import weights_file
 
         found.check(partial(weights_file, model), "model.backbone", "model.weights")
         return ()
-    from trainables.models.embedding import smoke_test
+    from trainables.models.embedding import learning_adapters, smoke_test
 
-    loaded = found.check(lambda: smoke_test(model, config.training.image_size), "model.backbone", "model.weights")
-    for pooling in _searched_poolings(spaces):
+    loaded = found.check(lambda: smoke_test(model, size), "model.backbone", "model.weights")
+    for pooling in _searched(spaces, "pooling"):
         found.check(partial(_fits, model, pooling), "model.backbone", "space")
+    # adapters of any rank learn at the same weights
+    adapters = rank and found.check(lambda: learning_adapters(model.changed({"lora.rank": rank}), size), "model")
+    notices = (*_of_timm(config), *filter(None, [adapters]))
     if loaded is None:
-        return (*_of_timm(config),)
+        return notices
     compared = found.check(lambda: _compared(plan)) if plan is not None and loaded.by_order else None
-    return (*_of_timm(config), f"model.weights: {loaded}{compared or ''}.")
+    return (*notices, f"model.weights: {loaded}{compared or ''}.")
 
 
 def _compared(plan: Plan) -> str:
@@ -210,9 +214,9 @@ def _of_timm(config: SearchConfig) -> Iterator[str]:
     )
 
 
-def _searched_poolings(spaces: Mapping[str, SearchSpace]) -> set[Any]:
-    entries = [space.parameters.get(f"{MODEL}.pooling") for space in spaces.values()]
-    return {pooling for entry in entries if entry is not None for pooling in entry.steps or ()}
+def _searched(spaces: Mapping[str, SearchSpace], name: str) -> set[Any]:
+    entries = [space.parameters.get(f"{MODEL}.{name}") for space in spaces.values()]
+    return {value for entry in entries if entry is not None for value in entry.steps or entry.ends}
 
 
 def _fits(model: ModelConfig, pooling: str) -> None:

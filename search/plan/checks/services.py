@@ -13,7 +13,7 @@ from urllib.request import urlopen
 from search.config.search_config import SearchConfig
 from search.config.validation import Findings
 from search.secrets import expand, health_page, sqlite_file
-from search.tables import engine_name, ray_mistakes
+from search.tables import engine_name, ray_address, ray_mistakes
 from trainables.errors import InvalidInput, shortened
 from trainables.files import as_path
 from trainables.machine import allotted_cpus, driver_problem
@@ -140,14 +140,14 @@ def check_tracking(address: str) -> None:
 
 
 def check_machine(found: Findings, config: SearchConfig) -> None:
-    """Check that this machine has the resources of a trial or, with ``RAY_ADDRESS``, that the cluster answers.
+    """Check that this machine has the resources of a trial or, with a Ray cluster, that it answers.
 
     Ray must be able to start this Python. A cluster's resources are checked on connection, before anything is created.
     """
-    address = os.environ.get("RAY_ADDRESS")
+    address = ray_address()
     is_ray = engine_name(config.resources.engine, config.resources.gpus_per_trial) == "ray"
     if address and is_ray:
-        found.add(_cluster_mistakes(address) or ray_mistakes())
+        found.add(ray_mistakes() or _cluster_mistakes(address))
     else:
         lacking: list[str] = []
         for key, there in {"cpus_per_trial": allotted_cpus, "gpus_per_trial": _gpus}.items():

@@ -1,6 +1,7 @@
 """Files of embeddings as data: their formats, their mistakes, and the store made of them."""
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,8 @@ MISTAKES = [
     ({"labels": np.full(N, 0.5)}, "labels must be text or whole numbers; one is 0.5; write them as text."),
     ({"labels": np.arange(N).astype("datetime64[ns]")}, "labels must be text or whole numbers; one is np.datetime64("),
     ({"labels": np.ones((N, 2))}, "labels must be one text or whole number for each item; they are 24 × 2."),
+    ({"labels": np.array("a")}, "labels must be one text or whole number for each item; they are a single value."),
+    ({"embeddings": np.float32(1)}, "embeddings must be numbers, items × features; they are float32 of a single"),
     ({"labels": ["a"] * (N - 1) + [""]}, "labels has 1 empty entry (row 23); fill them in, or remove these items."),
     ({"labels": [1.0] * (N - 1) + [np.nan]}, "labels has 1 empty entry (row 23); fill them in, or remove"),
     ({"ids": ["one"] * 2 + [str(row) for row in range(N - 2)]}, "1 entry of ids more than once: one."),
@@ -183,6 +186,19 @@ def test_a_list_in_metadata_is_read_or_its_cause_is_said(text: str, sentence: st
     save_file({"embeddings": np.eye(3, dtype=np.float32)}, tmp_path / "x.safetensors", {"labels": text})
     (said,) = sentences_of(lambda: read_features(tmp_path / "x.safetensors"))
     assert said.startswith(f"{tmp_path / 'x.safetensors'}: {sentence}")
+
+
+@pytest.mark.parametrize("name", ["embeddings", "labels", "ids"])
+def test_of_two_arrays_of_one_name_none_is_taken(name: str, tmp_path: Path) -> None:
+    tensors = {"embeddings": np.eye(3, dtype=np.float32), "labels": np.arange(3), "ids": np.arange(3)}
+    save_file(tensors, tmp_path / "x.safetensors", {name: "[3, 4, 5]"})
+    (said,) = sentences_of(lambda: read_features(tmp_path / "x.safetensors"))
+    assert said.endswith(f": {name} is a tensor and in the metadata; keep one of them.")
+    np.savez(tmp_path / "x.npz", **tensors)
+    with zipfile.ZipFile(tmp_path / "x.npz", "a") as file, pytest.warns(UserWarning, match="Duplicate name"):
+        file.writestr(f"{name}.npy", file.read(f"{name}.npy"))
+    (said,) = sentences_of(lambda: read_features(tmp_path / "x.npz"))
+    assert f"(it has {name} twice)" in said
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:

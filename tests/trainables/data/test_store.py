@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from PIL import Image
 from support.image_stores import build_store
 from support.slow_build import GLYPHS, slow_build
+from support.small_disk import small_files
 from support.small_search import draw_folder
 from support.small_training import drawn_images
 
@@ -176,13 +176,8 @@ def test_a_waiting_process_builds_if_the_builder_is_killed(tmp_path: Path) -> No
 
 
 def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
-    try:
-        with pytest.raises(InvalidInput, match=r"cannot be written below .*File too large"):
-            build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with small_files(100_000), pytest.raises(InvalidInput, match=r"cannot be written below .*File too large"):
+        build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
     assert not list(tmp_path.glob("*.draft"))
 
 

@@ -16,6 +16,7 @@ from PIL import Image
 from pytorch_metric_learning.utils.inference import FaissKNN, InferenceModel
 from support.mutations import OF_BYTES
 from support.refusals import sentences_of
+from support.small_disk import small_files
 from support.small_model import SmallModel, small_model
 from support.stores import ftp_store
 
@@ -117,6 +118,15 @@ def test_an_index_is_written_over_an_index_alone(made: SmallModel, model: Embedd
     assert {path: path.read_bytes() for path in (made.images / "class-00").iterdir()} == photographs
     with pytest.raises(InvalidInput, match="is a file, and an index is a folder"):
         model.index(made.images).save(made.folder / "model.json")
+
+
+def test_a_full_disk_leaves_the_earlier_index(many: Vectors, model: Embedder, tmp_path: Path) -> None:
+    ImageIndex.of(many[:2, :8].copy(), ["one", "two"], model).save(tmp_path / "index")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "index").iterdir()}
+    for larger in (ImageIndex.of(many, ["x"] * 4000, model), ImageIndex.of(many[:1], ["x" * 100_000], model)):
+        with small_files(90_000), pytest.raises(InvalidInput, match="cannot be written"):
+            larger.save(tmp_path / "index")
+        assert {path.name: path.read_bytes() for path in (tmp_path / "index").iterdir()} == before
 
 
 def test_an_index_of_another_model(made: SmallModel, model: Embedder, other: Embedder, tmp_path: Path) -> None:

@@ -3,25 +3,31 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from support.small_search import small_search
 from support.small_training import drawn_images, small_spec
 from torch import nn
 
+from search.config.search_config import parse_config
+from search.plan.make_plan import make_plan
 from spaces.search_space import search_space
 from spaces.space import Params
 from trainables.errors import InvalidInput
 from trainables.inference.model_files import read_tensors
 from trainables.metrics import evaluate
 from trainables.models.config import Lora, ModelConfig
-from trainables.models.embedding import EmbeddingModel, merged
+from trainables.models.embedding import EmbeddingModel, learning_adapters, merged
 from trainables.training.config import TrainingConfig
 from trainables.training.train import Training, train
 
 VIT = ModelConfig(backbone="timm:test_vit", embedding_dim=8, lora=Lora(rank=2, alpha=6.0))
 CONVOLUTIONS = ModelConfig(backbone="examples.tiny_network:TinyNetwork", embedding_dim=8, lora=Lora(rank=2))
+GROUPED = ModelConfig(backbone="timm:efficientnet_lite0", embedding_dim=8, lora=Lora(rank=3))
 ATTENTION = ModelConfig(backbone="support.odd_networks:Attentive", embedding_dim=8, lora=Lora(rank=2))
+PATCHWORK = ModelConfig(backbone="support.odd_networks:Patchwork", embedding_dim=8, lora=Lora(rank=2))
 
 
 def moved(config: ModelConfig) -> EmbeddingModel:
@@ -34,24 +40,41 @@ def moved(config: ModelConfig) -> EmbeddingModel:
     return network.eval()
 
 
-@pytest.mark.parametrize("config", [VIT, CONVOLUTIONS, ATTENTION])
-@torch.no_grad()
+@pytest.mark.parametrize("config", [VIT, CONVOLUTIONS, GROUPED, ATTENTION, PATCHWORK])
+@torch.inference_mode()
 def test_the_merged_network_embeds_alike_and_has_the_plain_names(config: ModelConfig) -> None:
     side = 160 if config is VIT else 32
-    images, network = torch.rand(2, 3, side, side), moved(config)
-    torch.manual_seed(0)
-    plain = EmbeddingModel(replace(config, lora=Lora())).eval()
-    before = plain(images)
-    torch.manual_seed(0)
-    torch.testing.assert_close(EmbeddingModel(config).eval()(images), before)
+    with torch.inference_mode(False):
+        images, network = torch.rand(2, 3, side, side), moved(config)
+        torch.manual_seed(0)
+        plain = EmbeddingModel(replace(config, lora=Lora())).eval()
+        before = plain(images)
+        torch.manual_seed(0)
+        torch.testing.assert_close(EmbeddingModel(config).eval()(images), before)
     if config is VIT:
-        layer = network.backbone.blocks[0].attn.qkv
-        product = layer.lora_B["default"].weight @ layer.lora_A["default"].weight * 6.0 / 2
+        weight = network.backbone.blocks[0].attn.qkv.parametrizations.weight
+        product = weight[0].lora_B @ weight[0].lora_A * 6.0 / 2
         found = merged(network).backbone.blocks[0].attn.qkv.weight
-        torch.testing.assert_close(found, layer.base_layer.weight + product)
+        torch.testing.assert_close(found, weight.original + product)
     plain.load_state_dict(merged(network).state_dict())
-    torch.testing.assert_close(plain(images), network(images), rtol=1e-4, atol=1e-4)
+    for precision in (torch.float32, torch.bfloat16):
+        with torch.autocast("cpu", precision, enabled=precision is torch.bfloat16):
+            torch.testing.assert_close(plain(images), network(images), rtol=1e-5, atol=1e-5)
     assert not torch.allclose(plain(images), before, atol=1e-2)
+
+
+def test_adapters_learn_where_weights_are_read_or_used_twice() -> None:
+    network = EmbeddingModel(PATCHWORK)
+    optimizer = torch.optim.SGD([each for each in network.parameters() if each.requires_grad], lr=0.1)
+    for _ in range(2):  # in the first step A has no gradient, since B is zero
+        network(torch.rand(2, 3, 32, 32)).square().sum().backward()
+        optimizer.step()
+    moved_at = {name.split(".parametrizations")[0] for name, each in network.backbone.named_parameters()
+                if name.endswith("lora_B") and each.any()}  # fmt: skip
+    assert moved_at == {
+        "patches", "rows.0", "read", "twice", "encoder.self_attn", "encoder.self_attn.out_proj", "encoder.linear1",
+        "encoder.linear2",
+    }  # fmt: skip
 
 
 def test_only_adapters_and_head_learn() -> None:
@@ -62,12 +85,25 @@ def test_only_adapters_and_head_learn() -> None:
         assert parameter.requires_grad == ("lora_" in name or name.startswith("head."))
 
 
-def test_a_training_is_resumed_and_tested_with_merged_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lora", "space"), [({"rank": 3}, {}), ({}, {"model": {"lora.rank": [None, 8]}})], ids=["set", "searched"]
+)
+def test_adapters_are_counted_before_the_start(image_folder: Path, tmp_path: Path, lora: Any, space: Any) -> None:
+    model = {"backbone": "support.odd_networks:Patchwork", "embedding_dim": 8, "lora": lora}
+    plan = make_plan(parse_config(small_search(image_folder, model=model, space=space)), tmp_path)
+    assert any("adapters at 8 of 15 weights" in notice for notice in plan.notices)
+    model["backbone"] = "support.odd_networks:Detached"
+    with pytest.raises(InvalidInput, match=r"set model\.lora\.rank to null"):
+        make_plan(parse_config(small_search(image_folder, model=model, space=space)), tmp_path)
+
+
+@pytest.mark.parametrize("model", [CONVOLUTIONS, PATCHWORK])
+def test_a_training_is_resumed_and_tested_with_merged_weights(tmp_path: Path, model: ModelConfig) -> None:
     images = drawn_images(tmp_path)
     specs = [
         replace(
             small_spec(images, tmp_path / name, epochs=3),
-            model=CONVOLUTIONS, train_classes=images.class_names[:4], validation_classes=images.class_names[4:],
+            model=model, train_classes=images.class_names[:4], validation_classes=images.class_names[4:],
         )
         for name in ("whole", "killed")
     ]  # fmt: skip
@@ -78,13 +114,11 @@ def test_a_training_is_resumed_and_tested_with_merged_weights(tmp_path: Path) ->
     assert [record["metrics"] for record in again] == [record["metrics"] for record in whole]
     best = max((record for record in whole if record["checkpoint"]), key=lambda record: record["epoch"])
     tensors, _ = read_tensors(Path(specs[0].directory) / best["checkpoint"])
-    assert not any("lora" in name or "base_layer" in name for name in tensors)
+    assert not any("lora" in name for name in tensors)
     held_out = replace(images, class_names=images.class_names[4:])
     checkpoint = Path(specs[0].directory) / best["checkpoint"]
     view, embeddings_ND = Training.tested(specs[0], checkpoint, held_out, torch.device("cpu"))
-    assert evaluate(embeddings_ND, view.labels_N, ["map_at_r"])["map_at_r"] == pytest.approx(
-        best["metrics"]["map_at_r"]
-    )
+    assert evaluate(embeddings_ND, view.labels_N, ["map_at_r"])["map_at_r"] == best["metrics"]["map_at_r"]
 
 
 def test_rank_and_alpha_are_searched_by_the_names_of_their_keys() -> None:
@@ -96,15 +130,33 @@ def test_rank_and_alpha_are_searched_by_the_names_of_their_keys() -> None:
     assert changed == replace(VIT, lora=Lora(rank=4, alpha=6.0))
 
 
-def test_peft_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lora_needs_no_peft(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(InvalidInput, match=r"needs peft, which is not installed: pip install 'holdout-dml\[lora\]'"):
-        EmbeddingModel(CONVOLUTIONS)
+    network = merged(EmbeddingModel(CONVOLUTIONS))
+    assert type(network.backbone.layers[0]) is nn.Conv2d
 
 
-def test_a_network_without_layers_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"support\.odd_networks:.* has none; set rank to null"):
-        EmbeddingModel(ModelConfig(backbone="support.odd_networks:WithoutLayers", lora=Lora(rank=4)))
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        (CONVOLUTIONS, "LoRA: adapters at 2 of 2 weights of linear, attention and convolutional layers."),
+        (
+            PATCHWORK,
+            "LoRA: adapters at 8 of 15 weights of linear, attention and convolutional layers; not at "
+            "grouped.weight (grouped), tied.*.weight (shared by layers), rows.1.weight (grouped), "
+            "normalised.weight (computed or quantised), detached.weight (no gradient), unused.weight (no gradient).",
+        ),
+    ],
+)
+def test_adapters_are_counted_and_what_has_none_is_named(config: ModelConfig, sentence: str) -> None:
+    assert learning_adapters(config, 32) == sentence
+
+
+@pytest.mark.parametrize("name", ["WithoutLayers", "Detached"])
+def test_a_network_where_no_adapter_learns_is_refused(name: str) -> None:
+    config = ModelConfig(backbone=f"support.odd_networks:{name}", lora=Lora(rank=4))
+    with pytest.raises(InvalidInput, match=rf"^LoRA: adapters at 0 of .*:{name} would .*rank to null"):
+        learning_adapters(config, 32)
 
 
 @pytest.mark.parametrize("settings", [{"freeze": ("blocks.*",)}, {"backbone": "features:8"}])

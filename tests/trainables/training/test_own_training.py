@@ -124,6 +124,11 @@ def test_the_order_of_the_items_says_nothing_of_their_classes(tmp_path: Path) ->
     assert known > 3 * blind
 
 
+def test_a_later_collapse_leaves_the_best_epoch(tmp_path: Path) -> None:
+    records = trained(own_spec(tmp_path, "support.own_trainings:CollapsesLater", validates=(0, 1)))
+    assert [record["checkpoint"] is not None for record in records] == [True, False, False]
+
+
 def test_folds_train_one_after_the_other(tmp_path: Path) -> None:
     spec = own_spec(tmp_path, SCALES, epochs=2, validates=())
     records = trained(replace(spec, folds=(("class-0", "class-1"), ("class-2", "class-3"))))

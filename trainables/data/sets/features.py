@@ -149,8 +149,11 @@ def _read_safetensors(path: Path) -> Arrays:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            lists = {name: _of_json(name, text) for name, text in (file.metadata() or {}).items() if name in NAMES[1:]}
-            kinds = {name: file.get_slice(name).get_dtype() for name in NAMES if name in file.keys()}  # noqa: SIM118
+            known, written = {*file.keys()}, file.metadata() or {}
+            twice = [name for name in NAMES if name in known & written.keys()]
+            raise_if_any([f"{name} is a tensor and in the metadata; keep one of them." for name in twice])
+            lists = {name: _of_json(name, text) for name, text in written.items() if name in NAMES[1:]}
+            kinds = {name: file.get_slice(name).get_dtype() for name in NAMES if name in known}
             arrays = {name: file.get_tensor(name) for name, kind in kinds.items() if kind not in _WITHOUT_NUMPY}
         if len(arrays) < len(kinds):
             with safe_open(path, framework="pt") as file:
@@ -178,10 +181,7 @@ def _mistakes(arrays: Arrays) -> Iterator[str]:
         return
     embeddings = arrays[EMBEDDINGS]
     if embeddings.ndim != 2 or embeddings.dtype.kind not in "fiu" or not embeddings.size:
-        yield (
-            f"{EMBEDDINGS} must be numbers, items × features; they are {embeddings.dtype} of "
-            f"{' × '.join(map(str, embeddings.shape)) or 'no dimension'}."
-        )
+        yield f"{EMBEDDINGS} must be numbers, items × features; they are {embeddings.dtype} of {_shape(embeddings)}."
         return
     with np.errstate(over="ignore"):
         embeddings_NF = embeddings.astype(np.float32, copy=False)
@@ -199,7 +199,7 @@ def _mistakes(arrays: Arrays) -> Iterator[str]:
 
 def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[str]:
     if values.ndim != 1:
-        yield f"{name} must be one text or whole number for each item; they are {' × '.join(map(str, values.shape))}."
+        yield f"{name} must be one text or whole number for each item; they are {_shape(values)}."
         return
     entries = [*values] if values.dtype.kind in "mM" else values.tolist()  # in which nanoseconds are whole numbers
     if len(values) != count:
@@ -210,6 +210,10 @@ def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[st
         yield f"{name} must be text or whole numbers; one is {shortened(repr(odd[0]))}; write them as text."
     elif name not in REPEATED and (twice := [entry for entry, times in Counter(entries).items() if times > 1]):
         yield f"{counted(len(twice), 'entry', 'entries')} of {name} more than once: {listed([*map(str, twice)])}."
+
+
+def _shape(array: NDArray[Any]) -> str:
+    return " × ".join(map(str, array.shape)) or "a single value"
 
 
 def _empty(name: str, rows: list[int]) -> str:
