@@ -1,4 +1,4 @@
-"""Python interface to hyperparameter searches for deep metric learning that never peek at the test classes.
+"""Python interface to hyperparameter searches for deep metric learning whose choice uses no test classes.
 
 >>> import holdout
 >>> search = holdout.run("birds.yaml", {"search.trials": 4})  # starts, resumes or extends, as `holdout run` does

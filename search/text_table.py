@@ -58,7 +58,7 @@ def as_markdown(tables: Sequence[TextTable]) -> str:
 
 
 def _markdown(table: TextTable) -> str:
-    lines = [f"## {_escaped(table.title)}", ""]
+    lines = [f"## {_escaped(table.title)}", ""] if table.title else []
     if table.rows:
         lines += [rows_as_markdown(table), ""]
     return "\n".join([*lines, *(f"- {_escaped(note)}" for note in table.notes), ""])

@@ -95,7 +95,7 @@ def program(command: str | None = None) -> typer.Typer:
     app = typer.Typer(
         name="holdout",
         cls=_Group,
-        help="Hyperparameter search for deep metric learning that never peeks at the test classes.",
+        help="Hyperparameter search for deep metric learning whose trainings and choice use no test classes.",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )

@@ -59,6 +59,8 @@ def compare(
     if len(folders) > 1 and not as_json:
         page = mlflow_page(folders) or f"`holdout sync {shlex.join(names)}` writes a page that compares them"
         say([f"MLflow: {page}"], "dim")
+    if comparison.changed:  # the first line of every output
+        raise typer.Exit(1)
 
 
 # holdout report

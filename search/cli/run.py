@@ -148,7 +148,7 @@ def test(
     """Train the chosen configurations and score them on the held-out classes, once."""
     from search.driver.stages import recorded_outcome
     from search.plan.runs import refuse_member
-    from search.plan.search import stays_sealed
+    from search.plan.stored import stays_sealed
 
     refuse_member(runs, name)
     with _opened(name, runs, trains=True) as search:
@@ -156,7 +156,7 @@ def test(
             raise InvalidInput(f"No configuration of {name} is chosen yet; run `holdout select {name}` first.")
         if again is not None and not again.strip():
             raise InvalidInput("--again needs a reason; state in a sentence why the test classes are opened once more.")
-        if (sealed := stays_sealed(search.plan)) and again is None:
+        if (sealed := stays_sealed(search.plan.folder, search.config.final.test)) and again is None:
             raise InvalidInput(f"{sealed} `--again REASON` opens it.")
         if search.is_done(Stage.TEST) and again is None:
             _print_result(recorded_outcome(search), as_json)
@@ -320,7 +320,7 @@ def _print_result(outcome: "Outcome", as_json: bool) -> None:
 
 def _what_is_there(outcome: "Outcome") -> Iterator[str]:
     """Yield where the report and the models are, and what the answer does not say."""
-    from search.plan.search import stays_sealed
+    from search.plan.stored import stays_sealed
     from trainables.inference.model_files import DESCRIPTION
 
     search, folder = outcome.search, outcome.search.plan.folder
@@ -336,7 +336,7 @@ def _what_is_there(outcome: "Outcome") -> Iterator[str]:
             f"The best epochs of {', '.join(early)} are the first ones: fewer epochs (--set training.epochs=…), or "
             "lower learning rates, may give the same or better."
         )
-    if sealed := stays_sealed(search.plan):
+    if sealed := stays_sealed(folder, search.config.final.test):
         yield sealed
     if not outcome.comparison.answers:
         yield f"Next: `holdout select {search.name}` confirms the finalists and chooses"

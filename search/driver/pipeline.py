@@ -48,12 +48,13 @@ from search.plan.checks.parts import slow_precision
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import OpenedSearch, copy_trials, open_search
+from search.report.comparison import lost_told
 from search.report.summary import write_summary
 from search.selection import Ledger, validate_untrained
 from search.stages import Stage
 from search.study import QueuedStage, TrialListener, TrialQueue
 from search.tracking import Tracker, import_mlflow
-from trainables.errors import counted
+from trainables.errors import InvalidInput, counted
 from trainables.storage import full_disk_errors
 
 logger = logging.getLogger(__name__)
@@ -260,6 +261,8 @@ def _opened(plans: Sequence[Plan], opener: str, on_begin: Callable[[], None], st
     for plan in plans:
         stack.enter_context(plan.folder.only_driver())
     for plan in plans:
+        if told := lost_told(plan.folder, scored=False):
+            raise InvalidInput(f"{plan.config.name}: {told}, or search under a new name.")
         plan.folder.remove_drafts()
         catch_up(plan.folder)
     new = [plan for plan in plans if not (plan.folder.config.exists() or plan.folder.journal.exists())]

@@ -100,6 +100,7 @@ def score_test(
     _check_kept(candidates, console, run)
     openings = _openings(candidates, opener, reason)
     for candidate in candidates:
+        candidate.search.note_opening(openings[candidate.selection.search].id)
         _score(candidate, openings[candidate.selection.search], console, run)
 
 

@@ -286,6 +286,7 @@ def search_run(comparison: Comparison, folder: RunFolder, description: str) -> S
     return SummaryRun(
         description="\n\n".join(
             (
+                *comparison.changed,
                 *(line for answer in comparison.answers for line in answer.lines),
                 rows_as_markdown(headline_losses(comparison)),
                 description,

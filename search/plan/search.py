@@ -2,7 +2,7 @@
 
 import copy
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from search.plan.growth import growth, is_tested
 from search.plan.places import mark_checkpoints
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, stored_config, stored_split
-from search.plan.stored import StoredSearch
+from search.plan.stored import StoredSearch, stays_sealed
 from search.stages import Stage, study_name
 from search.study import LossStudy, StudyStorage, copy_studies, open_studies
 from search.tables import PRUNERS
@@ -23,7 +23,7 @@ from search.trials import Tally
 from search.trust import check_code, own_code
 from spaces.search_space import SearchSpace
 from trainables.errors import InvalidInput
-from trainables.files import file_digest, read_json, reading, write_json, write_text
+from trainables.files import file_digest, write_json, write_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +110,11 @@ class OpenedSearch:
         mark_checkpoints(self.plan.folder)
         first = self.study(self.config.loss_names[0], Stage.SEARCH)
         first.set_attributes({"sessions": [*self.sessions, started], "slots": slots})
+
+    def note_opening(self, opening: str) -> None:
+        """Record in the journal that the test classes were opened."""
+        known = {*self._session_attributes.get("openings", ()), opening}
+        self.study(self.config.loss_names[0], Stage.SEARCH).set_attributes({"openings": sorted(known)})
 
     @property
     def sessions(self) -> list[float]:
@@ -203,30 +208,11 @@ def is_finished(plan: Plan) -> bool:
     return all(_is_done(plan, stage, stored.trials) for stage in reversed(plan.config.stages))
 
 
-def stays_sealed(plan: Plan) -> str | None:
-    """Return a sentence if the test of a search that has chosen stays sealed; None if it is to be opened, or was."""
-    folder = plan.folder
-    if folder.test.exists() or not folder.selection.exists():
-        return None
-    with reading(folder.selection):
-        content = read_json(folder.selection)
-        if plan.config.final.test == "if_better" and content["recommended"]["number"] is None:
-            return "No loss is better than the network without training, so the test stays sealed (final.test)."
-        earlier = RunFolder(folder.runs, plan.predecessor) if plan.predecessor else None
-        if earlier and earlier.test.exists() and _chosen(read_json(earlier.selection)) == _chosen(content):
-            return f"The choice is that of {plan.predecessor}, whose test stands; {folder.name} opens none."
-    return None
-
-
-def _chosen(selection: Mapping[str, Any]) -> dict[str, Any]:
-    return {loss: entry["params"] for loss, entry in selection["chosen"].items()}
-
-
 def _is_done(plan: Plan, stage: Stage, trials: Callable[[str, Stage], Sequence[FrozenTrial]]) -> bool:
     if stage is Stage.SELECT:
         return plan.folder.selection.exists()
     if stage is Stage.TEST:
-        return plan.folder.test.exists() or stays_sealed(plan) is not None
+        return plan.folder.test.exists() or stays_sealed(plan.folder, plan.config.final.test) is not None
     return all(plan.budget(loss).done(trials(loss, Stage.SEARCH)) for loss in plan.config.loss_names)
 
 

@@ -72,6 +72,12 @@ class StoredSearch:
                 counts.apply(log)
         return counts
 
+    @property
+    def openings_begun(self) -> list[str]:
+        """The openings of the test classes that the journal or ``test/`` has."""
+        noted = [name for of_study in self.counts.attributes.values() for name in of_study.get("openings", ())]
+        return [*noted, *(path.name for path in (self.folder.path / "test").glob("*") if path.is_dir())]
+
     def pruner(self, steps: int) -> "Pruner":
         """Return the pruner of its search trials, which train ``steps`` epochs."""
         return PRUNERS[self.config["search"]["pruner"]](steps=steps)
@@ -185,6 +191,27 @@ def trials_csv(tables: Mapping[str, Sequence[TrialRow]]) -> str:
     return text.getvalue()
 
 
+# The test of a search.
+
+
+def stays_sealed(folder: RunFolder, when: str) -> str | None:
+    """Return why the test of a search that has chosen, with the ``final.test`` ``when``, stays sealed, or None."""
+    if folder.test.exists() or not folder.selection.exists():
+        return None
+    with reading(folder.selection):
+        content = read_json(folder.selection)
+        if when == "if_better" and content["recommended"]["number"] is None:
+            return "No loss is better than the network without training, so the test stays sealed (final.test)."
+        earlier = RunFolder(folder.runs, before) if (before := folder.predecessor_name()) else None
+        if earlier and earlier.test.exists() and _chosen(read_json(earlier.selection)) == _chosen(content):
+            return f"The choice is that of {before}, whose test stands; {folder.name} opens none."
+    return None
+
+
+def _chosen(selection: Mapping[str, Any]) -> dict[str, Any]:
+    return {loss: entry["params"] for loss, entry in selection["chosen"].items()}
+
+
 # The progress of a search.
 
 FINISHED = {Stage.SEARCH: "searched", Stage.SELECT: "selected", Stage.TEST: "tested"}
@@ -293,6 +320,8 @@ def _state(search: StoredSearch, studies: tuple[StudyStatus, ...]) -> str:
     stages = {row.stage for row in studies}
     if search.folder.test.exists():
         return "tested"
+    if search.openings_begun:
+        return "opened without scores"
     if Stage.TEST in stages:
         return "training for the test"
     if search.folder.selection.exists():

@@ -4,12 +4,12 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from search.difference import Family, Recommendation, RowKey, shown_metrics, tested_pairs
-from search.plan.runs import RunFolder, stored_config, stored_split
-from search.plan.stored import StoredSearch
+from search.plan.runs import RunFolder, campaign_of, stored_config, stored_split
+from search.plan.stored import StoredSearch, stays_sealed
 from search.report.formats import difference_with_interval, in_points, parameters, the_same
 from search.report.pairs import pairs_of
 from search.report.results import Answer, Comparison, Pair, Summary, stored_summary
@@ -18,7 +18,7 @@ from search.selection import Ledger, Opening, Selection, scored_openings
 from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import MODEL, TRAINING
 from trainables.errors import InvalidInput, counted, listed
-from trainables.files import reading
+from trainables.files import file_digest, reading
 
 
 def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, within: float | None = None) -> Comparison:
@@ -42,8 +42,9 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
         objective=objective,
         split=summaries[0].split,
         openings=openings_told(folders),
+        earlier_openings=earlier_openings(folders),
+        changed=tuple(changed_told(folders, summaries)),
         warnings=(
-            *changed_told(folders, summaries),
             *training_told(folders),
             *unlike_told(folders, rows),
             *chosen_after_opening(folders, Family.of(numbers, metrics, within), [row.key for row in rows if row.test]),
@@ -107,7 +108,7 @@ def _refuse_incomparable(folders: Sequence[RunFolder], summaries: Sequence[Summa
 
 
 def changed_told(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Iterator[str]:
-    """Yield a sentence for each search whose summary or scores were changed, or are of another split."""
+    """Yield a sentence for each search whose summary or scores were changed or removed, or are of another split."""
     for folder, summary in zip(folders, summaries, strict=True):
         changed = {
             "summary.json was changed after it was written": summary.is_changed,
@@ -115,9 +116,32 @@ def changed_told(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> 
                 opening.digest != opening.digest_of_content() for opening in scored_openings(folder.test)
             ),
             "summary.json is of another split": summary.split.digest != stored_split(folder).digest,
+            "a file in test/ was changed after it was written": any(
+                "/" not in name and file_digest(folder.path / "test" / opening.id / name) != digest
+                for opening in scored_openings(folder.test)
+                for name, digest in opening.files.items()
+            ),
         }
         for what in (what for what, is_so in changed.items() if is_so):
             yield f"{summary.name}: {what}: the digests differ (`holdout verify {summary.name}`)"
+        if told := lost_told(folder):
+            yield f"{summary.name}: {told}"
+
+
+def lost_told(folder: RunFolder, *, scored: bool = True) -> str | None:
+    """Return a phrase on an opening in the journal or ``test/`` that ``test.json`` lacks; None without one.
+
+    One that the ledger has without scores is resumed; without ``scored`` the others of the ledger are left out, too.
+    """
+    if not (begun := StoredSearch(folder).openings_begun):
+        return None
+    known = {entry.id for entry in scored_openings(folder.test)} | {
+        entry.id
+        for entry in Ledger(folder.openings).openings()
+        if not (scored and entry.selections.get(folder.name) in entry.scores)
+    }
+    lost = next((name for name in begun if name not in known), None)
+    return lost and f"test.json openings lack {lost:.12}; restore it and the ledger from a copy"
 
 
 # The network and its images.
@@ -179,12 +203,26 @@ def openings_told(folders: Sequence[RunFolder]) -> str:
     """Return a sentence on the openings of the test set that ``folders`` share."""
     ledger = Ledger(folders[0].openings)
     opened = [folder for folder in folders if scored_openings(folder.test)]
+    if not opened and any(lost_told(folder) for folder in folders):
+        return "this test set: opened, but the records of it are missing"
     if not opened:
         return ledger.sentence_by_names(stored_split(folders[0]).test_digest)
     openings = [opening for folder in opened if (opening := _opening_of(folder))]
     if len(openings) < len(opened):
         return "this test set: opened without a line in the ledger, which was changed"
-    return ledger.sentence(openings[0])
+    counts = earlier_openings(folders)
+    each = ", ".join(f"{name} {count}" for name, count in counts.items()) if len({*counts.values()}) > 1 else ""
+    told = f"openings of these classes before this choice's: {each or next(iter(counts.values()))}"
+    return f"{ledger.sentence(openings[0])}; {told}"
+
+
+def earlier_openings(folders: Sequence[RunFolder]) -> dict[str, int]:
+    """Return the number of openings of the test classes before that of the choice, by search that was tested."""
+    return {
+        folder.name: Ledger(folder.openings).earlier(opening, Selection.load(folder.selection).digest)
+        for folder in folders
+        if (opening := _opening_of(folder))
+    }
 
 
 def training_told(folders: Sequence[RunFolder]) -> Iterator[str]:
@@ -278,7 +316,7 @@ def answers(comparison: Comparison, folders: Sequence[RunFolder]) -> Iterator[An
             better_than_default=f"Better than its default: {_against_default(model, pairs, where) or unknown}.",
             better_than_untrained="Better than the untrained network: "
             f"{_against_untrained(summary, model, pairs, where) or unknown}.",
-            next=f"Next: {_next(summary.name, model, stored_config(folder), tested=tested)}.",
+            next=f"Next: {_next(folder, model, tested=tested, changed=bool(comparison.changed))}.",
         )
 
 
@@ -324,9 +362,16 @@ def _compared(model: Recommendation, pairs: Sequence[Pair], role: Role, where: s
     return ""
 
 
-def _next(name: str, model: Recommendation, config: Mapping[str, Any], *, tested: bool) -> str:
-    if not tested and not (model.number is None and config.get("final", {}).get("test") == "if_better"):
+def _next(folder: RunFolder, model: Recommendation, *, tested: bool, changed: bool) -> str:
+    name, config = folder.name, stored_config(folder)
+    if not tested and changed:
+        return f"`holdout verify {name}` names what is missing"
+    if not tested and (campaign := campaign_of(folder.runs, name)):
+        return f"`holdout run` with the file of {campaign.name} opens the test classes"
+    if not tested and not stays_sealed(folder, config.get("final", {}).get("test", "")):
         return f"`holdout test {name}` opens the test classes"
+    if not tested and model.number is not None:  # the choice is its predecessor's, which has the models
+        name = folder.predecessor_name() or name
     if config.get("trainable"):
         return f"`holdout compare {name}` shows every value"
     what = f"the {model.loss} network" if model.number is None else f"this {model.loss} model"

@@ -56,7 +56,7 @@ def filled_columns(comparison: Comparison, rows: Sequence[Row]) -> list[FilledCo
 
 HEADER = (
     "search", "loss", "role", "trial", "against_search", "against_loss", "against_role", "metric", "stage", "mean",
-    "std", "ci95_low", "ci95_high", "seeds", "p", "p_corrected",
+    "std", "ci95_low", "ci95_high", "seeds", "p", "p_corrected", "earlier_openings",
 )  # fmt: skip
 
 Record = dict[str, str | int | float | None]
@@ -64,8 +64,9 @@ Record = dict[str, str | int | float | None]
 
 
 def as_csv(comparison: Comparison) -> str:
-    """Return one number per line: a row's value at a stage, or a pair's difference."""
+    """Return one number per line: a row's value at a stage, or a pair's difference; changed records come first."""
     text = io.StringIO()
+    text.writelines(f"# {line}\n" for line in comparison.changed)
     writer = csv.DictWriter(text, HEADER, lineterminator="\n")
     writer.writeheader()
     writer.writerows(_records(comparison))
@@ -75,7 +76,8 @@ def as_csv(comparison: Comparison) -> str:
 def _records(comparison: Comparison) -> Iterator[Record]:
     columns = filled_columns(comparison, comparison.rows)
     for position, row in enumerate(comparison.rows):
-        name: Record = {**row.key._asdict(), "trial": row.number}
+        earlier = comparison.earlier_openings.get(row.search)
+        name: Record = {**row.key._asdict(), "trial": row.number, "earlier_openings": earlier}
         for filled in columns:
             if (entry := filled.entries[position]) is not None:
                 yield {**name, "metric": filled.metric, "stage": filled.column.key, **_numbers(entry)}
@@ -111,9 +113,8 @@ def text_tables(comparison: Comparison) -> list[TextTable]:
 
 def _answers(comparison: Comparison) -> TextTable:
     several = len(comparison.searches) > 1
-    return _text(
-        [line for answer in comparison.answers for line in (*([f"{answer.search}:"] if several else []), *answer.lines)]
-    )
+    lines = (line for answer in comparison.answers for line in (*[f"{answer.search}:"] * several, *answer.lines))
+    return _text([*comparison.changed, *lines])
 
 
 def _text(notes: Sequence[str]) -> TextTable:
@@ -131,12 +132,13 @@ def losses_table(comparison: Comparison) -> TextTable:
 def _losses_table(
     comparison: Comparison, rows: Sequence[Row], columns: Sequence[FilledColumn], *, long: bool = False
 ) -> TextTable:
+    is_sealed = not (comparison.test_metrics or comparison.changed)
     names = ", ".join(summary.name for summary in comparison.searches)
     baselines = any(summary.baselines for summary in comparison.searches)
     metrics = [f"{entry.metric}\n{entry.column.header}".strip() for entry in columns]
 
     def text(filled: FilledColumn, position: int) -> str:
-        if not comparison.test_metrics and filled.column.metrics == "test":
+        if is_sealed and filled.column.metrics == "test":
             return "sealed"
         return filled.column.text(filled.entries[position], long=long)
 

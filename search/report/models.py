@@ -89,6 +89,7 @@ def _baseline_card(comparison: Comparison, selection: Selection, name: str, prog
     parts = (
         f"---\n{yaml.safe_dump({'library_name': 'holdout', 'tags': ['metric-learning', name]}, sort_keys=False)}---",
         f"# {summary.name}: {name}",
+        *comparison.changed,
         *comparison.answers[0].lines[:3],
         '```python\nimport holdout\n\nmodel = holdout.load("FOLDER")\n```',
         programs,

@@ -248,8 +248,10 @@ class Comparison(Shown, Result):
     """The comparison of the losses of several searches.
 
     Attributes:
+        changed: sentences on records that were changed or removed, which come first in every output.
         answers: the answer of each search that has chosen.
         openings: a sentence on the openings of the test classes.
+        earlier_openings: the number of openings of these classes before that of the choice, by tested search.
         warnings: sentences on training with images of an opened test set, on rows that are not trained alike, and on
             choices after the opening.
         test_metrics: the metrics of the test that are shown; none while the test is sealed.
@@ -257,10 +259,12 @@ class Comparison(Shown, Result):
         left_out: sentences on rows that could not be paired.
     """
 
+    changed: tuple[str, ...] = ()
     answers: tuple[Answer, ...] = ()
     objective: str
     split: SplitSummary
     openings: str
+    earlier_openings: Mapping[str, int] = {}
     warnings: tuple[str, ...]
     test_metrics: tuple[str, ...]
     rows: tuple[Row, ...]

@@ -180,6 +180,11 @@ class Ledger:
         """Describe earlier openings that share images with ``opening``; None if there were none."""
         return "; ".join(self._overlaps(opening, self._before(opening))) or None
 
+    def earlier(self, opening: Opening, selection_digest: str) -> int:
+        """Count the openings with images of ``opening``, or similar ones, before the first one for this selection."""
+        first, *_ = (*self.of_selection(selection_digest), opening)
+        return sum(any(self._overlaps(opening, [entry])) for entry in self._before(first))
+
     def sentence_by_names(self, test_digest: str) -> str:
         """Describe openings of test classes by their names only: their images are still sealed."""
         openings = self.openings(test_digest)

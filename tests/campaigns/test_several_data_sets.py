@@ -81,7 +81,9 @@ def test_pairs_share_their_data_set(ran: tuple[Campaign, CampaignResult]) -> Non
         (first, second) = (result.searches[key.search]["data"] for key in (pair.first, pair.second))
         assert first == second
     assert sorted(result.openings.values()) == [
-        f"this test set: 1 opening by 1 search, 2 configurations scored ({name})" for name in DATA
+        "this test set: 1 opening by 1 search, 2 configurations scored; openings of these classes before this "
+        f"choice's: 0 ({name})"
+        for name in DATA
     ]
 
 

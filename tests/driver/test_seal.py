@@ -1,5 +1,6 @@
 """Ways around the seal, each reported or refused, and when the test stays sealed; trainings and scores are made up."""
 
+import csv
 import json
 import re
 import shutil
@@ -13,7 +14,7 @@ import pytest
 import yaml
 from PIL import Image
 from support.commands import holdout_here, plain, stored, summary, write_search
-from support.journals import CREATE_STUDY, CREATE_TRIAL, Operation, drop_trial, of_trial, rewrite
+from support.journals import CREATE_STUDY, CREATE_TRIAL, Operation, drop_trial, of_trial, rewrite, without_openings
 from support.refusals import contents
 from support.small_search import GLYPHS, SHORTEST, draw_folder, small_search
 from support.without_ray import MADE_UP, MadeUp, only_records
@@ -21,9 +22,12 @@ from support.without_ray import MADE_UP, MadeUp, only_records
 from search.config.search_config import parse_config
 from search.config.yaml_file import apply_settings
 from search.driver.stages import final_stage, frozen_selection
+from search.driver.synchronise import search_run
 from search.plan.make_plan import reopened
 from search.plan.runs import RunFolder
-from search.plan.search import OpenedSearch, open_search, stays_sealed
+from search.plan.search import OpenedSearch, open_search
+from search.plan.stored import stays_sealed
+from search.report.comparison import compare_stored
 from search.selection.ledger import Ledger
 from search.selection.retrieval_file import Scoring
 from search.selection.selection import Selection
@@ -346,6 +350,61 @@ def test_scores_that_were_removed_are_not_made_again(images: Path, runs: Path, s
     assert scored
 
 
+@pytest.mark.parametrize("left", ["test/", "the journal", "the ledger"])
+def test_an_opening_whose_scores_were_removed_is_not_called_sealed(
+    images: Path, runs: Path, state: Path, scored: list[Scoring], left: str
+) -> None:
+    """The folder of its results, the journal or the ledger still has it; with the ledger, ``--again`` is possible."""
+    run(images, runs)
+    for name in ("test.json", "summary.json"):
+        (runs / "small" / name).unlink()
+    if left != "the ledger":
+        for folder in (runs, state / "holdout"):
+            (folder / "test_openings.jsonl").unlink()
+    if left == "test/":
+        rewrite(runs / "small" / "study.journal", without_openings)
+    else:
+        shutil.rmtree(runs / "small" / "test")
+    scored.clear()
+    compared = holdout_here("compare", "small", "--runs", runs, code=1).stdout
+    assert re.match("small: test.json openings lack [0-9a-f]{12}; restore it and the ledger from a copy", compared)
+    assert "sealed" not in compared
+    assert "Next: `holdout verify small` names what is missing" in compared
+    (status,) = json.loads(holdout_here("status", "--json", "--runs", runs).stdout)
+    assert status["state"] == "opened without scores"
+    said = verified(runs, "small")
+    assert "test.json openings lack" in said
+    assert "sealed" not in said
+    for words in (("test", "small"), ("run", runs.parent / "small.yaml")):
+        said = plain(holdout_here(*words, "--runs", runs, code=2).stderr)
+        assert ("test.json openings lack" in said) == (left != "the ledger")
+    assert not scored
+
+
+def test_openings_before_a_choice_are_in_every_table(images: Path, runs: Path, tmp_path: Path) -> None:
+    """Neither a later opening nor another one of the same choice is before it."""
+    run(images, runs)
+    elsewhere, told = tmp_path / "elsewhere", "openings of these classes before this choice's"
+    said = run(images, elsewhere, "other")
+    assert f"this test set: 2 openings by 2 searches, 4 configurations scored; {told}: 1" in said
+    said = plain(holdout_here("test", "small", "--again", "to see that it is counted", "--runs", runs).stdout)
+    assert f"this test set: 3 openings by 2 searches, 4 configurations scored; {told}: 0" in said
+    fewer = copied(images, "fewer", lambda number: None if number in (0, 15) else f"{number:02d}")
+    assert f"{told}: 3" in run(fewer, elsewhere, "fewer")
+    run(images, runs, "third")
+    files = [tmp_path / f"table{suffix}" for suffix in (".csv", ".md", ".tex")]
+    options = [word for file in files for word in ("--output", file)]
+    said = plain(holdout_here("compare", "small", "third", *options, "--runs", runs).stdout)
+    for text in (said, *(file.read_text() for file in files[1:])):
+        assert f"{told}: small 0, third 4" in text
+    rows = [*csv.DictReader(files[0].read_text().splitlines())]
+    assert {(row["search"], row["earlier_openings"]) for row in rows if row["role"] and not row["against_role"]} == {
+        ("small", "0"), ("third", "4"),
+    }  # fmt: skip
+    comparison = compare_stored([RunFolder(elsewhere, "other")])
+    assert f"{told}: 1" in search_run(comparison, RunFolder(elsewhere, "other"), "").tags["holdout.openings"]
+
+
 def test_an_opening_is_resumed_with_its_own_final_trainings(images: Path, runs: Path, scored: list[Scoring]) -> None:
     (broken,) = images.glob("class-15/03.png")
     content = broken.read_bytes()
@@ -500,6 +559,8 @@ def test_a_member_of_a_campaign_by_hand(campaign: Callable[..., str], runs: Path
                              "--runs", runs, code=2)  # fmt: skip
         assert "lot-cold is a search of the campaign lot" in plain(again.stderr)
     assert not (runs / "lot-cold" / "test.json").exists()
+    alone = plain(holdout_here("compare", "lot-cold", "--runs", runs).stdout)
+    assert "Next: `holdout run` with the file of lot opens the test classes." in alone
     said = campaign("base.stages=[search, select]", "vary.temperature.hot={space.pnp.temperature: 0.03}", code=2)
     assert "lot-hot: the configurations of lot-cold, lot-warm are frozen already" in said
 
@@ -609,25 +670,28 @@ def chosen_as(number: int | None = 3, **params: Any) -> dict[str, Any]:
 def test_a_network_without_training_that_nothing_beats(
     opened: Callable[..., OpenedSearch], when: str, number: int | None, sealed: bool
 ) -> None:
-    plan = opened(losses=["pnp"], final={"test": when}).plan
-    assert stays_sealed(plan) is None, "nothing is chosen yet"
-    write_json(plan.folder.selection, chosen_as(number))
-    assert (stays_sealed(plan) is not None) == sealed
-    write_json(plan.folder.test, {"openings": []})
-    assert stays_sealed(plan) is None, "it is tested"
+    folder = opened(losses=["pnp"], final={"test": when}).plan.folder
+    assert stays_sealed(folder, when) is None, "nothing is chosen yet"
+    write_json(folder.selection, chosen_as(number))
+    assert (stays_sealed(folder, when) is not None) == sealed
+    write_json(folder.test, {"openings": []})
+    assert stays_sealed(folder, when) is None, "it is tested"
 
 
 def test_a_successor_with_the_same_choice_opens_no_test(opened: Callable[..., OpenedSearch]) -> None:
     search = opened(losses=["pnp"])
-    plan = replace(search.plan, predecessor="earlier")
-    write_json(plan.folder.selection, chosen_as(alpha=2.0))
-    assert stays_sealed(plan) is None, "the earlier search has chosen nothing"
-    earlier = RunFolder(plan.folder.runs, "earlier")
+    folder = search.plan.folder
+    write_json(folder.predecessor, {"search": "earlier"})
+    write_json(folder.selection, chosen_as(alpha=2.0))
+    assert stays_sealed(folder, "always") is None, "the earlier search has chosen nothing"
+    earlier = RunFolder(folder.runs, "earlier")
     earlier.path.mkdir()
     write_json(earlier.selection, chosen_as(alpha=4.0))
-    assert stays_sealed(plan) is None
+    assert stays_sealed(folder, "always") is None
     write_json(earlier.selection, chosen_as(number=7, alpha=2.0))
-    assert stays_sealed(plan) is None, "the earlier search was not tested"
+    assert stays_sealed(folder, "always") is None, "the earlier search was not tested"
     write_json(earlier.test, {"openings": []})
-    assert stays_sealed(plan) == f"The choice is that of earlier, whose test stands; {plan.folder.name} opens none."
-    assert replace(search, plan=plan).is_done(Stage.TEST)
+    assert (
+        stays_sealed(folder, "always") == f"The choice is that of earlier, whose test stands; {folder.name} opens none."
+    )
+    assert search.is_done(Stage.TEST)

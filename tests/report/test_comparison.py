@@ -219,7 +219,7 @@ def test_different_objectives_or_galleries_are_not_compared(runs: Path, before: 
     made_search(runs, "two", {"pnp": (0.3, 0.6)})
     path = runs / "two" / "summary.json"
     path.write_text(path.read_text().replace(before, after))
-    alone = plain(holdout_here("compare", "two", "--runs", runs).stdout)
+    alone = plain(holdout_here("compare", "two", "--runs", runs, code=1).stdout)
     assert ("validate among half of the training images too" in alone) == ("training_half" in before)
     assert refusal in plain(holdout_here("compare", "one", "two", "--runs", runs, code=2).stderr)
 

@@ -10,10 +10,13 @@ import torch
 import yaml
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.commands import holdout_here, plain
+from support.kinds import FinishedCampaign
 
 import holdout
 from holdout import InvalidInput
-from search.plan.stored import stored_search
+from search.plan.runs import RunFolder
+from search.plan.stored import StoredSearch, stored_search
+from search.report.models import model_folder
 from search.selection.choice import Confirmation
 from search.selection.retrieval_file import RetrievalFile
 from search.selection.selection import Selection, exported_trial
@@ -82,6 +85,24 @@ def test_its_card_says_what_the_records_say(tested: Path) -> None:
             assert f" {entry.test[metric].mean:.4f} ± " in text, "the table of the answer"
     for said in ("1 opening by 1 search", summary.split.digest, "settled with the choice, before the test", "Licence"):
         assert said in text
+
+
+def test_its_card_claims_no_more_than_holds(lot: FinishedCampaign, tmp_path: Path) -> None:
+    """The models of ``final.train_on: all`` learned from the validation classes; of an opened test set, too."""
+    shutil.copytree(lot.runs, tmp_path / "runs")
+    folder = RunFolder(tmp_path / "runs", "lot-all")
+    assert "for validation after each epoch" not in folder.model("pnp").joinpath("README.md").read_text()
+    lines = folder.openings.read_text().splitlines()
+    opening = json.loads(lines[0])
+    earlier = [{**opening, "id": name, "selections": {name: name}} for name in ("first", "second")]
+    read = {**json.loads(lines[1]), "read": "first"}
+    before = [*earlier, read, {**read, "read": "second"}]
+    folder.openings.write_text("".join(f"{line}\n" for line in (*map(json.dumps, before), *lines)))
+    shutil.rmtree(folder.model("pnp"))
+    card = model_folder(StoredSearch(folder), "pnp").joinpath("README.md").read_text()
+    assert "took no part" not in card
+    assert "by trainings that were scored on classes they had not seen, and tested it on test classes; below" in card
+    assert "openings of these classes before this choice's: 2" in card
 
 
 def test_any_checkpoint_says_what_it_is_and_embeds(tested: Path) -> None:

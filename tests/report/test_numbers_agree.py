@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.commands import holdout_here, plain
 from support.driving import train_side_by_side
-from support.made_search import made_search
+from support.made_search import frozen_selection, made_search
 from support.summaries import made_loss, made_summary
 
 import holdout
@@ -276,19 +276,56 @@ def test_rows_that_two_searches_share_are_shown_once(tmp_path: Path) -> None:
     ] * 2
 
 
-def test_changed_summaries_and_scores_are_told(tmp_path: Path) -> None:
-    made_search(tmp_path, "one", YES)
-    assert not compared(tmp_path, "one").warnings
-    path = tmp_path / "one" / "test.json"
-    path.write_text((scores := path.read_text()).replace('"overlap": 0', '"overlap": 1'))
-    assert "one: test.json was changed" in compared(tmp_path, "one").warnings[0]
-    path.write_text(scores)
-    losses = json.loads((tmp_path / "one" / "summary.json").read_text())["losses"]
+def _scores(folder: Path) -> None:
+    path = folder / "test.json"
+    path.write_text(path.read_text().replace('"overlap": 0', '"overlap": 1'))
+
+
+def _summary(folder: Path) -> None:
+    losses = json.loads((folder / "summary.json").read_text())["losses"]
     losses["mpa"]["confirmed"]["params"]["x"] = 3
-    changed(tmp_path, "one", losses=losses)
-    said = "one: summary.json was changed after it was written: the digests differ (`holdout verify one`)"
-    assert compared(tmp_path, "one").warnings == (said,)
-    assert said in " ".join(plain(holdout_here("compare", "one", "--runs", tmp_path).stdout).split())
+    changed(folder.parent, folder.name, losses=losses)
+
+
+def _result(folder: Path) -> None:
+    path = next(folder.glob("test/*/mpa-7-*.npz"))
+    with np.load(path) as arrays:
+        np.savez_compressed(path, **{**arrays, "map_at_r": arrays["map_at_r"] + 0.25})
+
+
+@pytest.mark.parametrize(
+    ("change", "what"), [(_scores, "test.json"), (_summary, "summary.json"), (_result, "a file in test/")]
+)
+def test_changed_results_are_the_first_line_of_every_output(
+    tmp_path: Path, change: Callable[[Path], None], what: str
+) -> None:
+    made_search(tmp_path, "one", YES)
+    assert not compared(tmp_path, "one").changed
+    files = [tmp_path / f"table{suffix}" for suffix in (".csv", ".md", ".tex")]
+    options = ["--runs", tmp_path, *(word for file in files for word in ("--output", file))]
+    holdout_here("compare", "one", *options)
+    assert not any("was changed" in file.read_text() for file in files)
+    change(tmp_path / "one")
+    said = f"one: {what} was changed after it was written: the digests differ (`holdout verify one`)"
+    assert plain(holdout_here("compare", "one", *options, code=1).stdout).startswith(said)
+    first = [next(line for line in file.read_text().splitlines() if not line.startswith("%")) for file in files]
+    assert [line.replace("\\`", "`").lstrip("#- ").rstrip(".") for line in first] == [said] * 3
+    out = json.loads(holdout_here("compare", "one", "--json", "--runs", tmp_path, code=1).stdout)
+    assert out["changed"] == [said]
+    comparison, folder = compared(tmp_path, "one"), RunFolder(tmp_path, "one")
+    assert section(comparison, [folder]).lead[0] == f"{said}."
+    assert search_run(comparison, folder, "").description.startswith(said)
+
+
+def test_a_successor_with_the_choice_of_its_predecessor_names_the_model_of_that(tmp_path: Path) -> None:
+    made_search(tmp_path, "one", YES)
+    made_search(tmp_path, "two", YES, tested=False)
+    folder = RunFolder(tmp_path, "two")
+    frozen_selection("two", list(YES)).save(folder.selection)
+    assert compared(tmp_path, "two").answers[0].next == "Next: `holdout test two` opens the test classes."
+    folder.predecessor.write_text('{"search": "one"}')
+    said = compared(tmp_path, "two").answers[0].next
+    assert said == "Next: `holdout export one --to FOLDER` writes this mpa model."
 
 
 def test_the_answer_of_three_losses_is_short(tmp_path: Path) -> None:

@@ -76,3 +76,11 @@ def drop_trial(found: list[Operation], study: str, number: int) -> None:
     for operation in found:
         if operation.get("trial_id", -1) > key:
             operation["trial_id"] -= 1
+
+
+def without_openings(found: list[Operation]) -> None:
+    """Remove the notes of openings."""
+    noted = [entry for entry in found if "openings" in entry.get("user_attr", {})]
+    assert noted
+    for entry in noted:
+        found.remove(entry)

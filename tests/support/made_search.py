@@ -1,7 +1,9 @@
 """The records of a finished search, written by hand, as far as a comparison reads them."""
 
+import hashlib
 import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +96,9 @@ def made_search(
     write_json(folder.config, {"name": name, "model": {}, "training": {}})
     write_json(folder.split, SPLIT.to_json())
     write_json(folder.summary, summary.with_digest())
-    if tested:
+    if not tested:
+        shutil.rmtree(folder.path / "test")
+    else:
         opening = {
             "id": opening_of(name),
             "test_digest": SPLIT.test_digest,
@@ -109,7 +113,8 @@ def made_search(
         with ledger.locked():
             ledger.append([opening], lambda name: None)
         frozen_selection(name, list(means)).save(folder.selection)
-        record = {**opening, "finished": 0.0, "overlap": 0, "copies": 0, "scores": scores, "files": {}}
+        files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in results.iterdir()}
+        record = {**opening, "finished": 0.0, "overlap": 0, "copies": 0, "scores": scores, "files": files}
         digest = ScoredOpening.model_validate_json(json.dumps({**record, "digest": ""})).digest_of_content()
         write_json(folder.test, {"openings": [{**record, "digest": digest}]})
 

@@ -36,6 +36,7 @@ from spaces.space import Params
 from trainables.arrays import read_arrays
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import counted
+from trainables.files import reading
 from trainables.metrics import metric_name
 from trainables.metrics.table import is_retrieval, split_subset
 from trainables.ranges import range_of
@@ -316,8 +317,9 @@ def _metric_problems(
     queries_N = torch.ones(len(view), dtype=torch.bool) if protocol is None else protocol.queries_N
     for model in (*record.scores, *record.baselines):
         name, metrics = model.per_image, model.metrics
-        arrays = read_arrays(folder / name)
-        stored = {"keys": arrays.pop("keys").tolist(), "metrics": [*metrics], "labels": arrays["labels"].tolist()}
+        with reading(folder / name):
+            arrays = read_arrays(folder / name)
+            stored = {"keys": arrays.pop("keys").tolist(), "metrics": [*metrics], "labels": arrays["labels"].tolist()}
         anew = {"keys": view.image_keys, "metrics": [*map(metric_name, names)], "labels": view.labels_N.tolist()}
         kept = {part: torch.from_numpy(array) for part, array in arrays.items()}
         for part, values in kept.items():

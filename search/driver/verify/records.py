@@ -17,6 +17,7 @@ from search.plan.plan import Plan, training_of
 from search.plan.runs import RunFolder, campaign_of, stored_config, stored_split
 from search.plan.search import COPIED_FROM, OpenedSearch
 from search.plan.stored import StoredSearch
+from search.report.comparison import lost_told
 from search.report.models import checkpoint_of, chosen_model
 from search.report.summary import summarise
 from search.selection import (
@@ -35,7 +36,7 @@ from search.study import copy_studies
 from search.trials import by_fold, epochs_of
 from search.trust import CHECKPOINTS, check_addresses, check_code, own_code, trusts_code
 from trainables.errors import InvalidInput, counted
-from trainables.files import as_path, file_digest, is_draft, read_json
+from trainables.files import as_path, file_digest, is_draft, read_json, reading
 from trainables.inference import model_files
 from trainables.secrets import without_password
 
@@ -86,6 +87,7 @@ def stored_copy(plan: Plan) -> OpenedSearch | None:
 
 def _checks_without_code(folder: RunFolder) -> Iterator[Check]:
     yield from check_warning(folder)
+    yield check(LEFT_OVER, _left_over(folder))
     yield from check_digests(folder)
     if selection := stored_selection(folder):
         yield from check_ledger(folder, selection)
@@ -107,6 +109,7 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
     yield check(what, file_problems(folder.split, plan.split.to_json()))
     yield check(f"{folder.trained_on_opened.name}: the openings in the ledger", _opened_problems(folder, training))
     yield from check_warning(folder)
+    yield check(LEFT_OVER, _left_over(folder))
     search = stored_copy(plan)
     later = [path.name for path in (folder.selection, folder.test, folder.summary) if path.exists()]
     if search is None:
@@ -136,7 +139,8 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
 def _opened_problems(folder: RunFolder, training: ImageSet) -> Iterator[str]:
     """Compare the warning about training images of an opened test set with the openings that it counted."""
     path, ledger = folder.trained_on_opened, Ledger(folder.openings)
-    known = read_json(path)["openings"] if path.exists() else []
+    with reading(path):
+        known = [*read_json(path)["openings"]] if path.exists() else []
     told = ledger.opened_among_training(training, [entry for entry in ledger.openings() if entry.id in known])
     yield from file_problems(path, {"told": told, "openings": known})
 
@@ -266,6 +270,7 @@ def _summary_check(search: OpenedSearch) -> Check:
 
 # The manifest of a search: all that a stored digest covers. No code is imported and nothing is computed again.
 
+LEFT_OVER = "test/: the files of the openings alone"
 Entry = tuple[str, str, str | None]
 """A part of the records with the stored digest and that of its content, None if it is missing."""
 
@@ -295,6 +300,18 @@ def check_warning(folder: RunFolder) -> Iterator[Check]:
     begun = {study: found.get(path.stem) for study, found in StoredSearch(folder).counts.attributes.items()}
     now = dict.fromkeys(begun, file_digest(path))
     yield check(f"{path.name}: as it was when the search began", differing(f"{path.name} of ", begun, now))
+
+
+def _left_over(folder: RunFolder) -> Iterator[str]:
+    """Yield openings that were removed from the records, and files in ``test/`` that are of none."""
+    if told := lost_told(folder):
+        yield f"{told}."
+    top, records = folder.path / "test", scored_openings(folder.test)
+    files = {top / record.id / name for record in records for name in record.files}
+    found = [*top.glob("*"), *(path for record in records for path in (top / record.id).rglob("*"))]
+    for path in sorted(found):  # the files of an opening that is resumed are in another folder
+        if path.is_file() and path not in files and not is_draft(path):
+            yield f"{path} is of no opening; remove it."
 
 
 def stored_selection(folder: RunFolder) -> Selection | None:
@@ -364,7 +381,11 @@ def check_ledger(folder: RunFolder, selection: Selection) -> Iterator[Check]:
     keys = next(iter(scored.values()), {}).keys()
     found = {entry.id: {key: value for key, value in entry.content().items() if key in keys} for entry in records}
     what = f"the ledger: {counted(len(records), 'opening')}, each with its scores"
-    yield check(what, differing("test.json openings ", found, scored))
+    absent = (
+        f"test.json openings: {folder.openings} lacks the scores of {name:.12}; restore it from a copy."
+        for name in found.keys() - scored.keys()
+    )
+    yield check(what, chain(absent, differing("test.json openings ", found, scored)))
     for opening in openings:
         if opening.id not in scored:
             yield Check(f"the scores of the opening of {opening.time}", is_there=False)

@@ -49,13 +49,14 @@ def answer(comparison: Comparison, folders: Sequence[RunFolder]) -> Section:
     return Section(
         name="answer",
         title="The answer",
-        lead=tuple(
-            f"{answer.search}: {line}" if several else line for answer in comparison.answers for line in answer.lines
+        lead=(
+            *map(sentence, comparison.changed),
+            *(f"{answer.search}: " * several + line for answer in comparison.answers for line in answer.lines),
         ),
         results=(headline_losses(comparison),),
         figures=(figure,) if figure else (),
         remarks=tuple(map(sentence, headline_sentences(comparison))),
-        pending=() if any(row.test for row in comparison.rows) else (sealed,),
+        pending=() if comparison.changed or any(row.test for row in comparison.rows) else (sealed,),
     )
 
 
@@ -130,7 +131,7 @@ def outcome(comparison: Comparison, folders: Sequence[RunFolder]) -> Section:
         figures=tuple(figure for figure in (pair_matrix(comparison), *others, progress) if figure),
         remarks=tuple(map(sentence, (*baselines_told(comparison), columns_sentence(comparison)))),
         tables=(openings,) if openings.rows else (),
-        pending=() if comparison.test_metrics else ("Test values: the test classes are sealed.",),
+        pending=() if comparison.test_metrics or comparison.changed else ("Test values: the test classes are sealed.",),
         missing=() if comparison.pairs else comparison.left_out,
     )
 
@@ -284,7 +285,7 @@ def again(searches: Sequence[StoredSearch], campaign: Path | None = None) -> Sec
         title="Reproduce",
         sentences=(
             f"Written by Holdout {__version__}. The file below holds all settings.",
-            f"`holdout verify {checked}` recomputes all results from the records; "
+            f"`holdout verify {checked}` recomputes the results from the records; "
             + (f"`holdout run {campaign}`" if campaign else f"`holdout compare {names}`")
             + " prints the tables.",
             *([f"Compared in MLflow: `{page}`."] if len(searches) > 1 and page else []),

@@ -53,7 +53,7 @@ def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
         return replace(empty, missing=(_removed(error),))
     if test is None:
         sealed = "The test classes are sealed; `holdout test` opens them after the choice."
-        return replace(empty, pending=(sealed,))
+        return replace(empty, pending=() if comparison.changed else (sealed,))
     missing: list[str] = []
     remarks: list[str] = []
     figures: list[Figure] = []
