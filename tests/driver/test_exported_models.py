@@ -211,21 +211,6 @@ def test_the_class_is_the_row_of_every_table(texts: Path) -> None:
     assert parse_config(stored).losses == parse_config(example("texts")).losses
 
 
-def test_the_score_is_that_of_the_kept_embeddings(kinds: Callable[[str], Finished]) -> None:
-    search = kinds("own class")
-    opening = search.folder / "test" / search.opening["id"]
-    for model in search.opening["scores"]:
-        with (
-            np.load(opening / model["per_image"]) as scored,
-            np.load(opening / "embeddings" / model["per_image"]) as kept,
-        ):
-            labels, found = scored["labels"], kept["embeddings"].astype(np.float64)
-        found /= np.linalg.norm(found, axis=1, keepdims=True)
-        similarity = found @ found.T
-        np.fill_diagonal(similarity, -np.inf)
-        assert model["metrics"]["recall_at_1"] == pytest.approx(np.mean(labels[similarity.argmax(axis=1)] == labels))
-
-
 def test_the_exported_model_is_what_the_training_saved_and_embeds_as_the_test_did(
     kinds: Callable[[str], Finished], tmp_path: Path
 ) -> None:

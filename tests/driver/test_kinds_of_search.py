@@ -34,7 +34,8 @@ def test_it_ends_with_its_test_and_is_verified(kinds: Callable[[str], Finished],
     losses = search.summary["losses"]
     assert all(row["default"]["test"] for row in losses.values())
     arguments = ("--runs", search.runs, "--retrain", f"{next(iter(losses))}@confirm:1", "--trust-code")
-    lines = holdout_here("verify", search.name, *arguments).stdout.splitlines()
+    *lines, verdict = holdout_here("verify", search.name, *arguments).stdout.splitlines()
+    assert verdict.startswith("Verified")
     assert all(line.startswith(("ok  ", "–", "-", " ")) for line in lines), lines
 
 

@@ -38,7 +38,7 @@ from search.plan.search import open_search
 from search.report.comparison import compare
 from search.report.comparison_tables import text_tables
 from search.report.results import Summary, stored_summary
-from search.selection import Selection
+from search.selection import Ledger, Selection
 from search.stages import Role
 from search.study.trial_queue import TrialQueue
 from trainables.files import write_json
@@ -203,7 +203,7 @@ def test_other_weights_are_refused_before_another_trial_and_before_the_opening(
     run("--set", "stages=[search, select]")
     torch.save(changed, path.with_name("other.pth"))
     assert "whose content is not that with which the model was trained" in run(code=2)
-    assert not RunFolder(runs, "small").openings.exists()
+    assert not Ledger(RunFolder(runs, "small").openings).openings()
     shutil.copy(weights, path)
     run()
     assert RunFolder(runs, "small").test.exists()
@@ -289,7 +289,7 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
     write_json(folder.baselines, changed)
     said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
     assert "baselines.json was changed (its digest does not match) since the choice was frozen" in said
-    assert not folder.openings.exists()
+    assert not Ledger(folder.openings).openings()
     folder.baselines.write_text(whole)
     shutil.rmtree(images)
     hidden.rename(images)
