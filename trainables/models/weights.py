@@ -13,8 +13,9 @@ import warnings
 import zipfile
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -292,10 +293,39 @@ def load_weights(backbone: "nn.Module", path: Path) -> LoadedWeights:
             f"{counted(len(wrong), 'tensor')} in {path} with NaN or infinity ({listed(wrong, shown=SHOWN)}); "
             "give weights from before their training diverged."
         )
-    backbone.load_state_dict({**state, **loaded})
     used = {*match.fitting.values()}
     left_out = tuple(name for name in found if name not in used)
+    if more := [] if match.way else _of_a_variant(found, needed, match.prefix, left_out):
+        raise InvalidInput(
+            f"{path} has {counted(len(more), 'tensor')} more within the layers of this backbone "
+            f"({listed(more, shown=SHOWN)}), so it is of a deeper or other variant, which does not work without them: "
+            "give model.backbone that network, or remove them from the file if this one lacks them on purpose."
+        )
+    backbone.load_state_dict({**state, **loaded})
     return LoadedWeights(file=path.name, loaded=len(used), left_out=left_out, prefix=match.prefix, way=match.way)
+
+
+_CLASSIFIER = re.compile(r"(\w+\.)?(fc|heads?|classifier|last_linear|logits)\.")
+_LEARNED = re.compile(r".*(weight|bias|gamma)")  # not masks and tables, which are computed
+_REGISTERS = re.compile(r"(reg|register|storage)_tokens?")
+
+
+def _of_a_variant(found: "Tensors", needed: "Tensors", prefix: str, left_out: Collection[str]) -> list[str]:
+    """Return those ``left_out`` that are weights in parts of the network of which others are loaded."""
+    ours = [name.split(".") for name in _spelt(needed)]
+    shared = sum(1 for _ in takewhile(lambda level: len({*level}) == 1, zip(*(name[:-1] for name in ours))))
+    inside, parts = prefix + "".join(f"{part}." for part in ours[0][:shared]), {name[shared] for name in ours}
+    numbered = all(part.isdigit() for part in parts)
+    more = []
+    for name, original in _spelt(found).items():
+        rest = name.removeprefix(inside)
+        part = rest.partition(".")[0]
+        # a number after the last may be a linear classifier
+        within = part in parts or (numbered and part.isdigit() and found[original].ndim > 2)
+        learned = _LEARNED.fullmatch(rest) and not _CLASSIFIER.match(rest)
+        if original in left_out and name.startswith(inside) and (_REGISTERS.fullmatch(rest) or (within and learned)):
+            more.append(original)
+    return more
 
 
 def _refusal(path: Path, found: "Tensors", needed: "Tensors", match: _Match) -> InvalidInput:
