@@ -15,7 +15,6 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -305,27 +304,25 @@ def load_weights(backbone: "nn.Module", path: Path) -> LoadedWeights:
     return LoadedWeights(file=path.name, loaded=len(used), left_out=left_out, prefix=match.prefix, way=match.way)
 
 
-_CLASSIFIER = re.compile(r"(\w+\.)?(fc|heads?|classifier|last_linear|logits)\.")
-_LEARNED = re.compile(r".*(weight|bias|gamma)")  # not masks and tables, which are computed
-_REGISTERS = re.compile(r"(reg|register|storage)_tokens?")
+_OF_A_BACKBONE = re.compile(
+    r"(?!(\w+\.)?(fc|heads?|classifier|last_linear|logits|proj\w*|predictor)\.).*(weight|bias|gamma)|"
+    r"(reg|register|storage)_tokens?"
+)
+"""Names of what is learned, except a classifier and a projection."""
 
 
 def _of_a_variant(found: "Tensors", needed: "Tensors", prefix: str, left_out: Collection[str]) -> list[str]:
     """Return those ``left_out`` that are weights in parts of the network of which others are loaded."""
-    ours = [name.split(".") for name in _spelt(needed)]
-    shared = sum(1 for _ in takewhile(lambda level: len({*level}) == 1, zip(*(name[:-1] for name in ours))))
-    inside, parts = prefix + "".join(f"{part}." for part in ours[0][:shared]), {name[shared] for name in ours}
-    numbered = all(part.isdigit() for part in parts)
-    more = []
-    for name, original in _spelt(found).items():
-        rest = name.removeprefix(inside)
-        part = rest.partition(".")[0]
-        # a number after the last may be a linear classifier
-        within = part in parts or (numbered and part.isdigit() and found[original].ndim > 2)
-        learned = _LEARNED.fullmatch(rest) and not _CLASSIFIER.match(rest)
-        if original in left_out and name.startswith(inside) and (_REGISTERS.fullmatch(rest) or (within and learned)):
-            more.append(original)
-    return more
+    parts = {name.partition(".")[0] for name in _spelt(needed)}
+    names = {original: name.removeprefix(prefix) for name, original in _spelt(found).items() if name.startswith(prefix)}
+    return [
+        original
+        for original, name in names.items()
+        if original in left_out and _OF_A_BACKBONE.fullmatch(name)
+        if name.partition(".")[0] in {*parts, name}
+        # after the last layer of a sequence there may be a linear classifier
+        if found[original].ndim > 2 or not re.fullmatch(r"\w+\.\d+\.\w+", name)
+    ]
 
 
 def _refusal(path: Path, found: "Tensors", needed: "Tensors", match: _Match) -> InvalidInput:

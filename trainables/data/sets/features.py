@@ -228,10 +228,8 @@ def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[st
 def _rounded(name: str, values: NDArray[Any], eps: float) -> Iterator[str]:
     """Yield a sentence if ``values`` are so large that in their type two neighbouring whole numbers are one."""
     if (large := values[np.isfinite(values) & (np.abs(values) >= 2 / eps)]).size:
-        yield (
-            f"{name} are floats that round whole numbers from {2 / eps:,.0f} on, such as {large[0]:.0f}, so different "
-            "ones may be equal; write them as whole numbers or text."
-        )
+        rounds = f"round whole numbers from {2 / eps:,.0f} on, such as {large[0]:.0f}, so different ones may be equal"
+        yield f"{name} are floats that {rounds}; write them as whole numbers or text."
 
 
 def _shape(array: NDArray[Any]) -> str:
