@@ -39,8 +39,12 @@ def array_names(source: Path) -> set[str]:
 def _opened(source: Path | bytes) -> Iterator[Any]:
     try:
         content = io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
-        with content, np.load(content, allow_pickle=False) as file:
-            yield file
+        with content:
+            file = np.load(content, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise ValueError("it is one array, as np.save writes it; name its arrays in np.savez")
+            with file:
+                yield file
     except (SyntaxError, TokenError, MemoryError, RuntimeError, zlib.error) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
     except ValueError as error:

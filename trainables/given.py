@@ -90,6 +90,7 @@ def mask(given: object, name: str) -> Tensor:
 
 
 def _dense(given: Tensor) -> Tensor:
+    given = given.dequantize() if given.is_quantized else given
     return given.detach() if given.layout is torch.strided else given.detach().to_dense()
 
 

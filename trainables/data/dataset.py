@@ -139,7 +139,7 @@ def is_utf8(name: object) -> bool:
 def sorted_classes(names: Iterable[str]) -> list[str]:
     """Sort the names of classes, by size if all are whole numbers."""
     found = sorted(names)
-    return sorted(found, key=int) if all(re.fullmatch(r"-?[0-9]+", name) for name in found) else found
+    return sorted(found, key=int) if all(re.fullmatch(r"-?[0-9]{1,4000}", name) for name in found) else found
 
 
 def similar_names(names: Iterable[str]) -> str | None:

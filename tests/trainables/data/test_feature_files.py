@@ -1,5 +1,6 @@
 """Files of embeddings as data: their formats, their mistakes, and the store made of them."""
 
+import hashlib
 import json
 import zipfile
 from collections.abc import Callable
@@ -249,6 +250,61 @@ def test_labels_are_whole_numbers_of_any_type(suffix: str, dtype: type, tmp_path
     labels = (np.arange(N) % CLASSES).astype(dtype)
     WRITERS[suffix](tmp_path / f"x{suffix}", arrays(labels=labels))
     assert read_features(tmp_path / f"x{suffix}").labels == tuple(str(row % CLASSES) for row in range(N))
+
+
+@pytest.mark.parametrize(("dtype", "digits"), [(np.float16, 11), (np.float32, 24), (np.float64, 53)])
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_labels_that_their_type_rounds_are_refused(suffix: str, dtype: type, digits: int, tmp_path: Path) -> None:
+    path = tmp_path / f"x{suffix}"
+    for name in ("labels", "groups"):
+        WRITERS[suffix](path, arrays(**{name: np.full(N, 2**digits - 1).astype(dtype)}))
+        assert getattr(read_features(path), name) == (str(2**digits - 1),) * N
+        WRITERS[suffix](path, arrays(**{name: -np.full(N, 2.0**digits).astype(dtype)}))
+        (said,) = sentences_of(lambda: read_features(path))
+        assert f"{name} are floats that round whole numbers from {2**digits:,} on, such as -{2**digits}, so" in said
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.bfloat16, 256), (torch.float8_e4m3fn, 16), (torch.float8_e5m2, 8)])
+def test_labels_that_tensors_of_few_bits_round_are_refused(dtype: torch.dtype, limit: int, tmp_path: Path) -> None:
+    path, tensors = tmp_path / "x.safetensors", {"embeddings": torch.full((2, 3), 300.0).bfloat16()}
+    save_tensors({**tensors, "labels": torch.tensor([0, limit - 1]).to(dtype)}, path)
+    assert read_features(path).labels == ("0", str(limit - 1))
+    save_tensors({**tensors, "labels": torch.tensor([0, limit]).to(dtype)}, path)
+    (said,) = sentences_of(lambda: read_features(path))
+    assert f"labels are floats that round whole numbers from {limit} on, such as {limit}, so" in said
+
+
+def test_vectors_that_differ_in_the_sign_of_zeros_are_copies(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(4, FEATURES)).astype(np.float32)
+    rows[2:, 3] = 0
+    rows[3] = rows[2]
+    rows[3, 3] = -0.0
+    write_npz(tmp_path / "x.npz", {"embeddings": rows, "labels": ["a"] * 2 + ["b"] * 2})
+    digests = read_contents(store_of(FeatureFile(file=tmp_path / "x.npz"), tmp_path / "cache")).image_digests
+    plain = [hashlib.sha256(f"{FEATURES}".encode() + row.tobytes()).hexdigest()[:16] for row in rows[[0, 1, 2, 2]]]
+    assert list(digests) == plain
+
+
+def test_a_file_that_holds_a_single_array_is_named_as_such(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.eye(3))
+    (tmp_path / "x.npy").rename(tmp_path / "x.npz")
+    (said,) = sentences_of(lambda: read_features(tmp_path / "x.npz"))
+    assert "(it is one array, as np.save writes it; name its arrays in np.savez)" in said
+
+
+def test_names_of_thousands_of_digits_are_classes(tmp_path: Path) -> None:
+    labels = ["2" * 5_000, "10", "1" * 5_000]
+    write_npz(tmp_path / "x.npz", {"embeddings": np.eye(3, dtype=np.float32), "labels": labels})
+    assert [*FeatureFile(file=tmp_path / "x.npz").classes()] == sorted(labels)
+
+
+def test_an_empty_row_or_number_of_embeddings_is_named(tmp_path: Path) -> None:
+    fixed, lists = pyarrow.list_(pyarrow.float32(), 2), pyarrow.list_(pyarrow.float32())
+    for kind, bad in ((fixed, None), (fixed, [1.0, None]), (lists, [None, 1.0])):
+        table = pyarrow.table({"embeddings": pyarrow.array([[1.0, 2.0]] * 4 + [bad, [3.0, 4.0]], kind)})
+        write_table(table, tmp_path / "x.parquet", row_group_size=2)
+        (said,) = sentences_of(lambda: read_features(tmp_path / "x.parquet"))
+        assert said.endswith(": embeddings has 1 empty entry (row 4); fill them in, or remove these items.")
 
 
 @pytest.mark.parametrize("name", ["labels", "ids", "embeddings"])

@@ -238,6 +238,50 @@ def test_weights_of_another_architecture(weights: Path) -> None:
         load_weights(BACKBONES["convnet"].build(), weights)
 
 
+def test_weights_of_a_deeper_network_are_refused(tmp_path: Path) -> None:
+    from timm.models.vision_transformer import VisionTransformer as Timms
+    from torchvision.models import resnet34
+
+    def transformer(depth: int, registers: int = 0) -> nn.Module:
+        return Timms(img_size=32, patch_size=16, embed_dim=8, depth=depth, num_heads=2, reg_tokens=registers)
+
+    class Wrapped(nn.Module):
+        def __init__(self, depth: int) -> None:
+            super().__init__()
+            self.net = nn.Sequential(*(nn.Conv2d(3, 3, 1) for _ in range(depth)))
+
+    convnet = BACKBONES["convnet"].build()
+    deeper = {**convnet.state_dict(), "blocks.15.weight": torch.zeros(9, 128, 3, 3)}
+    squeezed = {**BACKBONES["resnet18"].build().state_dict(), "layer1.0.se.fc1.weight": torch.zeros(4, 64, 1, 1)}
+    cases: tuple[tuple[nn.Module, Tensors, str], ...] = (
+        (BACKBONES["resnet18"].build(), resnet34().state_dict(), r"48 tensors more .*\(layer1\.2\.conv1\.weight, "),
+        (transformer(2), transformer(3).state_dict(), r"12 tensors more .*\(blocks\.2\.norm1\.weight, "),
+        (transformer(2), {"teacher": under("backbone.", transformer(3).state_dict())}, "12 tensors more"),
+        (torchvisions_transformer(), Timms(32, 16, embed_dim=8, depth=3, num_heads=2, mlp_ratio=2).state_dict(), "12"),
+        (transformer(2), {**transformer(2).state_dict(), "register_tokens": torch.zeros(1, 4, 8)}, "register_tokens"),
+        (BACKBONES["resnet18"].build(), squeezed, r"1 tensor more .*\(layer1\.0\.se\.fc1\.weight\)"),
+        (Wrapped(2), Wrapped(3).state_dict(), r"1 tensor more .*\(net\.2\.weight\)"),
+        (convnet, {**deeper, "fc.weight": torch.zeros(9, 9)}, r"1 tensor more .*\(blocks\.15\.weight\)"),
+    )
+    for network, state, words in cases:
+        torch.save(state, tmp_path / "weights.pth")
+        before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+        with pytest.raises(InvalidInput, match=f"weights.pth has .*{words}.* deeper or other variant"):
+            load_weights(network, tmp_path / "weights.pth")
+        assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+
+
+def test_what_is_no_layer_of_the_backbone_is_left_out(weights: Path, tmp_path: Path) -> None:
+    names = ("fc.weight", "head.mlp.0.weight", "queue", "neck.0.weight", "layer5.0.weight", "layer1.0.attn_mask")
+    extra = {name: torch.zeros(9, 9) for name in names}
+    torch.save(under("module.encoder_q.", {**torch.load(weights), **extra}), tmp_path / "weights.pth")
+    loaded = load_weights(BACKBONES["resnet18"].build(), tmp_path / "weights.pth")
+    own = nn.Sequential(nn.Sequential(nn.Conv2d(3, 3, 1), nn.Flatten()))
+    torch.save({**own.state_dict(), "0.2.weight": torch.zeros(9, 3), "0.2.bias": torch.zeros(9)}, tmp_path / "own.pth")
+    assert load_weights(own, tmp_path / "own.pth").left_out == ("0.2.weight", "0.2.bias")
+    assert {name.removeprefix("module.encoder_q.") for name in loaded.left_out} == {*names, "fc.bias"}
+
+
 def test_a_part_of_the_weights_is_not_enough(whole: Tensors, tmp_path: Path) -> None:
     names = [name for name in whole if "num_batches" not in name]
     network = BACKBONES["convnet"].build()

@@ -10,6 +10,7 @@ Legend: N items; F features.
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -105,6 +106,10 @@ def _read_parquet(path: Path) -> Arrays:
             table = file.read([name for name in NAMES if name in file.schema_arrow.names])
         return {name: _of_column(name, table.column(name)) for name in table.column_names}
     except pyarrow.ArrowException as error:
+        if row := re.match(r"Expected all lists to be of size=\d+ but index (\d+) had size=0", str(error)):
+            raise InvalidInput(
+                _empty(EMBEDDINGS, [int(row[1]) - 1])
+            ) from error  # of a fixed size; pyarrow counts from 1
         raise ValueError(str(error).partition("\n")[0]) from error
 
 
@@ -114,7 +119,7 @@ def _of_column(name: str, column: Any) -> NDArray[Any]:
 
     types = pyarrow.types
     if name != EMBEDDINGS:
-        return _of_list(column.to_pylist())
+        return column.to_numpy() if types.is_floating(column.type) else _of_list(column.to_pylist())
     if not (types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)):
         raise InvalidInput(f"{name} is a column of {column.type}; write lists of numbers.")
     if empty := np.flatnonzero(column.is_null()).tolist():
@@ -122,8 +127,10 @@ def _of_column(name: str, column: Any) -> NDArray[Any]:
     lengths = pyarrow.compute.unique(pyarrow.compute.list_value_length(column)).to_pylist()
     if len(lengths) > 1:
         raise InvalidInput(f"{name} has rows of {min(lengths)} to {max(lengths)} numbers; give each row as many.")
-    flat = pyarrow.compute.list_flatten(column).to_numpy()
-    return np.asarray(flat).reshape(len(column), *lengths) if lengths else np.empty((0, 0), np.float32)
+    flat = pyarrow.compute.list_flatten(column)
+    if empty := sorted({entry // lengths[0] for entry in np.flatnonzero(flat.is_null()).tolist()}):
+        raise InvalidInput(_empty(name, empty))
+    return flat.to_numpy().reshape(len(column), *lengths) if lengths else np.empty((0, 0), np.float32)
 
 
 def _of_list(entries: list[Any]) -> NDArray[Any]:
@@ -141,7 +148,8 @@ def _of_json(name: str, text: str) -> NDArray[Any]:
     return _of_list(entries)
 
 
-_WITHOUT_NUMPY = ("BF16", "F8_E4M3", "F8_E5M2")
+_WITHOUT_NUMPY = {"BF16": 2**-7, "F8_E4M3": 2**-3, "F8_E5M2": 2**-2}
+"""Types that NumPy lacks, each with the distance from 1 to the next number."""
 
 
 def _read_safetensors(path: Path) -> Arrays:
@@ -157,7 +165,10 @@ def _read_safetensors(path: Path) -> Arrays:
             arrays = {name: file.get_tensor(name) for name, kind in kinds.items() if kind not in _WITHOUT_NUMPY}
         if len(arrays) < len(kinds):
             with safe_open(path, framework="pt") as file:
-                arrays |= {name: file.get_tensor(name).float().numpy() for name in kinds.keys() - arrays.keys()}
+                found = {name: file.get_tensor(name).float().numpy() for name in kinds.keys() - arrays.keys()}
+            texts = found.keys() - {EMBEDDINGS}
+            raise_if_any([said for name in texts for said in _rounded(name, found[name], _WITHOUT_NUMPY[kinds[name]])])
+            arrays |= found
     except SafetensorError as error:
         raise ValueError(str(error)) from error
     return {**lists, **arrays}
@@ -210,6 +221,15 @@ def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[st
         yield f"{name} must be text or whole numbers; one is {shortened(repr(odd[0]))}; write them as text."
     elif name not in REPEATED and (twice := [entry for entry, times in Counter(entries).items() if times > 1]):
         yield f"{counted(len(twice), 'entry', 'entries')} of {name} more than once: {listed([*map(str, twice)])}."
+    floats = np.array([entry for entry in entries if isinstance(entry, float)])
+    yield from _rounded(name, floats, np.finfo(values.dtype if values.dtype.kind == "f" else float).eps)
+
+
+def _rounded(name: str, values: NDArray[Any], eps: float) -> Iterator[str]:
+    """Yield a sentence if ``values`` are so large that in their type two neighbouring whole numbers are one."""
+    if (large := values[np.isfinite(values) & (np.abs(values) >= 2 / eps)]).size:
+        rounds = f"round whole numbers from {2 / eps:,.0f} on, such as {large[0]:.0f}, so different ones may be equal"
+        yield f"{name} are floats that {rounds}; write them as whole numbers or text."
 
 
 def _shape(array: NDArray[Any]) -> str:

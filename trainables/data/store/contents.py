@@ -74,7 +74,8 @@ LENGTH = 16  # hexadecimal digits of an image's digest: no accidental collision 
 def image_digest(pixels: np.ndarray) -> str:
     """Return the digest of one image (uint8, height × width × 3), or of one vector (float32)."""
     shape = "×".join(map(str, pixels.shape)).encode()
-    return hashlib.sha256(shape + np.ascontiguousarray(pixels).data).hexdigest()[:LENGTH]
+    equal = pixels + pixels.dtype.type(0)  # -0.0 becomes 0.0
+    return hashlib.sha256(shape + np.ascontiguousarray(equal).data).hexdigest()[:LENGTH]
 
 
 CELLS = 8  # of a look, along each side
