@@ -110,8 +110,13 @@ def paired_t_and_bootstrap(tables: Floats, counts_C: Floats) -> Floats:
     return np.stack(found, 1)
 
 
-def contrasts(tables: Floats, counts_C: Floats, *, seeds_lent: float, classes_lent: float) -> Floats:
-    """Return p of Student's t from the class and seed variances; the other rows add the lent degrees of freedom."""
+def contrasts(
+    tables: Floats, counts_C: Floats, *, seeds_lent: float, classes_lent: float, most_times: float = 1.0
+) -> Floats:
+    """Return p of Student's t from the class and seed variances; the other rows add the lent degrees of freedom.
+
+    Rows of two seeds are shrunk towards the mean variance times the number of rows, at most ``most_times``.
+    """
     rows, seeds = tables.shape[1:3]
     share_C = counts_C / counts_C.sum()
     centred = np.eye(len(share_C)) - np.outer(np.ones(len(share_C)), share_C)
@@ -119,7 +124,7 @@ def contrasts(tables: Floats, counts_C: Floats, *, seeds_lent: float, classes_le
     unbias, class_freedom = (share_C**2).sum() / np.trace(form), np.trace(form) ** 2 / np.trace(form @ form)
     means = tables @ share_C
     own = means.var(2, ddof=1)
-    typical = own.mean(1, keepdims=True)
+    typical = own.mean(1, keepdims=True) * (min(most_times, rows) if seeds == 2 else 1)
     seed_variance = np.maximum(own, (seeds_lent * typical + (seeds - 1) * own) / (seeds_lent + seeds - 1)) / seeds
     most = rows * (seeds - 1) - (seeds_lent > 0)
     seed_freedom = np.minimum(seeds - 1 + seeds_lent * np.minimum(1, np.sqrt(typical / own)), most)
@@ -154,8 +159,10 @@ def contrasts(tables: Floats, counts_C: Floats, *, seeds_lent: float, classes_le
 TESTS: Mapping[str, Test] = {
     "paired t and bootstrap": paired_t_and_bootstrap,
     "own variances": partial(contrasts, seeds_lent=0.0, classes_lent=0.0),
-    "ours": partial(contrasts, seeds_lent=4.0, classes_lent=8.0),
+    "ours": partial(contrasts, seeds_lent=4.0, classes_lent=8.0, most_times=4.0),
 }
+UNTIL_0_2: Test = partial(contrasts, seeds_lent=4.0, classes_lent=8.0)
+"""The product's test until version 0.2: rows of two seeds are lent no more than others."""
 
 
 def family_wise_error(test: Test, design: Design, tables: Floats) -> float:
@@ -176,14 +183,15 @@ def power(test: Test, design: Design, tables: Floats) -> float:
 
 NULLS: Mapping[str, dict[str, float | bool]] = {
     "equal": {},
-    "twice the noise": {"noisy": 2.0},
-    "3 times the noise": {"noisy": 3.0},
+    "5 times the noise": {"noisy": 5.0},
+    "10 times the noise": {"noisy": 10.0},
     "unequal classes": {"unequal": True},
     "skewed classes": {"skewed": True},
     "a row collapses": {"collapse": 8.0},
 }
 SIZES = [(rows, seeds) for seeds in (2, 3, 5) for rows in (2, 3, 6, 10)]
 CLASSES = (5, 10, 20, 48, 100)
+NOISY_ROWS, NOISY_CLASSES = (2, 3, 6, 14), (10, 48)
 
 
 def compare_with_the_code(generator: np.random.Generator) -> None:
@@ -228,6 +236,7 @@ def main() -> None:
                 for name, test in TESTS.items():
                     worst[name] = max(worst[name], family_wise_error(test, design, tables))
             console.print(layout.format(rows, seeds, title, *(f"{share:.3f}" for share in worst.values())))
+    print_noisy(console, generator)
     print_untrained(console, generator)
     print_intervals(console, generator)
     print_equivalence(console, generator)
@@ -255,13 +264,53 @@ def print_intervals(console: Console, generator: np.random.Generator) -> None:
         console.print(f"{rows:>5} {seeds:>6}  {found:>26} {held:>28}")
 
 
-def within(tables: Floats, counts_C: Floats, margin: float) -> NDArray[np.bool_]:
+def print_noisy(console: Console, generator: np.random.Generator) -> None:
+    """Print how often intervals hold if the seeds of one row vary several times as much as those of the others."""
+    console.print(f"One row with k times the noise of the seeds, least or largest share over {NOISY_ROWS} rows, "
+                  f"{NOISY_CLASSES} classes and {list(SHARES)}:")  # fmt: skip
+    layout = "{:>5} {:>3}  {:14}" + " {:>26}" * 4
+    headers = "all intervals hold", "one alone holds", "wrongly the same within 8", "found: 4 and 8 apart"
+    console.print(layout.format("seeds", "k", "test", *headers))
+    for seeds, times in itertools.product((2, 3, 5), (1.0, 2.0, 5.0, 10.0)):
+        designs = [
+            Design(rows=rows, seeds=seeds, classes=classes, shares=shares, noisy=times)
+            for rows, classes, shares in itertools.product(NOISY_ROWS, NOISY_CLASSES, SHARES)
+        ]
+        drawn = [(design, design.tables(TABLES, generator), apart(design, 8, generator)) for design in designs]
+        shifts = [Design(rows=6, seeds=seeds, classes=48, noisy=times, shift=shift) for shift in (4.0, 8.0)]
+        for name, test in {"until 0.2": UNTIL_0_2, "ours": TESTS["ours"]}.items():
+            if seeds > 2 and test is UNTIL_0_2:
+                continue  # it is the same
+            hold, alone, same = zip(*(held(test, *tables) for tables in drawn), strict=True)
+            found = [power(test, design, design.tables(TABLES, generator)) for design in shifts]
+            shares = f"{min(hold):.3f}", f"{min(alone):.3f}", f"{max(same):.3f}", f"{found[0]:.2f} {found[1]:.2f}"
+            console.print(layout.format(seeds, f"{times:.0f}", name, *shares))
+
+
+def apart(design: Design, shift: float, generator: np.random.Generator) -> Floats:
+    """Draw tables whose first row is moved by ``shift`` deviations of a training."""
+    return replace(design, shift=shift).tables(TABLES, generator)
+
+
+def held(test: Test, design: Design, tables: Floats, moved: Floats) -> tuple[float, float, float]:
+    """Return the share of tables whose intervals all hold, of pairs with the first row, and of a pair wrongly the same.
+
+    The first row of ``moved`` is 8 deviations of a training from the others, which is the margin.
+    """
+    p_BP = test(tables, design.counts_C)
+    of_first = [first == 0 for first, _ in pairs(design.rows)]
+    margin = 8 * float(np.hypot(SHARES[design.shares][0], SHARES[design.shares][2]))
+    same = within(moved, design.counts_C, margin, test).any(1).mean()
+    return float((bonferroni(p_BP) > LEVEL).all(1).mean()), float((p_BP[:, of_first] > LEVEL).mean()), float(same)
+
+
+def within(tables: Floats, counts_C: Floats, margin: float, test: Test = TESTS["ours"]) -> NDArray[np.bool_]:
     """Return which pairs with the first row are within ``margin``, [B, R-1]: moved to either side, they differ."""
     found = np.ones((len(tables), tables.shape[1] - 1), dtype=bool)
     for sign in (-1, 1):
         moved = tables.copy()
         moved[:, 0] += sign * margin
-        p_BP = TESTS["ours"](moved, counts_C)
+        p_BP = test(moved, counts_C)
         means_BR = (moved @ (counts_C / counts_C.sum())).mean(2)
         is_beyond = sign * (means_BR[:, :1] - means_BR[:, 1:]) > 0
         found &= (p_BP[:, [first == 0 for first, _ in pairs(tables.shape[1])]] <= LEVEL / p_BP.shape[1]) & is_beyond

@@ -153,7 +153,7 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
             for digest, sharing in by_image_set.items()
         },
         warnings=(
-            *training_told(folders),
+            *training_told(folders, rows),
             *_unlike_told(campaign, folders, rows),
             *chosen_after_opening(folders, campaign_family(campaign), [row.key for row in rows if row.test]),
             *sweeps(config, data),

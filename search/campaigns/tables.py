@@ -109,7 +109,7 @@ def interval_in_unit(metric: str, ends: tuple[float, float]) -> str:
 def cell_text(cell: Cell | None) -> str:
     if cell is None or cell.mean is None:
         return NOTHING
-    deviation = "" if cell.std is None else f" ± {in_unit(cell.measured, cell.std)}"
+    deviation = f" ± {in_unit(cell.measured, cell.std)}" if cell.std else ""
     return in_unit(cell.measured, cell.mean) + deviation
 
 

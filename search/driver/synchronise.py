@@ -289,6 +289,7 @@ def search_run(comparison: Comparison, folder: RunFolder, description: str) -> S
                 *comparison.changed,
                 *(line for answer in comparison.answers for line in answer.lines),
                 rows_as_markdown(headline_losses(comparison)),
+                *(f"{warning}." for warning in comparison.warnings),
                 description,
             )
         ),

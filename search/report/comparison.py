@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -11,14 +12,14 @@ from search.difference import Family, Recommendation, RowKey, shown_metrics, tes
 from search.plan.runs import RunFolder, campaign_of, stored_config, stored_split
 from search.plan.stored import StoredSearch, stays_sealed
 from search.report.formats import difference_with_interval, in_points, parameters, the_same
-from search.report.pairs import pairs_of
+from search.report.pairs import models_of, pairs_of
 from search.report.results import Answer, Comparison, Pair, Summary, stored_summary
 from search.report.rows import Row
 from search.selection import Ledger, Opening, Selection, scored_openings
 from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import MODEL, TRAINING
 from trainables.errors import InvalidInput, counted, listed
-from trainables.files import file_digest, reading
+from trainables.files import file_digest
 
 
 def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, within: float | None = None) -> Comparison:
@@ -45,7 +46,7 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
         earlier_openings=earlier_openings(folders),
         changed=tuple(changed_told(folders, summaries)),
         warnings=(
-            *training_told(folders),
+            *training_told(folders, rows),
             *unlike_told(folders, rows),
             *chosen_after_opening(folders, Family.of(numbers, metrics, within), [row.key for row in rows if row.test]),
         ),
@@ -155,13 +156,13 @@ ALIKE = (
 
 def unlike_told(folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[str]:
     """Yield a sentence if ``rows`` of the searches in ``folders`` differ in the network, the image size or the crop."""
-    written = {folder.name: _shared_settings(folder) for folder in folders}
+    written = {folder.name: _settings(folder) for folder in folders}
     settings = {row.key: {**written[row.search], **row.params} for row in rows if row.params is not None}
     unlike = []
     for key in ALIKE:
         by_value: dict[str, list[RowKey]] = {}
         for row, found in settings.items():
-            value = found[key]
+            value = found.get(key)
             by_value.setdefault(value if isinstance(value, str) else json.dumps(value), []).append(row)
         if len(by_value) > 1:
             values = (f"{value} in {listed(_names(settings, of_value))}" for value, of_value in by_value.items())
@@ -170,10 +171,11 @@ def unlike_told(folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[s
         yield f"rows differ in more than the loss, which may explain their differences: {'; '.join(unlike)}"
 
 
-def _shared_settings(folder: RunFolder) -> dict[str, Any]:
+def _settings(folder: RunFolder) -> dict[str, Any]:
+    """Return the stored search file by keys such as ``training.lr`` and ``trainable.``."""
     content = stored_config(folder)
-    with reading(folder.config):
-        return {key: content[section].get(name) for key in ALIKE for section, name in [key.split(".")]}
+    sections = {name: entry if isinstance(entry, dict) else {"": entry} for name, entry in content.items()}
+    return {f"{section}.{name}": value for section, entry in sections.items() for name, value in entry.items()}
 
 
 def _names(rows: Collection[RowKey], some: Sequence[RowKey]) -> list[str]:
@@ -188,6 +190,34 @@ def _names(rows: Collection[RowKey], some: Sequence[RowKey]) -> list[str]:
             row.search if several and of_search <= {*some} else label if of_loss <= {*some} else f"{label} {row.role}"
         )
     return list(dict.fromkeys(names))
+
+
+# The seeds, which depend on ``search.seed`` alone: rows of two searches may be the same trainings.
+
+OF_TRAINING = re.compile(
+    rf"[^.]+$|({MODEL}|{TRAINING}|training_by_loss|trainable)\.|dataset\.store_size|final\.train_on"
+    r"|metrics\.gallery|search\.objective$|selection\.(on|seeds)"
+)
+"""The hyperparameters and settings that define a final training, besides its split and seed."""
+
+
+def seeds_told(folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a sentence on tested ``rows`` whose seeds have no effect, and on those that are the same trainings."""
+    trained = [row for row in rows if row.test and row.params is not None]
+    keys = [row.key for row in trained]
+    if idle := _names(keys, [row.key for row in trained if row.ignores_seeds]):
+        yield f"{listed(idle)}: {'its' if len(idle) == 1 else 'their'} seeds have no effect, so they give no interval"
+    by_training: dict[str, list[RowKey]] = {}
+    for folder in folders:
+        written, split = _settings(folder), stored_split(folder).digest
+        params = {(row.loss, row.number): (row.key, row.params or {}) for row in trained if row.search == folder.name}
+        for loss, number, seed in {model[:3] for model in models_of(folder) if model[:2] in params}:
+            key, found = params[loss, number]
+            settings = sorted(entry for entry in {**written, **found}.items() if OF_TRAINING.match(entry[0]))
+            by_training.setdefault(json.dumps([split, loss, seed, settings], default=str), []).append(key)
+    same = {key for shared in by_training.values() if len(shared) > 1 for key in shared}
+    if names := _names(keys, [key for key in keys if key in same]):
+        yield f"{listed(names)}: rows of equal configuration and seeds are the same trainings, not replications"
 
 
 # The test set.
@@ -225,10 +255,10 @@ def earlier_openings(folders: Sequence[RunFolder]) -> dict[str, int]:
     }
 
 
-def training_told(folders: Sequence[RunFolder]) -> Iterator[str]:
+def training_told(folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[str]:
     """Yield a warning for each search that trained on images of an opened test set, or whose test set has copies.
 
-    Also one for each model that could not be scored.
+    Also one for each model that could not be scored, and those on seeds.
     """
     for folder in folders:
         for opening in scored_openings(folder.test)[:1]:
@@ -247,6 +277,7 @@ def training_told(folders: Sequence[RunFolder]) -> Iterator[str]:
                 yield f"{folder.name}: a value of {counted(models, 'model')} is undefined ({reason.removesuffix('.')})"
         if told := folder.trained_on_opened_told():
             yield f"{folder.name}: {told}"
+    yield from seeds_told(folders, rows)
 
 
 def _opening_of(folder: RunFolder) -> Opening | None:
@@ -277,7 +308,8 @@ def chosen_after_opening(folders: Sequence[RunFolder], shown: Family, tested: Co
         return
     (frozen,) = families
     if shown.metrics != frozen.metrics:
-        yield f"{AFTER}: {_listed(shown.metrics)}; the metrics frozen with the choice were {_listed(frozen.metrics)}"
+        metrics = [", ".join(sorted(family.metrics)) or "none" for family in (shown, frozen)]
+        yield f"{AFTER}: {metrics[0]}; the metrics frozen with the choice were {metrics[1]}"
     rows, frozen_rows = ({row for row in family.rows if row in tested} for family in (shown, frozen))
     if rows != frozen_rows:
         yield f"{AFTER}: rows ({len(rows)} shown, {len(frozen_rows)} frozen with the choice)"
@@ -289,10 +321,6 @@ def chosen_after_opening(folders: Sequence[RunFolder], shown: Family, tested: Co
         yield f"{AFTER}: the margin of equivalence is {margins[0]}; frozen with the choice was {margins[1]}"
     if pairs != frozen_pairs:
         yield f"{AFTER}: pairs ({len(pairs)} shown, {len(frozen_pairs)} frozen with the choice)"
-
-
-def _listed(names: Collection[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
 
 
 # The answer: the four lines that terminal, report, live page, MLflow and Python show alike.

@@ -181,7 +181,7 @@ def columns_sentence(comparison: Comparison) -> str:
     return (
         f"search: the value of that trial; confirmed ({confirmed_on(split)}) and final (validation of the trainings "
         f"for the test): mean ± sample deviation over seeds{' and folds' if split.folds else ''}; confirmed is "
-        "optimistic for a tuned row, the best of its finalists, and final is not: its seeds had no part in the choice; "
+        "optimistic for a tuned row, the best of its finalists, and final is optimistic too: only its seeds are fresh; "
         "test: with the 95 % "
         f"interval of the row's mean (Student's t{' over the seeds, each the mean of its folds' if split.folds else ''}"
         ", on the logit scale for metrics between 0 and 1), while rows are compared by the intervals of differences"

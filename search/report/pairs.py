@@ -1,7 +1,7 @@
 """The scores of an opening of the test classes by class, and the differences of pairs of rows."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def class_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
         FileNotFoundError: the per-image results are missing.
     """
     models: dict[tuple[str, int | None, int | None], list[ClassScores]] = {}
-    for loss, source_trial, seed, path in _models(folder):
+    for loss, source_trial, seed, path in models_of(folder):
         entry = _class_scores(loss, source_trial, seed, path, metric)
         models.setdefault((loss, source_trial, seed), []).append(entry)
     folds = max(map(len, models.values()), default=0)
@@ -63,13 +63,13 @@ def per_image_metrics(folders: Iterable[RunFolder]) -> set[str]:
     """Return the metrics for which all models of all searches have per-image scores."""
     found: list[set[str]] = []
     for folder in folders:
-        for *_, path in _models(folder):
+        for *_, path in models_of(folder):
             with reading(path):
                 found.append(array_names(path))
     return set.intersection(*found)
 
 
-def _models(folder: RunFolder) -> Iterator[tuple[str, int | None, int | None, Path]]:
+def models_of(folder: RunFolder) -> Iterator[tuple[str, int | None, int | None, Path]]:
     """Yield loss, trial, seed and per-image file of each model of the first opening, then of each baseline."""
     for opening in scored_openings(folder.test)[:1]:
         files = folder.path / "test" / opening.id
@@ -141,7 +141,8 @@ def pairs_of(
         for row in tested
     }
     kept, left_out = _on_the_same_images(by_row)
-    return list(_differences(kept, metric, wanted, within)), left_out
+    fixed = {row.key for row in tested if row.role is Role.BASELINE or row.ignores_seeds}
+    return list(_differences(kept, fixed, metric, wanted, within)), left_out
 
 
 def _on_the_same_images(
@@ -164,19 +165,19 @@ def _on_the_same_images(
 
 def _differences(
     by_row: Mapping[RowKey, Sequence[ClassScores]],
+    fixed: Collection[RowKey],
     metric: str,
     wanted: Sequence[tuple[RowKey, RowKey]],
     within: float | None,
 ) -> Iterator[Pair]:
-    trained = {key: models for key, models in by_row.items() if key.role is not Role.BASELINE}
-    if not trained:
-        return
-    sums = {key: np.stack([model.sums_C for model in models]) for key, models in trained.items()}
-    fixed = {key: models[0].sums_C for key, models in by_row.items() if key not in trained}
-    scored = ScoredRows(sums, next(iter(by_row.values()))[0].counts_C, fixed)
-    seeds = {key: len(trained.get(key, ())) for key in by_row}
-    margin = None if within is None else within / 100
     pairs = [pair for pair in wanted if by_row.keys() >= set(pair)]
+    if not pairs:
+        return
+    sums = {key: np.stack([model.sums_C for model in models]) for key, models in by_row.items() if key not in fixed}
+    of_fixed = {key: models[0].sums_C for key, models in by_row.items() if key in fixed}
+    scored = ScoredRows(sums, next(iter(by_row.values()))[0].counts_C, of_fixed)
+    seeds = {key: len(models) * (key.role is not Role.BASELINE) for key, models in by_row.items()}
+    margin = None if within is None else within / 100
     for first, second in pairs:
         estimate = scored.contrast({first: 1.0, second: -1.0}, len(pairs))
         yield Pair(

@@ -75,7 +75,7 @@ class SeedStatistics(Result):
         std: sample deviation of ``values``; None with one value.
         seeds: number of seeds; 0 for a network without training, which has one value.
         values: one number per trained model; a seed has several if folds are trained.
-        ci95: 95 % interval of the mean, for test scores; None with one seed.
+        ci95: 95 % interval of the mean, for test scores; None with one seed, and if all seeds have the same value.
     """
 
     mean: float
@@ -199,6 +199,12 @@ class Row(Result):
         return RowKey(search=self.search, loss=self.loss, role=self.role)
 
     @property
+    def ignores_seeds(self) -> bool:
+        """True if all values on the test are the same with several seeds."""
+        found = [entry for entry in (self.test or {}).values() if entry]
+        return bool(found) and all(entry.seeds > 1 and entry.ci95 is None for entry in found)
+
+    @property
     def name(self) -> str:
         """The number of the trial and the role, as tables show it."""
         if self.role is Role.BASELINE:
@@ -273,7 +279,7 @@ class Column:
             return NOTHING
         if not isinstance(entry, SeedStatistics):
             return self.number(entry)
-        text = self.number(entry.mean) + ("" if entry.std is None else f" ± {self.number(entry.std)}")
+        text = self.number(entry.mean) + (f" ± {self.number(entry.std)}" if entry.std else "")
         if long and entry.ci95:
             low, high = map(self.number, entry.ci95)
             return f"{text}\n[{low}, {high}]"

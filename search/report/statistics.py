@@ -21,13 +21,9 @@ from search.report.rows import SeedStatistics
 # This is the design of radiological reader studies in which each reader reads all cases (Obuchowski and Rockette 1995;
 # Hillis 2007), with seeds for readers. With three seeds, a row has two degrees of freedom, which is too few to detect
 # anything. So the rows' variances are shrunk towards the mean over all rows as in Smyth 2004 ("Linear models and
-# empirical Bayes methods"), but never below a row's own.
-#
-# ``python -m benchmarks statistics`` prints error rates and power. In every null of 2 to 10 rows, 2 to 5 seeds and 5 to
-# 100 classes (equal and unequal in size, skewed, one row with twice the noise of the others), some pair of a table is
-# wrongly called different in at most 6 % of tables; with one row of three times the noise in 7 %, and 8 % with two
-# seeds. A trained row and an equal one without training are wrongly called different in at most 6 % (two seeds: 8 %)
-# with three trained rows or one, whose degrees of freedom are then the mean weighted by variances.
+# empirical Bayes methods"), but never below a row's own. Two seeds do not show that a row is five or ten times as noisy
+# as the others, so a row of two is shrunk towards this mean times the number of rows, at most ``SEEDS_LENT``.
+# ``python -m benchmarks statistics`` prints the error rates and the power that docs/statistics.md has.
 
 Key = TypeVar("Key", bound=Hashable)
 Floats = NDArray[np.float64]
@@ -77,13 +73,14 @@ class Estimate:
 class ScoredRows(Generic[Key]):
     """Scores of rows that were tested on the same classes, with at least two seeds each.
 
-    A network without training has one value per class: other seeds would not change it, other classes would. It adds
-    nothing to the variances that the trained rows lend each other, so their differences do not depend on it.
+    A network without training, or whose training ignores its seed, has one value per class: other seeds would not
+    change it, other classes would. It adds nothing to the variances that the other rows lend each other, so their
+    differences do not depend on it.
 
     Args:
         sums: for each row, the sum of the query scores of each test class, [S, C].
         counts_C: number of queries of each test class, of which there are at least ``MIN_CLASSES``.
-        fixed: the sums of rows without training, [C].
+        fixed: the sums of rows that do not depend on seeds, [C].
     """
 
     def __init__(
@@ -120,10 +117,11 @@ class ScoredRows(Generic[Key]):
     def _lend_seeds(self, seeds: Mapping[Key, int], variances: Mapping[Key, float]) -> None:
         """Compute the variance of each row's mean over its seeds, and its degrees of freedom."""
         freedoms = {row: count - 1 for row, count in seeds.items()}
-        typical = sum(freedoms[row] * variances[row] for row in seeds) / sum(freedoms.values())
+        typical = sum(freedoms[row] * variances[row] for row in seeds) / max(1, sum(freedoms.values()))
         self._seed_variance, self._seed_freedom = {}, {}
         for row, own in variances.items():
-            variance, freedom = shrunk(own, freedoms[row], typical, SEEDS_LENT)
+            times = min(SEEDS_LENT, len(seeds)) if freedoms[row] == 1 else 1.0
+            variance, freedom = shrunk(own, freedoms[row], times * typical, SEEDS_LENT)
             self._seed_variance[row] = float(variance) / seeds[row]
             self._seed_freedom[row] = min(float(freedom), self._total_freedom)
 
@@ -189,12 +187,8 @@ def _of_weighted_classes(share_C: Floats) -> tuple[float, float]:
     return two / trace, trace**2 / of_square
 
 
-# Mean, deviation and interval of a few seeds.
-#
-# The interval of a metric between 0 and 1 is Student's t on the logit scale; docs/statistics.md has the share of
-# intervals that cover the true mean, and their mean width (``python -m benchmarks statistics``, ``intervals``).
-# Bootstrap-t covers .80 with three seeds and does not exist with two. All cover less near 0 and 1, because few seeds
-# miss the long tail.
+# Mean, deviation and interval of a few seeds. docs/statistics.md has the share of intervals that cover the true mean,
+# and their mean width. Bootstrap-t covers .80 with three seeds.
 
 
 def over_seeds(values: Sequence[float], seeds: Sequence[int] | None = None, *, bounded: bool = False) -> SeedStatistics:
@@ -202,7 +196,7 @@ def over_seeds(values: Sequence[float], seeds: Sequence[int] | None = None, *, b
 
     The interval is m ± t(0.975, n − 1) · s / √n, Student's t over n seeds. For a metric that is ``bounded`` by 0 and 1
     it is computed around logit m, with s / √n / (m (1 − m)) by the delta method, and transformed back: so it stays
-    between 0 and 1. With one seed there is no interval.
+    between 0 and 1. There is none with one seed, nor of equal values, which do not tell how seeds vary.
 
     Args:
         values: the values of the models.
@@ -210,9 +204,6 @@ def over_seeds(values: Sequence[float], seeds: Sequence[int] | None = None, *, b
             are not independent, so m and s are those of the seeds' means; ``std`` remains the deviation of all values,
             which papers print.
         bounded: True for a metric between 0 and 1.
-
-    >>> over_seeds([1.0, 2.0, 3.0]).mean
-    2.0
     """
     by_seed: dict[int, list[float]] = {}
     for seed, value in zip(range(len(values)) if seeds is None else seeds, values, strict=True):
@@ -224,13 +215,12 @@ def over_seeds(values: Sequence[float], seeds: Sequence[int] | None = None, *, b
 def _interval(values: Sequence[float], bounded: bool) -> tuple[float, float] | None:
     from scipy.special import stdtrit  # takes 0.1 s to import
 
-    count = len(values)
-    if count < 2:
+    if len(set(values)) < 2:
         return None
-    mean = statistics.fmean(values)
+    count, mean = len(values), statistics.fmean(values)
     half = float(stdtrit(count - 1, 0.975)) * statistics.stdev(values) / math.sqrt(count)
     slope = mean * (1 - mean)
-    if not bounded or slope <= 0:  # a mean of 0 or 1, whose values are all the same
+    if not bounded or slope <= 0:  # a mean that is rounded to 0 or 1
         return mean - half, mean + half
     odds, factor = mean / (1 - mean), math.exp(min(half / slope, 700))
     return odds / (odds + factor), odds * factor / (1 + odds * factor)

@@ -79,7 +79,7 @@ def records(runs: Path, loss: str) -> list[dict[str, Any]]:
 def test_tables_and_mlflow_show_it(runs: Path) -> None:
     found = compared(runs)
     (entry,) = {row.distinct_proxies for row in found.rows if row.loss == "mpa" and row.distinct_proxies}
-    shown = f"{entry.mean:.2f} ± {entry.std:.2f}"
+    shown = f"{entry.mean:.2f} ± {entry.std:.2f}" if entry.std else f"{entry.mean:.2f}"
     _, table, *_ = text_tables(found)
     column = table.header.index("distinct proxies")
     assert {row[0]: row[column] for row in table.rows} == {"mpa": shown, "proxy_anchor": "–"}

@@ -44,9 +44,19 @@ Means = dict[str, tuple[float, float]]
 
 
 def made_search(
-    runs: Path, name: str, means: Means, *, seeds: tuple[int, ...] = SEEDS, folds: int = 1, tested: bool = True
+    runs: Path,
+    name: str,
+    means: Means,
+    *,
+    seeds: tuple[int, ...] = SEEDS,
+    folds: int = 1,
+    tested: bool = True,
+    idle_seeds: bool = False,
 ) -> None:
-    """The records of a finished search, as far as a comparison reads them; each seed has a model a fold."""
+    """The records of a finished search, as far as a comparison reads them; each seed has a model a fold.
+
+    With ``idle_seeds``, trainings ignore their seed.
+    """
     folder = RunFolder(runs, name)
     generator = np.random.default_rng(0)
     per_class = generator.normal(0, 0.1, 30)
@@ -57,8 +67,10 @@ def made_search(
         found: dict[int, SeedStatistics] = {}
         for number, mean in ((0, default), (7, tuned)):
             values = []
+            noise = generator.normal(0, 0.02, (folds, len(LABELS)))
             for seed, fold in itertools.product(seeds, range(folds)):
-                scores_N = mean + per_class[LABELS] + generator.normal(0, 0.02, len(LABELS))
+                noise[fold] = noise[fold] if idle_seeds else generator.normal(0, 0.02, len(LABELS))
+                scores_N = mean + per_class[LABELS] + noise[fold]
                 path = results / f"{loss}-{number}-{seed}{f'-{fold}' if fold else ''}.npz"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 keys = np.array([f"{index}.png" for index in range(len(LABELS))])

@@ -181,7 +181,7 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
                 (
                     label,
                     f"{entry.mean:.4f}",
-                    NOTHING if entry.std is None else f"{entry.std:.4f}",
+                    f"{entry.std:.4f}" if entry.std else NOTHING,
                     interval(entry.ci95) or NOTHING,
                     str(entry.seeds),
                 )
