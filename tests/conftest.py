@@ -21,6 +21,7 @@ from support.trees import Trees, make_tree
 import holdout
 from search import trust
 from search.config.search_config import parse_config
+from search.driver.sealed import with_training_images
 from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch, open_search
 from trainables.secrets import REFERRED
@@ -227,7 +228,7 @@ def search_made(image_folder: Path) -> Callable[..., OpenedSearch]:
     """Return a function that opens a search in a runs folder without running it."""
 
     def make(runs: Path, **changes: Any) -> OpenedSearch:
-        return open_search(make_plan(parse_config(small_search(image_folder, **changes)), runs))
+        return open_search(with_training_images(make_plan(parse_config(small_search(image_folder, **changes)), runs)))
 
     return make
 
