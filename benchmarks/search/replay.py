@@ -191,7 +191,7 @@ class Replay:
             attributes={},
         )
         self._study.enqueue([(table.configurations[0], {"default": True})])
-        spec: Any = SimpleNamespace(epochs=epochs)
+        spec: Any = SimpleNamespace(epochs=epochs, trainable=None)
         queued = QueuedStudy(
             loss="table",
             study=self._study,

@@ -82,7 +82,7 @@ def test_a_trial_trains_every_fold_and_its_value_is_their_mean(opened: Opened) -
             (fold, epoch) for fold in (1, 2, 3, 4) for epoch in (1, 2, 3)
         ]
     assert write_summary(search).split.model_dump() | {"digest": ""} == {
-        "digest": "", "train_classes": 8, "validation_classes": 0, "gallery": 2, "training_half": False,
+        "digest": "", "train_classes": 8, "validation_classes": 0, "training_half": False,
         "test_classes": 8, "folds": 4, "halves": True, "merge": 1, "label_noise": 0.0, "marks": (),
     }  # fmt: skip
 
