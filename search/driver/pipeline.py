@@ -19,6 +19,7 @@ from search.driver.sealed import (
     CHECK_S,
     catch_up,
     check_sealed_images,
+    copies_among_classes,
     note_opened_images,
     resumed_opening,
     score_test,
@@ -259,8 +260,9 @@ def _opened(plans: Sequence[Plan], on_begin: Callable[[], None], stack: ExitStac
         plan.folder.remove_drafts()
         catch_up(plan.folder)
     for plan in plans:
-        if not plan.folder.config.exists() and (warning := note_opened_images(plan)):
-            logger.warning("%s: %s.", plan.config.name, warning)
+        if not plan.folder.config.exists():
+            for warning in filter(None, (note_opened_images(plan), copies_among_classes(plan))):
+                logger.warning("%s: %s.", plan.config.name, warning)
     on_begin()
     searches = [stack.enter_context(closing(open_search(plan))) for plan in plans]
     for search in searches:
