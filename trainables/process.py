@@ -54,6 +54,8 @@ def contained(kept: list[Setting] | None = None) -> Iterator[None]:
             del os.environ[name]  # a training is one process
     handlers = _handlers()
     ours = _settings(handlers)
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.close = stream.flush  # not the code's to close
     _put_back(kept or ())
     try:
         yield
@@ -81,6 +83,7 @@ def _settings(handlers: dict[signal.Signals, Any]) -> list[Setting]:
     found: list[Setting] = [
         partial(_enter, _folder()),
         partial(_handle, handlers),
+        partial(_write_to, sys.stdout, sys.stderr),
         partial(random.setstate, random.getstate()),
     ]
     if "numpy" in sys.modules:
@@ -113,6 +116,12 @@ def _enter(folder: str | None) -> None:
     if folder is not None:
         with suppress(FileNotFoundError):
             os.chdir(folder)
+
+
+def _write_to(*streams: Any) -> None:
+    sys.stdout, sys.stderr = streams
+    for stream in filter(None, streams):
+        vars(stream).pop("close", None)  # set by contained
 
 
 def _handle(handlers: dict[signal.Signals, Any]) -> None:

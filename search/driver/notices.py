@@ -56,6 +56,10 @@ def first_proposals(searches: Sequence[OpenedSearch], slots: int) -> Iterator[st
         if not search.trials(loss, Stage.SEARCH) and (sampler := search.plan.budget(loss).sampler)
     ]
     yield from filter(None, (without_model(name, sampler, slots, len(new)) for name, sampler in new))
+    for _, sampler in new:
+        if sampler.trials > 1 and not sampler.space.searched:
+            same = f"the space of {sampler.loss} is one configuration, so its {sampler.trials} trials differ in their"
+            yield f"{same} seeds only; set search.trials to 1, or search a parameter."
 
 
 def without_model(name: str, sampler: Sampler, slots: int, studies: int = 1) -> str | None:

@@ -20,6 +20,7 @@ from search.driver.sealed import (
     CHECK_S,
     catch_up,
     check_sealed_images,
+    copies_among_classes,
     note_opened_images,
     resumed_opening,
     score_test,
@@ -267,7 +268,7 @@ def _opened(plans: Sequence[Plan], opener: str, on_begin: Callable[[], None], st
         catch_up(plan.folder)
     new = [plan for plan in plans if not (plan.folder.config.exists() or plan.folder.journal.exists())]
     for plan in new:
-        if warning := note_opened_images(plan):
+        for warning in filter(None, (note_opened_images(plan), copies_among_classes(plan))):
             logger.warning("%s: %s.", plan.config.name, warning)
     on_begin()
     if len(new) == len(plans):  # else the campaign has begun

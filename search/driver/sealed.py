@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -367,6 +368,17 @@ def with_training_images(plan: Plan) -> Plan:
 def digest_of_images(store: Path) -> str:
     """Return the digest of the decoded training images in ``store``, by their classes."""
     return json_digest(digests_by_class(read_contents(store)))
+
+
+def copies_among_classes(plan: Plan) -> str | None:
+    """Return a sentence on training images whose pixels are in another class, too; None without any."""
+    images, noun = read_contents(plan.images.make()), plan.images.dataset.noun
+    classes = Counter(digest for digest, _ in {*zip(images.image_digests, images.labels_N.tolist(), strict=True)})
+    keys = zip(images.image_keys, images.image_digests, strict=True)
+    copies = [key for key, digest in keys if classes[digest] > 1]
+    share = f"{len(copies)} of the {len(images.image_keys)} training and validation {noun} are in several classes"
+    why = "one that trains and validates makes validation too high, and any other has two labels; remove them"
+    return f"{share} ({listed(copies)}): {why}" if copies else None
 
 
 def note_opened_images(plan: Plan) -> str | None:

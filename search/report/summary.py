@@ -265,13 +265,15 @@ def _tested(models: Sequence[ScoredModel]) -> Mapping[str, SeedStatistics | None
 def _best(complete: Sequence[FrozenTrial], goal: Goal) -> BestTrial | None:
     """Return the complete trial that the ``goal`` prefers, the first of equal ones; None without any.
 
-    Without constraints and further objectives it is the one of highest value.
+    Without constraints and further objectives it is the one of highest value; trial 0 stands for other seeds of it.
     """
+    default = [trial for trial in complete if trial.number == 0]
     if complete and not goal.is_plain:
         complete = [complete[goal.ranked([goal.measured(trial) for trial in complete])[0]]]
     best = max(complete, key=lambda trial: -math.inf if trial.value is None else trial.value, default=None)
     if best is None or best.value is None:
         return None
+    best = next((trial for trial in default if trial.params == best.params), best)
     return BestTrial(params=dict(best.params), value=best.value, number=best.number)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -101,6 +102,20 @@ def test_opened_classes_are_recognised_elsewhere(images: Path, runs: Path, tmp_p
     said = run(renamed, elsewhere, "renamed")
     assert "8 of 8 of these classes were opened before" in said
     assert "this test set: 3 openings by 3 searches" in said
+
+
+@pytest.mark.parametrize("way", [shutil.copy, os.link, os.symlink])
+def test_copies_among_training_classes_are_told(way: Callable[[Path, Path], Any], images: Path, runs: Path) -> None:
+    assert "in several classes" not in run(images, runs, "before", stages=["search"])
+    first, second, *_, last = sorted(path.name for path in (images / "class-03").iterdir())
+    for name in (first, second):
+        (images / "class-03" / name).unlink()
+        way(images / "class-05" / name, images / "class-03" / name)
+    shutil.copy(images / "class-04" / first, images / "class-04" / last)  # of one class
+    said = run(images, runs, stages=["search"])
+    told = "small: 4 of the 40 training and validation images are in several classes "
+    keys = (f"class-{label}/{name}" for label in ("03", "05") for name in (first, second))
+    assert said.count(f"{told}({', '.join(keys)}): one that trains and validates makes") == 1
 
 
 def _less(record: Path) -> None:

@@ -9,6 +9,7 @@ from support.driving import drive, only, train_side_by_side
 from search.driver.notices import at_ceiling, first_proposals, without_model
 from search.driver.stages import search_stage
 from search.plan.search import OpenedSearch
+from search.report.summary import write_summary
 from search.selection import Baselines
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
@@ -74,6 +75,24 @@ def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Ca
     assert "set search.max_concurrent to 2 at most" in notice
     drive(search)
     assert not list(first_proposals([search], slots=4))
+
+
+def test_a_space_of_one_configuration_is_told_and_its_best_seed_is_not_tuned(
+    opened: Callable[..., OpenedSearch],
+) -> None:
+    pinned = {"proxy_anchor": {"margin": 0.1, "scale": 32}}
+    search = opened(losses=["proxy_anchor"], space=pinned, search={"trials": 3, "pruner": "none"}, stages=["search"])
+    (notice,) = first_proposals([search], slots=1)
+    assert notice == (
+        "the space of proxy_anchor is one configuration, so its 3 trials differ in their seeds only; set search.trials "
+        "to 1, or search a parameter."
+    )
+    drive(search, lambda job, epoch: job.number / 10)
+    entry = write_summary(search).losses["proxy_anchor"]
+    assert entry.tuned.name == "default is best"
+    assert (entry.tuned.search_value, entry.default.search_value) == (0, 0)
+    one = opened(name="one", losses=["proxy_anchor"], space=pinned, search={"trials": 1})
+    assert not [*first_proposals([one], slots=1)]
 
 
 @pytest.mark.parametrize(("untrained", "whitened", "best"), [(0.97, 0.93, "untrained"), (0.5, 0.9, "whitened")])

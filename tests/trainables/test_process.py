@@ -1,6 +1,7 @@
 """A user's code neither ends the process nor leaves it changed."""
 
 import asyncio
+import io
 import os
 import random
 import signal
@@ -69,6 +70,23 @@ def test_changes_in_any_order_are_put_back() -> None:
             for name in names:
                 CHANGES[name]()
         assert state() == before
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_stream_that_is_closed_or_replaced_is_put_back(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before, kept, own = getattr(sys, name), list[Setting](), io.StringIO()
+    with contained(), contained(kept):
+        before.close()
+        setattr(sys, name, own)
+    assert getattr(sys, name) is before
+    with contained(kept):
+        assert getattr(sys, name) is own
+        print("seen by the code", file=getattr(sys, name))
+        own.close()
+    with contained(), before:
+        pass
+    print("seen", file=getattr(sys, name))
+    assert getattr(capsys.readouterr(), name[3:]) == "seen\n"
 
 
 @pytest.mark.parametrize("number", TIMERS)

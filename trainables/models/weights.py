@@ -294,35 +294,31 @@ def load_weights(backbone: "nn.Module", path: Path) -> LoadedWeights:
         )
     used = {*match.fitting.values()}
     left_out = tuple(name for name in found if name not in used)
-    if more := [] if match.way else _of_a_variant(found, needed, match.prefix, left_out):
+    if not match.way and (more := [*_of_a_variant(found, needed, match.prefix, left_out)]):
         raise InvalidInput(
-            f"{path} has {counted(len(more), 'tensor')} more within the layers of this backbone "
-            f"({listed(more, shown=SHOWN)}), so it is of a deeper or other variant, which does not work without them: "
-            "give model.backbone that network, or remove them from the file if this one lacks them on purpose."
+            f"{path} has {counted(len(more), 'tensor')} more in layers of this backbone ({listed(more, shown=SHOWN)}), "
+            "so it is of a deeper or other variant, which does not work without them: set model.backbone to that "
+            "network, or remove them from the file if this one lacks them on purpose."
         )
     backbone.load_state_dict({**state, **loaded})
     return LoadedWeights(file=path.name, loaded=len(used), left_out=left_out, prefix=match.prefix, way=match.way)
 
 
-_OF_A_BACKBONE = re.compile(
+_LEARNED = re.compile(
     r"(?!(\w+\.)?(fc|heads?|classifier|last_linear|logits|proj\w*|predictor)\.).*(weight|bias|gamma)|"
     r"(reg|register|storage)_tokens?"
-)
-"""Names of what is learned, except a classifier and a projection."""
+)  # except by a classifier and a projection
 
 
-def _of_a_variant(found: "Tensors", needed: "Tensors", prefix: str, left_out: Collection[str]) -> list[str]:
-    """Return those ``left_out`` that are weights in parts of the network of which others are loaded."""
+def _of_a_variant(found: "Tensors", needed: "Tensors", prefix: str, left_out: Collection[str]) -> Iterator[str]:
+    """Yield those ``left_out`` that are weights in parts of the network of which others are loaded."""
     parts = {name.partition(".")[0] for name in _spelt(needed)}
-    names = {original: name.removeprefix(prefix) for name, original in _spelt(found).items() if name.startswith(prefix)}
-    return [
-        original
-        for original, name in names.items()
-        if original in left_out and _OF_A_BACKBONE.fullmatch(name)
-        if name.partition(".")[0] in {*parts, name}
+    for spelt, name in _spelt(found).items():
+        below = spelt.removeprefix(prefix)
         # after the last layer of a sequence there may be a linear classifier
-        if found[original].ndim > 2 or not re.fullmatch(r"\w+\.\d+\.\w+", name)
-    ]
+        wide = found[name].ndim > 2 or not re.fullmatch(r"\w+\.\d+\.\w+", below)
+        if name in left_out and wide and _LEARNED.fullmatch(below) and below.partition(".")[0] in {*parts, below}:
+            yield name
 
 
 def _refusal(path: Path, found: "Tensors", needed: "Tensors", match: _Match) -> InvalidInput:

@@ -69,10 +69,7 @@ def read_features(path: Path, *, key: str = "") -> FeatureArrays:
         InvalidInput: it cannot be read, or is no file of embeddings; all that is wrong with its content.
     """
     said = f"{key} is {str(path)!r}" if key else str(path)
-    path, suffix = as_on_disk(path), path.suffix.lower()
-    if suffix not in _READERS:
-        hint = suggestion(suffix, _READERS)
-        raise InvalidInput(f"{said}; the suffix sets the format and must be one of {', '.join(_READERS)}{hint}.")
+    path, suffix = as_on_disk(path), _known_suffix(path, said)
     try:
         arrays = _READERS[suffix](path)
     except FileNotFoundError:
@@ -88,6 +85,13 @@ def read_features(path: Path, *, key: str = "") -> FeatureArrays:
         embeddings_NF=np.ascontiguousarray(arrays[EMBEDDINGS], dtype=np.float32),
         **{name: _text(arrays[name]) if name in arrays else None for name in NAMES[1:]},
     )
+
+
+def _known_suffix(path: str | os.PathLike[str], said: str) -> str:
+    if (suffix := Path(path).suffix.lower()) not in _READERS:
+        hint = suggestion(suffix, _READERS)
+        raise InvalidInput(f"{said}; the suffix sets the format and must be one of {', '.join(_READERS)}{hint}.")
+    return suffix
 
 
 # The formats.
@@ -148,8 +152,7 @@ def _of_json(name: str, text: str) -> NDArray[Any]:
     return _of_list(entries)
 
 
-_WITHOUT_NUMPY = {"BF16": 2**-7, "F8_E4M3": 2**-3, "F8_E5M2": 2**-2}
-"""Types that NumPy lacks, each with the distance from 1 to the next number."""
+_WITHOUT_NUMPY = {"BF16": 2**-7, "F8_E4M3": 2**-3, "F8_E5M2": 2**-2}  # with the distance from 1 to the next number
 
 
 def _read_safetensors(path: Path) -> Arrays:
@@ -166,9 +169,9 @@ def _read_safetensors(path: Path) -> Arrays:
         if len(arrays) < len(kinds):
             with safe_open(path, framework="pt") as file:
                 found = {name: file.get_tensor(name).float().numpy() for name in kinds.keys() - arrays.keys()}
-            texts = found.keys() - {EMBEDDINGS}
-            raise_if_any([said for name in texts for said in _rounded(name, found[name], _WITHOUT_NUMPY[kinds[name]])])
             arrays |= found
+            for name in found.keys() - {EMBEDDINGS}:
+                raise_if_any([*_rounded(name, found[name], _WITHOUT_NUMPY[kinds[name]])])
     except SafetensorError as error:
         raise ValueError(str(error)) from error
     return {**lists, **arrays}
@@ -279,11 +282,8 @@ ids, paths, groups  if you have them"""
     )
 
     def __post_init__(self) -> None:
-        if self.file is not None and not is_feature_file(self.file):
-            raise InvalidInput(
-                f"dataset.file is {str(self.file)!r}; the suffix sets the format and must be one of "
-                f"{', '.join(SUFFIXES)}{suggestion(Path(self.file).suffix, SUFFIXES)}."
-            )
+        if self.file is not None:
+            _known_suffix(self.file, f"dataset.file is {str(self.file)!r}")
         object.__setattr__(self, "file", check_file(self.file, "a file of embeddings"))
 
     def _content(self) -> "_Content":
