@@ -273,8 +273,9 @@ def _best(complete: Sequence[FrozenTrial], goal: Goal) -> BestTrial | None:
     best = max(complete, key=lambda trial: -math.inf if trial.value is None else trial.value, default=None)
     if best is None or best.value is None:
         return None
-    best = next((trial for trial in default if trial.params == best.params), best)
-    return BestTrial(params=dict(best.params), value=best.value, number=best.number)
+    first = next((trial for trial in default if trial.params == best.params), best)
+    value = best.value if first.value is None else first.value
+    return BestTrial(params=dict(best.params), value=value, number=first.number)
 
 
 def _front(
