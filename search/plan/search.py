@@ -162,7 +162,7 @@ def open_search(plan: Plan) -> OpenedSearch:
 
 def _begun_with(plan: Plan) -> dict[str, str | None]:
     """Return the attributes of all studies that never change; more losses and wider ranges are not among them."""
-    settings = settled_digest(plan.config, without=("losses", "space", "training_by_loss", "dataset"))
+    settings = settled_digest(plan.config, without=("losses", "space", "training_by_loss", "dataset", "checkpoints"))
     opened = file_digest(plan.folder.trained_on_opened)
     return {"split_digest": plan.split.digest, "settings_digest": settings, "trained_on_opened": opened}
 

@@ -52,7 +52,7 @@ def test_a_search_is_looked_at_and_a_training_tried(search_file: Callable[..., d
         "2 classes validate: differences below about 8 points are noise between classes; the choice is confirmed on "
         "halves of all 8 training classes (4 points)"
     )
-    assert f" GB free in {tmp_path}/runs, " in found(findings, "disk").found
+    assert f" GB free in {tmp_path}/runs" in found(findings, "disk").found
     assert "all 3 trials are proposed without the model" in found(findings, "sampling").found
     assert found(findings, "sampling").state == "warning"
     assert not (tmp_path / "runs").exists()

@@ -135,7 +135,7 @@ def test_an_image_is_read_or_reported(name: str, tmp_path: Path) -> None:
     """
     _, reason, suspicion = CASES[name]
     dataset, cache = folder_with(name, tmp_path / "images"), tmp_path / "cache"
-    said = inspect(dataset.damage, dataset.classes()["a"], seconds=60).sentence("test classes")
+    said = inspect(dataset.damage, dataset.classes()["a"], seconds=60).sentence("images of test classes")
     if suspicion is None:
         assert said is None
     else:
@@ -292,12 +292,12 @@ def test_all_that_are_damaged_are_counted_and_the_first_are_named(tmp_path: Path
     dataset = Folder(root=str(root))
     keys = [key for keys in dataset.classes().values() for key in keys]
     assert inspect(dataset.damage, keys, seconds=60) == HeaderCheck(looked=40, total=40, seconds=60, damaged=())
-    assert inspect(dataset.damage, keys, seconds=60).sentence("test classes") is None
+    assert inspect(dataset.damage, keys, seconds=60).sentence("images of test classes") is None
     for key in keys[3::4]:
         (root / key).write_bytes((root / key).read_bytes()[:300])
     look = inspect(dataset.damage, keys, seconds=60)
     assert [image.key for image in look.damaged] == keys[3::4]
-    said = look.sentence("test classes")
+    said = look.sentence("images of test classes")
     assert said is not None
     assert said.startswith(f"10 of 40 images of test classes look damaged: {keys[3]} (the file is cut off); ")
     assert said.endswith("; and 5 more.")
@@ -308,7 +308,7 @@ def test_a_slow_file_system_does_not_block(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("time.monotonic", lambda: float(next(seconds)))
     look = inspect(lambda key: None, [str(number) for number in range(300)], seconds=20)
     assert 10 <= look.looked <= 20
-    assert look.sentence("test classes") == (
+    assert look.sentence("images of test classes") == (
         f"None of the {look.looked} of 300 images of test classes that could be checked in 20 s looks damaged."
     )
 
