@@ -312,7 +312,7 @@ def test_scorings(
         )
         for loss, trial, spec, checkpoint in models
     ]
-    return [*scorings, *baseline_scorings(plan, selection, images)]
+    return [*scorings, *baseline_scorings(plan, selection, images, gpu=gpu)]
 
 
 def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:

@@ -205,8 +205,7 @@ def _first_failure(search: OpenedSearch, loss: str, stage: Stage, trials: Sequen
     counts = Counter(failure["cause"] for failure in failures).items()
     causes = ", ".join(f"{cause} in {count} of {len(trials)}" for cause, count in counts)
     study = short_study_name(loss, stage)
-    what = "No model" if "untestable" in failures[first] else "Every trial"
-    did = "can be tested" if "untestable" in failures[first] else "failed"
+    what, did = ("No model", "can be tested") if "untestable" in failures[first] else ("Every trial", "failed")
     return (
         f"{what} of {search.name}/{study} {did} ({causes}). The first error: {failures[first]['reason'].rstrip('.')}. "
         f"`holdout trials {search.name} {study} {failed[first].number}` shows its log."

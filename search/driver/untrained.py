@@ -1,6 +1,7 @@
 """The baselines of a search: networks that are scored without training, before the search and in the test."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder
@@ -73,7 +74,7 @@ def untrained_spec(plan: Plan) -> UntrainedSpec:
     )
 
 
-def baseline_scorings(plan: Plan, selection: Selection, images: StoreSpec) -> list[BaselineScoring]:
+def baseline_scorings(plan: Plan, selection: Selection, images: StoreSpec, *, gpu: bool) -> list[BaselineScoring]:
     """Return the request to score the frozen baselines on ``images``, if any; raise if their files have changed."""
     frozen = frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines)
     if frozen is None:
@@ -81,7 +82,7 @@ def baseline_scorings(plan: Plan, selection: Selection, images: StoreSpec) -> li
     baselines, whitening = frozen
     return [
         BaselineScoring(
-            spec=untrained_spec(plan),
+            spec=replace(untrained_spec(plan), gpu=gpu),
             network=baselines.network,
             whitening=whitening,
             images=images,

@@ -196,10 +196,8 @@ class Ledger:
 
         A campaign is one search, and one that continues another before its test is the same search.
         """
-        entries, openings = (
-            {key: entry for of in self._entries() for key, entry in of.items()},
-            self.openings(test_digest),
-        )
+        entries = {key: entry for of in self._entries() for key, entry in of.items()}
+        openings = self.openings(test_digest)
         opened = Counter(search for search, *_ in {(entry.search, *entry.selections.values()) for entry in openings})
         with reading("The ledger of test openings"):
             begun = [entry for entry in entries.values() if "begun" in entry and entry["test_digest"] == test_digest]

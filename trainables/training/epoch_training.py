@@ -232,12 +232,14 @@ class EpochTraining(ABC):
             return {"metrics": {}}
         begin = time.perf_counter()
         embeddings_ND = torch.cat([embedded(self.spec, view, self._embed) for view in self._validation.views])
-        bad = without_direction(embeddings_ND)  # waits for the device
-        seconds = time.perf_counter() - begin
-        metrics = {} if bad else self._validation.scores(embeddings_ND)
-        is_best = bool(metrics) and metrics[metric_name(self.spec.objective)] > self._best
-        if bad := bad or (without_order(embeddings_ND) if is_best else ""):  # a later collapse leaves the best epoch
-            raise Diverged(f"Of the validation {self.spec.images.dataset.noun}, {bad}.")
+        bad, of = without_direction(embeddings_ND), f"Of the validation {self.spec.images.dataset.noun}"
+        seconds = time.perf_counter() - begin  # the line above waits for the device
+        if bad:
+            raise Diverged(f"{of}, {bad}.")
+        metrics = self._validation.scores(embeddings_ND)
+        is_best = metrics[metric_name(self.spec.objective)] > self._best
+        if is_best and (bad := without_order(embeddings_ND)):  # a later collapse leaves the best epoch
+            raise Diverged(f"{of}, {bad}.")
         if EMBED_MS in self.spec.costs:
             metrics[EMBED_MS] = 1000 * seconds / len(embeddings_ND)
         if SIZE_MB in self.spec.costs:

@@ -345,16 +345,12 @@ def scored_names(record: ScoredOpening) -> dict[str, Mapping[str, float | None]]
 
 def again_problems(what: str, scorings: Sequence[Scoring | BaselineScoring], record: ScoredOpening) -> Iterator[str]:
     """Score models and networks without training on the test images again, and compare with the ``record``."""
-    import torch
-
     from search.selection import score
 
     stored = scored_names(record)
     for scoring in scorings:
         tolerance = 0.0
-        if isinstance(scoring, BaselineScoring):
-            scoring = replace(scoring, spec=replace(scoring.spec, gpu=torch.cuda.is_available()))
-        else:  # user code is set up with the items that it trained on
+        if isinstance(scoring, Scoring):  # user code is set up with the items that it trained on
             trained_on = replace(scoring.spec.images, cache=scoring.images.cache)
             scoring = replace(scoring, spec=replace(scoring.spec, images=trained_on))
             tolerance = trainable_class(scoring.spec.trainable).tolerance if scoring.spec.trainable else 0.0

@@ -111,9 +111,7 @@ def _read_parquet(path: Path) -> Arrays:
         return {name: _of_column(name, table.column(name)) for name in table.column_names}
     except pyarrow.ArrowException as error:
         if row := re.match(r"Expected all lists to be of size=\d+ but index (\d+) had size=0", str(error)):
-            raise InvalidInput(
-                _empty(EMBEDDINGS, [int(row[1]) - 1])
-            ) from error  # of a fixed size; pyarrow counts from 1
+            raise InvalidInput(_empty(EMBEDDINGS, [int(row[1]) - 1])) from error  # pyarrow counts from 1
         raise ValueError(str(error).partition("\n")[0]) from error
 
 
