@@ -1,6 +1,7 @@
 """The result of a campaign: computed from its searches, written into MLflow, and verified against the records."""
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,13 +19,13 @@ from search.campaigns.tables import (
 )
 from search.config.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, Member, parse_campaign
 from search.config.recipes import recipes
-from search.config.search_config import SearchConfig, parse_config, settled
+from search.config.search_config import SearchConfig, parse_config, paths_of_data, settled
 from search.difference import Family, RowKey
 from search.driver.synchronise import synchronise_campaign
-from search.driver.verify import Check, check, code_named, differing, guarded, stored_copy, verify
+from search.driver.verify import Check, check, code_named, differing, guarded, lacking, stored_copy, verify
 from search.plan.make_plan import plan_from_rules
 from search.plan.plan import Plan
-from search.plan.runs import CampaignFolder, RunFolder, trusted_config
+from search.plan.runs import CampaignFolder, RunFolder, stored_config
 from search.plan.search import OpenedSearch
 from search.report.comparison import chosen_after_opening, image_set_of, openings_told, training_told, unlike_told
 from search.report.pairs import pairs_of
@@ -36,6 +37,7 @@ from search.stages import BASELINES, UNTRAINED, Role, Stage
 from search.text_table import as_markdown, rows_as_markdown
 from search.trials import epochs_trained
 from search.trust import CAMPAIGN_RECIPE, check_address, check_code, own_code
+from trainables.errors import InvalidInput
 from trainables.files import read_json
 
 # The rows of a campaign by their coordinates, and its cells: one number per row and metric.
@@ -293,7 +295,7 @@ def stored_campaign(folder: CampaignFolder) -> Campaign:
 
     def allowed(search: dict[str, Any]) -> SearchConfig:
         check_code(RunFolder(folder.runs, str(search.get("name"))).path, own_code(search))
-        return parse_config(search)
+        return parse_config(search, folder.images)
 
     return parse_campaign(content, allowed)
 
@@ -304,30 +306,37 @@ GROWS = "openings"
 
 def verify_campaign(folder: CampaignFolder) -> Iterator[Check]:
     """Yield the checks of the campaign in ``folder``, up to the first one that fails."""
-    for name in folder.searches():
-        if (run := RunFolder(folder.runs, name)).config.exists():
-            check_code(run.path, code_named(run))
-    yield from guarded(lambda: _checks(folder))
+    runs = [RunFolder(folder.runs, name, folder.images) for name in folder.searches()]
+    there = [run for run in runs if run.config.exists()]
+    for run in there:
+        check_code(run.path, code_named(run))
+    if folder.images and len({json.dumps(paths_of_data(stored_config(run))) for run in there}) > 1:
+        raise InvalidInput(f"--images: {folder.name} has several data sets; give it for one of its searches at a time.")
+    yield from guarded(lambda: _checks(folder, runs))
 
 
-def _checks(folder: CampaignFolder) -> Iterator[Check]:
-    campaign = stored_campaign(folder)
-    for member in campaign.members:
-        run = RunFolder(folder.runs, member.config.name)
+def _checks(folder: CampaignFolder, runs: Sequence[RunFolder]) -> Iterator[Check]:
+    try:
+        campaign = stored_campaign(folder)
+    except InvalidInput as mistakes:
+        if "dataset." not in mistakes.sentences[0]:
+            raise
+        for run in runs:
+            yield from verify(run) if run.config.exists() else [Check(run.name, is_there=False)]
+        yield lacking(folder.result.name, mistakes)
+        return
+    for run, member in zip(runs, campaign.members, strict=True):
         if not run.config.exists():
             yield Check(run.name, is_there=False)
             continue
-        stored = trusted_config(run, addresses=())
-        yield check(
-            f"{run.name}: its file, from campaign.yaml",
-            differing(f"{run.name} search.yaml ", settled(stored), settled(member.config)),
-        )
+        file = settled(member.config.model_dump(mode="json"))
+        problems = differing(f"{run.name} search.yaml ", settled(stored_config(run)), file)
+        yield check(f"{run.name}: its file, from campaign.yaml", problems)
         yield from verify(run)
-    yield _result_check(folder, campaign)
+    yield _result_check(folder, campaign, runs)
 
 
-def _result_check(folder: CampaignFolder, campaign: Campaign) -> Check:
-    runs = [RunFolder(folder.runs, member.config.name) for member in campaign.members]
+def _result_check(folder: CampaignFolder, campaign: Campaign, runs: Sequence[RunFolder]) -> Check:
     searches = [stored_copy(plan_from_rules(run)) for run in runs if run.config.exists()]
     ready = [search for search in searches if search and all(map(search.is_done, search.config.stages))]
     if len(ready) < len(runs):

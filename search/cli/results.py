@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -91,6 +91,10 @@ def verify(
         str | None,
         typer.Option("--retrain", metavar="LOSS:NUMBER", help="Also retrain a trial, such as mpa:3 or mpa@final:0."),
     ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option("--images", exists=True, file_okay=False, help="Where the images, or their file, are now."),
+    ] = None,
     runs: Runs = RUNS,
     trust: Trust = None,
     trust_code: TrustSearch = False,
@@ -101,7 +105,7 @@ def verify(
     refused = None
     with phase(messages(), f"Recomputing {name} …"):
         try:
-            found.extend(_checks(runs, name, retrain))
+            found.extend(_checks(runs, name, retrain, images))
         except InvalidInput as error:
             if as_json or not found:
                 raise
@@ -118,10 +122,11 @@ def verify(
     if problem:
         raise Failure(f"FAILED: {problem}")
     if not as_json:
-        show_line(f"Verified, but for {listed(missing)}." if missing else "Verified.")
+        verdict = f"Verified, but for {listed([*dict.fromkeys(missing)])}" if missing else "Verified"
+        show_line(f"{verdict}. Numbers in report.html and model cards are not compared.")
 
 
-def _checks(runs: Path, name: str, retrain: str | None) -> "Iterator[Check]":
+def _checks(runs: Path, name: str, retrain: str | None, images: Path | None) -> "Iterator[Check]":
     from search.plan.runs import RunFolder, existing_run
     from search.plan.stored import StoredSearch
 
@@ -131,14 +136,14 @@ def _checks(runs: Path, name: str, retrain: str | None) -> "Iterator[Check]":
 
         if retrain:
             raise InvalidInput(f"--retrain: {name} is a campaign; name one of its searches (`holdout status {name}`).")
-        folder = CampaignFolder(runs, name)
+        folder = CampaignFolder(runs, name, images)
         for search in folder.searches():
             _refuse_running(RunFolder(runs, search))
         yield from verify_campaign(folder)
         return
     from search.driver.verify import check_retrained, trial_to_retrain, verify as verify_search
 
-    run = existing_run(runs, name)
+    run = replace(existing_run(runs, name), images=images)
     _refuse_running(run)
     stored = StoredSearch(run)
     again = trial_to_retrain(stored, retrain) if retrain else None

@@ -213,17 +213,31 @@ def validate_config(content: Mapping[str, Any]) -> ValidatedFile[SearchConfig]:
     return validate(SearchConfig, {**row, **content}, stand_ins={**STAND_INS, **unknown})
 
 
-def parse_config(content: Mapping[str, Any]) -> SearchConfig:
+def parse_config(content: Mapping[str, Any], images: Path | None = None) -> SearchConfig:
     """Return the search file with the keys and values ``content``.
+
+    Its data set is read in the folder ``images`` if that is given; the file keeps its own paths.
 
     Raises:
         InvalidInput: all mistakes in the file itself.
     """
-    return validate_config(content).result()
+    if images is None:
+        return validate_config(content).result()
+    own = paths_of_data(content)
+    there = {key: str(images / Path(path).name if key == "file" else images) for key, path in own.items()}
+    config = validate_config({**content, "dataset": {**content["dataset"], **there}}).result()
+    dataset = config.dataset.model_copy(update={key: absolute(path) for key, path in own.items()})
+    return config.model_copy(update={"dataset": dataset})  # whose source is that of ``images``
 
 
-def parse_stored(content: Mapping[str, Any], path: Path) -> SearchConfig:
-    """Return the resolved search file with the ``content`` that a search stored at ``path``.
+def paths_of_data(content: Mapping[str, Any]) -> dict[str, str]:
+    """Return the folder and the file of the data set in a search file, by key; empty if it has none."""
+    of_data = content.get("dataset")
+    return {key: of_data[key] for key in ("root", "file") if of_data.get(key)} if isinstance(of_data, Mapping) else {}
+
+
+def parse_stored(content: Mapping[str, Any], path: Path, images: Path | None = None) -> SearchConfig:
+    """Return the resolved search file with the ``content`` that a search stored at ``path``, as :func:`parse_config`.
 
     Raises:
         InvalidInput: it is damaged, or another version wrote it: missing keys do not get defaults.
@@ -232,7 +246,7 @@ def parse_stored(content: Mapping[str, Any], path: Path) -> SearchConfig:
         raise InvalidInput(
             f"{path} is damaged, or another version wrote it (it has no {', '.join(missing)}); restore it from a copy."
         )
-    return parse_config(content)
+    return parse_config(content, images)
 
 
 # Entries that may change when a search is resumed, and the digest of those that may not.
@@ -252,22 +266,22 @@ def may_change(key: str) -> bool:
     ]
 
 
-def settled(config: SearchConfig) -> dict[str, Any]:
-    """Return all entries of a search file that may not change."""
-    content = config.model_dump(mode="json", exclude={*MAY_CHANGE})
+def settled(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all entries of a resolved search file that may not change."""
+    kept = {key: value for key, value in content.items() if key not in MAY_CHANGE}
     for section, names in MAY_CHANGE_WITHIN.items():
-        content[section] = {name: value for name, value in content[section].items() if name not in names}
-    return content
+        kept[section] = {name: value for name, value in kept.get(section, {}).items() if name not in names}
+    return kept
 
 
-def settled_digest(config: SearchConfig, without: Collection[str] = ()) -> str:
-    """Return the SHA-256 of all entries of a search file that may not change, or of those in other sections."""
-    return json_digest({key: value for key, value in settled(config).items() if key not in without})
+def settled_digest(content: Mapping[str, Any], without: Collection[str] = ()) -> str:
+    """Return the SHA-256 of all entries of a resolved search file that may not change, ``without`` some sections."""
+    return json_digest({key: value for key, value in settled(content).items() if key not in without})
 
 
 def settled_entries(config: SearchConfig) -> dict[str, Value]:
     """Return all entries that may not change and are not null, by key such as ``training.lr``; lists as JSON."""
-    return dict(_entries(settled(config)))
+    return dict(_entries(settled(config.model_dump(mode="json"))))
 
 
 def _entries(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Value]]:

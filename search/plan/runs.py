@@ -41,10 +41,11 @@ class File:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The files of the search ``name`` below ``runs``."""
+    """The files of the search ``name`` below ``runs``; ``images``: where they are, if not where its file says."""
 
     runs: Path
     name: str
+    images: Path | None = None
 
     config = File("search.yaml")
     """The resolved search file."""
@@ -282,7 +283,7 @@ def trusted_config(folder: RunFolder, addresses: Collection[str] = ADDRESSES) ->
     content = stored_config(folder)
     check_addresses(folder.path, content, addresses)
     check_code(folder.path, own_code(content))
-    return parse_stored(content, folder.config)
+    return parse_stored(content, folder.config, folder.images)
 
 
 def trials_in(storage: str, search: str) -> str:
@@ -292,10 +293,11 @@ def trials_in(storage: str, search: str) -> str:
 
 @dataclass(frozen=True)
 class CampaignFolder:
-    """The folder of the campaign ``name`` in ``runs``."""
+    """The folder of the campaign ``name`` in ``runs``; ``images`` as of a :class:`RunFolder`."""
 
     runs: Path
     name: str
+    images: Path | None = None
 
     config = File("campaign.yaml")
     """The campaign file."""

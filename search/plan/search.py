@@ -69,7 +69,7 @@ class OpenedSearch:
             sampler=budget.sampler if searching else None,
             goal=self.config.goal if searching else None,
             attributes={
-                "settled_digest": settled_digest(self.config),
+                "settled_digest": settled_digest(self.config.model_dump(mode="json")),
                 **_begun_with(plan),
                 "objective": self.config.objective,
                 "default": dict(plan.spaces[loss].default),
@@ -162,7 +162,8 @@ def open_search(plan: Plan) -> OpenedSearch:
 
 def _begun_with(plan: Plan) -> dict[str, str | None]:
     """Return the attributes of all studies that never change; more losses and wider ranges are not among them."""
-    settings = settled_digest(plan.config, without=("losses", "space", "training_by_loss", "dataset", "checkpoints"))
+    changing = ("losses", "space", "training_by_loss", "dataset", "checkpoints")
+    settings = settled_digest(plan.config.model_dump(mode="json"), without=changing)
     opened = file_digest(plan.folder.trained_on_opened)
     return {"split_digest": plan.split.digest, "settings_digest": settings, "trained_on_opened": opened}
 

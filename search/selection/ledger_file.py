@@ -33,7 +33,7 @@ Entry = Mapping[str, Any]
 CHAIN = ("previous", "sha256")
 """The keys of a line that chain it: the digest of the line before (null in the first), and its own."""
 
-FIXES = "restore the file from a copy, or move it away: what the other ledger has is copied to a new one"
+FIXES = "restore the file from a copy, or ask who sent it for one"
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def test_what_a_trial_proposes_stands_over_a_loss_s_own_settings(plan: Callable[
 
 def test_they_are_frozen_with_the_search_and_said_where_its_settings_are(search_file: SearchFile) -> None:
     plain, own = (parse_config(search_file(losses=LOSSES, **changes)) for changes in ({}, {"training_by_loss": OWN}))
-    assert settled_digest(plain) != settled_digest(own)
+    assert settled_digest(plain.model_dump(mode="json")) != settled_digest(own.model_dump(mode="json"))
     assert settled_entries(own)["training_by_loss.mpa.sampler"] == "random"
     of_mpa = settled_entries(own.of_loss("mpa"))
     assert of_mpa["training.sampler"] == "random"

@@ -148,7 +148,7 @@ def test_training_on_an_opened_test_set_is_told_and_the_warning_kept(images: Pat
         run(images, runs, f"again-{len(stages)}")  # a later opening
         before, begun = verified(elsewhere, "swapped"), record.read_bytes()
         assert "ok  trained_on_opened.json: the openings in the ledger" in before
-        assert "ok  trained_on_opened.json: as it was when the search began" in before
+        assert "ok  search.yaml, trained_on_opened.json: as they were when the search began" in before
         for change in changes:
             change(record)
             found = verified(elsewhere, "swapped")

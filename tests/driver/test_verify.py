@@ -7,7 +7,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,11 @@ import pytest
 from optuna.trial import TrialState
 from PIL import Image
 from support.commands import holdout_here, plain, stored
-from support.finished_search import finish, run_here
+from support.finished_search import campaign_here, finish, run_here
 from support.journals import SET_STATE, SET_VALUE, of_trial, rewrite
 from support.kinds import Finished, FinishedCampaign
 from support.refusals import contents
-from support.small_search import GLYPHS, draw_glyphs, small_search
+from support.small_search import GLYPHS, SHORTEST, draw_glyphs, small_search
 from support.tampered import Change, Copied, array, entry
 from support.without_ray import only_records
 
@@ -35,6 +36,7 @@ from search.selection.scoring import score
 from search.selection.selection import Selection
 from trainables.data.sets.folders import Folder
 
+VERIFIED = "Verified. Numbers in report.html and model cards are not compared."
 TRAINING = {"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16}
 
 
@@ -66,7 +68,7 @@ def test_an_untouched_search_passes_and_nothing_is_written(finished: Path) -> No
     before = contents(finished)
     with mock.patch.object(Folder, "classes", autospec=True, side_effect=Folder.classes) as listing:
         *lines, verdict = holdout_here("verify", "small", "--runs", finished).stdout.splitlines()
-    assert verdict == "Verified."
+    assert verdict == VERIFIED
     assert 0 < listing.call_count < 8, "not for each trial: to list the images of ten thousand classes takes a second"
     assert contents(finished) == before
     assert len(lines) > 20
@@ -74,8 +76,8 @@ def test_an_untouched_search_passes_and_nothing_is_written(finished: Path) -> No
 
 
 def test_an_untouched_campaign_passes(lot: FinishedCampaign) -> None:
-    lines = verified(lot.runs, name="lot").splitlines()
-    assert [line for line in lines if not line.startswith("ok  ")] == ["Verified."]
+    lines = holdout_here("verify", "lot", "--runs", lot.runs).stdout.splitlines()
+    assert [line for line in lines if not line.startswith("ok  ")] == [VERIFIED]
     for name in ("lot-fixed", "lot-folds", "lot-all"):
         assert f"ok  {name}: its file, from campaign.yaml" in lines
     assert lines[-2].startswith("ok  campaign.json")
@@ -195,7 +197,7 @@ SEARCH: dict[str, tuple[Change, str]] = {
     "a final training's loss": (epoch("pnp@final", 0, 2, loss=0.5), "small/pnp@final was changed"),
     # Files.
     "the split's seed": (entry("search.yaml", "split/seed", 1), "split.json"),
-    "the learning rate": (entry("search.yaml", "training/lr", 0.002), "settled_digest"),
+    "the learning rate": (entry("search.yaml", "training/lr", 0.002), "search.yaml was changed: its digest is "),
     "a validation class": (lambda c: c.json("split.json", lambda split: split["validation"].append(split["train"].pop())), "split.json"),
     "the choice": (entry("selection.json", "chosen/pnp/number", 4), "selection.json"),
     "the choice, frozen again": (_chosen_again, "selection.json"),
@@ -221,7 +223,7 @@ SEARCH: dict[str, tuple[Change, str]] = {
     "a warning without openings": (lambda c: c.json("trained_on_opened.json", dict.clear), "trained_on_opened.json is damaged"),
     "a file of no opening": (lambda c: (c.path / "test/more.npz").touch(), "test/more.npz is of no opening"),
     "a file that an opening did not write": (lambda c: (c.results[0].parent / "retrieval/more.npz").touch(), "retrieval/more.npz is of no opening"),
-    "no ledger": (lambda c: (c.runs / NAME).unlink(), f"{NAME} lacks the scores of"),
+    "no ledger": (lambda c: (c.runs / NAME).unlink(), f"{NAME} is missing; it lies beside"),
     "no scores and no ledger": (lambda c: [path.unlink() for path in (c.path / "test.json", c.path / "summary.json", c.runs / NAME)], "test.json openings lack"),
     "a neighbour": (array("neighbours_QK", (3, 0), 3, lambda c: c.rankings[0]), "@final-0.npz was changed"),
     "a thumbnail": (array("pictures", 20, lambda pixels: pixels ^ 1, lambda c: c.thumbnails), "thumbnails.npz was changed"),
@@ -306,7 +308,7 @@ def test_another_list_is_found(
         path.write_text(before)
 
 
-def _blank(images: Path, name: str) -> None:
+def _blank(images: Path, name: str = "") -> None:
     Image.new("RGB", (20, 20)).save(images / name / "03.png")
 
 
@@ -469,13 +471,73 @@ def test_an_unfinished_search_passes_as_far_as_it_is(images: Path, tmp_path: Pat
             assert "pnp trial 0" in verified(copied.runs, code=1)
 
 
-def test_without_its_images_the_digests_are_checked(copied: Copied) -> None:
-    copied.path.joinpath("search.yaml").write_text(
-        re.sub("root: .*", "root: /not/here", (copied.path / "search.yaml").read_text())
+@contextmanager
+def moved(path: Path, place: Path) -> Iterator[None]:
+    path.rename(place)
+    try:
+        yield
+    finally:
+        place.rename(path)
+
+
+def test_without_its_images_the_digests_are_checked(copied: Copied, images: Path, tmp_path: Path) -> None:
+    with moved(images, tmp_path / "elsewhere"):
+        said = verified(copied.runs)
+        assert f"Verified, but for what needs more than the records (dataset.root is '{images}', which" in said
+        assert "Give the folder that holds the images with --images)." in said
+        entry("search.yaml", "training/lr", 0.002)(copied)
+        assert "search.yaml was changed: its digest is " in verified(copied.runs, code=1)
+
+
+def test_a_folder_that_is_sent_without_the_ledger_says_whom_to_ask(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished / "small", tmp_path / "runs" / "small")
+    said = verified(tmp_path / "runs", code=1)
+    assert said.count("FAILED: ") == 1
+    assert (
+        "is missing; it lies beside the folder of the search: ask who sent small for it and test_openings.images/."
+        in said
     )
-    said = verified(copied.runs)
-    assert "ok  the scored models: their digests" in said
-    assert "Verified, but for what needs the data set (dataset.root is '/not/here'" in said
+
+
+@pytest.mark.parametrize("place", ["", "x.csv", "mine.npz"])
+def test_images_elsewhere_are_read_there(
+    place: str, finished: Path, images: Path, kinds: Callable[[str], Finished], tmp_path: Path
+) -> None:
+    """A folder; an index file, whose images lie beside it; a file of embeddings; and each of them with other content."""
+    kind = {"": None, "x.csv": "groups, queries and a gallery", "mine.npz": "features"}[place]
+    runs, name = (kinds(kind).runs, kinds(kind).name) if kind else (finished, "small")
+    data = runs.parent / "data" if kind else images
+    before, here = contents(runs), tmp_path / "elsewhere"
+    with moved(data, here):
+        assert "Verified, but for what needs more" in verified(runs, name=name)
+        assert VERIFIED in verified(runs, "--images", str(here), name=name)
+        retrained = "--retrain", f"{'contrastive' if place == 'mine.npz' else 'pnp'}@final:0"
+        assert "retrained, bit for bit the same" in verified(runs, "--images", str(here), *retrained, name=name)
+        shutil.copytree(here, other := tmp_path / "other")
+        if place == "mine.npz":
+            with np.load(other / place) as arrays:
+                changed = {**arrays, "embeddings": arrays["embeddings"] * 1.01}
+            np.savez(other / place, **changed)
+        else:
+            _blank(sorted(other.rglob("*/03.png"))[0].parent)
+        assert "split.json" in verified(runs, "--images", str(other), code=1, name=name).splitlines()[-1]
+    assert contents(runs) == before
+
+
+def test_the_images_of_a_campaign_are_read_elsewhere(images: Path, lot: FinishedCampaign, tmp_path: Path) -> None:
+    base = {**small_search(images, **SHORTEST), "selection": {"finalists": 1, "seeds": 1}}
+    del base["name"]
+    file = {"name": "two", "study": "two splits", "base": base, "table": {"rows": ["loss"]}}
+    with campaign_here(runs := tmp_path / "runs", {**file, "vary": {"seed": {"a": {}, "b": {"split.seed": 1}}}}):
+        pass
+    with moved(images, here := tmp_path / "elsewhere"):
+        assert ", campaign.json (dataset.root is " in verified(runs, name="two")
+        assert VERIFIED in verified(runs, "--images", str(here), name="two")
+        entry("search.yaml", "dataset/root", "/another")(Copied(runs, tmp_path / "changed", "two-b"))
+        said = verified(tmp_path / "changed", "--images", str(here), code=2, name="two")
+        assert "--images: two has several data sets" in said
+    said = verified(lot.runs, "--images", str(images), code=2, name="lot")
+    assert "--images: the data set of lot-fixed has no folder and no file" in said
 
 
 def _better_copy(copied: Copied) -> None:

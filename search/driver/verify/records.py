@@ -8,6 +8,7 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial
 
+from search.config.search_config import paths_of_data, settled_digest
 from search.driver.sealed import digest_of_images
 from search.driver.stages import confirm_stage, final_stage, selection_of
 from search.driver.verify.comparison import Check, check, differing, file_problems
@@ -62,6 +63,8 @@ def code_named(folder: RunFolder) -> set[str]:
     except InvalidInput:  # the checks report it
         return set()
     check_addresses(folder.path, content, (CHECKPOINTS,))
+    if folder.images and not paths_of_data(content):
+        raise InvalidInput(f"--images: the data set of {folder.name} has no folder and no file; leave it out.")
     return own_code(content)
 
 
@@ -86,7 +89,7 @@ def stored_copy(plan: Plan) -> OpenedSearch | None:
 
 
 def _checks_without_code(folder: RunFolder) -> Iterator[Check]:
-    yield from check_warning(folder)
+    yield check(BEGINNING, _changed(_beginning(folder)))
     yield check(LEFT_OVER, _left_over(folder))
     yield from check_digests(folder)
     if selection := stored_selection(folder):
@@ -97,10 +100,8 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
     try:
         plan = plan_from_rules(folder)
     except InvalidInput as mistakes:
-        if not all(sentence.startswith("dataset.") for sentence in mistakes.sentences):
-            raise
-        yield from _checks_without_code(folder)
-        yield Check(f"what needs the data set ({mistakes.sentences[0].rstrip('.')})", is_there=False)
+        yield from _checks_without_code(folder)  # its file is as it was, so this machine lacks what it names
+        yield lacking("what needs more than the records", mistakes)
         return
     with decoded_anew(plan.images) as store:
         digest, training = digest_of_images(store), images_in(store)
@@ -108,7 +109,7 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
     what = f"split.json: the split {plan.split.digest[:12]}, from its rule and the training images"
     yield check(what, file_problems(folder.split, plan.split.to_json()))
     yield check(f"{folder.trained_on_opened.name}: the openings in the ledger", _opened_problems(folder, training))
-    yield from check_warning(folder)
+    yield check(BEGINNING, _changed(_beginning(folder)))
     yield check(LEFT_OVER, _left_over(folder))
     search = stored_copy(plan)
     later = [path.name for path in (folder.selection, folder.test, folder.summary) if path.exists()]
@@ -200,7 +201,7 @@ def _check_copies(search: OpenedSearch) -> Iterator[Check]:
     """Check the trials that a successor copied, and their files, by those of its predecessor if its folder is there."""
     if search.plan.predecessor is None:
         return
-    folder = RunFolder(search.plan.folder.runs, search.plan.predecessor)
+    folder = replace(search.plan.folder, name=search.plan.predecessor)
     there = folder.config.exists()
     earlier = stored_copy(replace(plan_from_rules(folder), split=search.plan.split)) if there else None
     for stage, loss in studies_in(search):
@@ -270,8 +271,9 @@ def _summary_check(search: OpenedSearch) -> Check:
 
 # The manifest of a search: all that a stored digest covers. No code is imported and nothing is computed again.
 
+BEGINNING = "search.yaml, trained_on_opened.json: as they were when the search began"
 LEFT_OVER = "test/: the files of the openings alone"
-Entry = tuple[str, str, str | None]
+Entry = tuple[str, str | None, str | None]
 """A part of the records with the stored digest and that of its content, None if it is missing."""
 
 
@@ -294,12 +296,18 @@ def check_digests(folder: RunFolder) -> Iterator[Check]:
             yield check(f"{what}: their digests", _changed(chain([first], entries)))
 
 
-def check_warning(folder: RunFolder) -> Iterator[Check]:
-    """Check that the record of earlier openings is the one whose digest the studies have since the search began."""
-    path = folder.trained_on_opened
-    begun = {study: found.get(path.stem) for study, found in StoredSearch(folder).counts.attributes.items()}
-    now = dict.fromkeys(begun, file_digest(path))
-    yield check(f"{path.name}: as it was when the search began", differing(f"{path.name} of ", begun, now))
+def _beginning(folder: RunFolder) -> Iterator[Entry]:
+    """Yield the search file and the record of earlier openings, with the digests that the studies began with."""
+    settled, warning = settled_digest(stored_config(folder)), folder.trained_on_opened
+    for begun in StoredSearch(folder).counts.attributes.values():
+        yield folder.config.name, begun.get("settled_digest"), settled
+        yield warning.name, begun.get(warning.stem), file_digest(warning)
+
+
+def lacking(what: str, mistakes: InvalidInput) -> Check:
+    """Return the check that this machine cannot make, and the first of the ``mistakes`` of a file that is none here."""
+    first = mistakes.sentences[0].rstrip(".")
+    return Check(f"{what} ({first}{' with --images' if 'dataset.' in first else ''})", is_there=False)
 
 
 def _left_over(folder: RunFolder) -> Iterator[str]:
@@ -321,10 +329,10 @@ def stored_selection(folder: RunFolder) -> Selection | None:
 
 def _changed(entries: Iterator[Entry]) -> Iterator[str]:
     for name, stored, found in entries:
-        if found is None:
+        if found is None and stored:
             yield f"{name} is missing."
         elif found != stored:
-            yield f"{name} was changed: its digest is {found[:12]}, and {stored[:12]} is stored."
+            yield f"{name} was changed: its digest is {found:.12}, and {stored or 'none':.12} is stored."
 
 
 def _baselines(folder: RunFolder, selection: Selection | None) -> Iterator[Entry]:
@@ -359,8 +367,11 @@ def _files(folder: RunFolder, record: ScoredOpening) -> Iterator[Entry]:
 
 def check_ledger(folder: RunFolder, selection: Selection) -> Iterator[Check]:
     """Check the lines of the ledger, and that it and ``test.json`` have the same openings of this selection."""
-    ledger, records = Ledger(folder.openings), scored_openings(folder.test)
+    ledger, records, path = Ledger(folder.openings), scored_openings(folder.test), folder.openings
     openings = ledger.of_selection(selection.digest)
+    if records and not path.exists():
+        ask = f"it lies beside the folder of the search: ask who sent {folder.name} for it and {path.stem}.images/"
+        yield Check("the ledger", f"The ledger {path} is missing; {ask}.")
     own, *users = [
         (f"{path}: {counted(count, 'line')} that the other ledger has", count)
         for path, count in ledger.lacking([opening.id for opening in openings]).items()
@@ -382,7 +393,7 @@ def check_ledger(folder: RunFolder, selection: Selection) -> Iterator[Check]:
     found = {entry.id: {key: value for key, value in entry.content().items() if key in keys} for entry in records}
     what = f"the ledger: {counted(len(records), 'opening')}, each with its scores"
     absent = (
-        f"test.json openings: {folder.openings} lacks the scores of {name:.12}; restore it from a copy."
+        f"test.json openings: {folder.openings} lacks the scores of {name:.12}; ask for a copy."
         for name in found.keys() - scored.keys()
     )
     yield check(what, chain(absent, differing("test.json openings ", found, scored)))
