@@ -206,6 +206,11 @@ class _Reader(Generic[Built]):
             deeper = (*path, *value)
             if any(known.endswith(f".{_dotted(deeper)}") for known in self._keys):
                 path = deeper
+        if path == ("search", "objectives"):
+            return (
+                f"{_dotted(path)}: a search has one objective; it is {_shown(value)}: name one metric in "
+                'search.objective, and bound the others in search.constraints, such as {embed_ms: "< 5"}.'
+            )
         hint = _key_hint(_dotted(path), self._keys)
         kind = "section" if len(path) == 1 else "key"
         return f"{_dotted(path)}: no such {kind}{hint}; {'correct it, or ' if hint else ''}remove it."

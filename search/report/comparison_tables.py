@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from search.difference import RowKey
@@ -107,7 +107,7 @@ def _numbers(entry: float | SeedStatistics) -> Record:
 def text_tables(comparison: Comparison) -> list[TextTable]:
     """Return the answers, the table of the losses, and that of the pairs if there are any."""
     losses = replace(losses_table(comparison), notes=tuple(_notes(comparison)))
-    tables = [_answers(comparison), losses, _front(comparison), pairs_table(comparison)]
+    tables = [_answers(comparison), losses, pairs_table(comparison)]
     return [table for table in tables if table.rows or table.notes]
 
 
@@ -253,34 +253,6 @@ def _corrected(pairs: Sequence[Pair]) -> str:
     return f"corrected for {counted(len(pairs), 'pair')}"
 
 
-def _front(comparison: Comparison) -> TextTable:
-    """Return the Pareto fronts and chosen configurations of searches with constraints or several objectives."""
-    entries = [
-        (loss_label(comparison, summary.name, loss), entry)
-        for summary in comparison.searches
-        for loss, of_loss in summary.losses.items()
-        for entry in of_loss.front
-    ]
-    metrics = list(dict.fromkeys(metric for _, entry in entries for metric in entry.searched))
-    return TextTable(
-        title="Pareto front on the validation classes: the configurations that no other one dominates",
-        header=("loss", "trial", *metrics, *(f"{metric}\nfresh seeds" for metric in metrics)),
-        rows=tuple(
-            (
-                label,
-                f"{entry.trial}{' (chosen)' if entry.chosen else ''}",
-                *(_number(measured, metric) for measured in (entry.searched, entry.confirmed) for metric in metrics),
-            )
-            for label, entry in entries
-        ),
-        labels=2,
-    )
-
-
-def _number(measured: Mapping[str, float] | None, metric: str) -> str:
-    return NOTHING if measured is None or metric not in measured else f"{measured[metric]:.4g}"
-
-
 # The comparison on one screen, printed at the end of a search and at the top of its report.
 
 
@@ -289,7 +261,7 @@ def headline_tables(comparison: Comparison) -> list[TextTable]:
     names = " ".join(summary.name for summary in comparison.searches)
     more = f"`holdout compare {names}` shows all values, hyperparameters, pairs and notes"
     notes = [*headline_sentences(comparison), more]
-    tables = [_answers(comparison), headline_losses(comparison), _front(comparison), _text(notes)]
+    tables = [_answers(comparison), headline_losses(comparison), _text(notes)]
     return [table for table in tables if table.rows or table.notes]
 
 
