@@ -35,7 +35,7 @@ from search.selection import scored_openings
 from search.stages import BASELINES, UNTRAINED, Role, Stage
 from search.text_table import as_markdown, rows_as_markdown
 from search.trials import epochs_trained
-from search.trust import CAMPAIGN_RECIPE, check_address, check_code, own_code
+from search.trust import CAMPAIGN_RECIPE, check_addresses, check_trusted, own_code
 from trainables.files import read_json
 
 # The rows of a campaign by their coordinates, and its cells: one number per row and metric.
@@ -285,14 +285,14 @@ def stored_campaign(folder: CampaignFolder) -> Campaign:
     """Return the stored campaign in ``folder``; reading it imports the user-defined code that its searches name.
 
     Raises:
-        InvalidInput: its file cannot be read, or names code that the user did not allow or somebody else's recipe file.
+        InvalidInput: its file cannot be read, or names code or a recipe file that is not trusted.
     """
     content = folder.content()
-    if (recipe := content.get("recipe")) not in (None, *recipes()):
-        check_address(folder.config.parent, CAMPAIGN_RECIPE, str(recipe))
+    if content.get(CAMPAIGN_RECIPE) not in recipes():
+        check_addresses(folder.config.parent, content, [CAMPAIGN_RECIPE])
 
     def allowed(search: dict[str, Any]) -> SearchConfig:
-        check_code(RunFolder(folder.runs, str(search.get("name"))).path, own_code(search))
+        check_trusted(RunFolder(folder.runs, str(search.get("name"))).path, own_code(search))
         return parse_config(search)
 
     return parse_campaign(content, allowed)
@@ -306,7 +306,7 @@ def verify_campaign(folder: CampaignFolder) -> Iterator[Check]:
     """Yield the checks of the campaign in ``folder``, up to the first one that fails."""
     for name in folder.searches():
         if (run := RunFolder(folder.runs, name)).config.exists():
-            check_code(run.path, code_named(run))
+            check_trusted(run.path, code_named(run))
     yield from guarded(lambda: _checks(folder))
 
 

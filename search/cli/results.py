@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from search.cli.options import RUNS, AnyName, Json, Names, Output, Runs, Settings, Trust, TrustSearch
+from search.cli.options import RUNS, AnyName, Json, Names, Output, Runs, Settings, TrustCode
 from search.cli.output import Tables, messages, say, show, show_line
 from search.driver.progress_view import phase
 from search.packages import check_extra
@@ -40,8 +40,7 @@ def compare(
         ),
     ] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Compare the losses of searches on the same split, and show which of them differ."""
@@ -73,8 +72,7 @@ def report(
         typer.Option("--output", metavar="FILE", help="The file to write; by default the search's report.html."),
     ] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
 ) -> None:
     """Write a report on a search, several of one split, or a campaign, as one HTML file; it does not open the test."""
     from search.campaigns import write_report
@@ -92,8 +90,7 @@ def verify(
         typer.Option("--retrain", metavar="LOSS:NUMBER", help="Also retrain a trial, such as mpa:3 or mpa@final:0."),
     ] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Recompute all results from the records, and report what differs from the stored ones."""
@@ -160,7 +157,7 @@ def _refuse_running(run: "RunFolder") -> None:
 
 def serve(
     runs: Runs = RUNS,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 for any free one.")] = 8650,
 ) -> None:
     """Serve a live page of all searches and campaigns in the runs folder to this machine. It is read-only."""

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from search.cli.options import RUNS, Json, Name, Runs, Trust
+from search.cli.options import RUNS, Json, Name, Runs, TrustCode
 from search.cli.output import Tables, say, show
 from search.text_table import NOTHING, TextTable
 from trainables.errors import InvalidInput, counted
@@ -44,7 +44,7 @@ def trials(
     ] = 0,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write all trials to a CSV file.")] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """List the trials of a search, with params, value, state and why they ended; or show one of them."""

@@ -21,7 +21,7 @@ from search.plan.growth import Growth, growth, in_order, is_tested, successor, u
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
 from search.stages import Stage
-from search.trust import CHECKPOINTS, addresses_in, check_code, own_code, remember
+from search.trust import CHECKPOINTS, addresses_in, check_trusted, own_code, remember
 from spaces.search_space import SearchSpace
 from trainables.data.dataset import is_utf8, similar_names
 from trainables.data.split import ClassSplit
@@ -52,7 +52,7 @@ def reopened(runs: Path, name: str, *, trains: bool = False) -> Plan:
     """Return the plan of the stored search ``name``; its network is only tried, which takes seconds, if it ``trains``.
 
     Raises:
-        InvalidInput: it does not exist, cannot be resumed on this machine, or names a place or code that is not
+        InvalidInput: it does not exist, cannot be resumed on this machine, or names an address or code that is not
             allowed.
     """
     folder = existing_run(runs, name)
@@ -64,7 +64,7 @@ def plan_from_rules(folder: RunFolder) -> Plan:
     """Return the plan that follows from a search's file and its data set, without checking this machine's resources.
 
     Raises:
-        InvalidInput: the file or the data set cannot be read, or names a place or code that is not allowed.
+        InvalidInput: the file or the data set cannot be read, or names an address or code that is not allowed.
     """
     config, found = trusted_config(folder, addresses=(CHECKPOINTS,)), Findings()
     data = split_of(found, config)
@@ -147,7 +147,7 @@ def _new(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
 
 def _stored(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
     content = stored_config(folder)
-    check_code(folder.path, own_code(content) - own_code(config.model_dump(mode="json")))
+    check_trusted(folder.path, own_code(content) - own_code(config.model_dump(mode="json")))
     stored = parse_stored(content, folder.config)
     if campaign_of(folder.runs, config.name):  # whose searches are chosen and tested together
         found.add(_late_trials(stored, config, folder))
@@ -245,7 +245,7 @@ def _late_trials(stored: SearchConfig, wanted: SearchConfig, folder: RunFolder) 
 
 def _remember(plan: Plan) -> None:
     content = plan.config.model_dump(mode="json")
-    remember(plan.folder.path, addresses_in(content), own_code(content))
+    remember(plan.folder.path, addresses_in(plan.folder.path, content) | own_code(content))
 
 
 def _is_finished(plan: Plan) -> bool:

@@ -20,7 +20,7 @@ from search.stages import Stage, study_name
 from search.study import LossStudy, StudyStorage, copy_studies, open_studies
 from search.tables import PRUNERS
 from search.trials import Tally
-from search.trust import check_code, own_code
+from search.trust import check_trusted, own_code
 from spaces.search_space import SearchSpace
 from trainables.errors import InvalidInput
 from trainables.files import file_digest, write_json, write_text
@@ -265,7 +265,7 @@ def search_so_far(stored: StoredSearch) -> OpenedSearch:
     """
     if not stored.folder.journal.exists():
         raise InvalidInput(f"{stored.name} has no studies yet; wait until its first trial begins.")
-    check_code(stored.folder.path, own_code(stored.config))
+    check_trusted(stored.folder.path, own_code(stored.config))
     config, found = parse_config(dict(stored.config)), Findings()
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()
