@@ -184,12 +184,13 @@ def doctor(
     if not as_json:
         say([f"Checking this machine{' and the search' if file else ''}, which takes some seconds …"], "dim")
     from search.config.recipes import read_search
-    from search.config.search_config import parse_config
+    from search.config.search_config import validate_config
     from search.driver.doctor import examine
 
-    config = parse_config(read_search(file, settings or [])) if file else None
+    found = validate_config(read_search(file, settings or [])) if file else None
+    config, fits_batch = (found.result(), not found.gives("training.batch_size")) if found else (None, False)
     results = []
-    for result in examine(config, runs):
+    for result in examine(config, runs, fits_batch=fits_batch):
         results.append(result)
         if not as_json:
             show(None, False, partial(_doctor_row, result))

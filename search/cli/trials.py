@@ -77,7 +77,7 @@ def _of_study(search: "StoredSearch", study: str, rows: list["TrialRow"], top: i
     title, retried = f"{search.name}/{study}", search.attributes(*search.study_of(study)).get("retried", ())
     notes = [] if rows else [f"{title}: no trial yet"]
     if retried:
-        notes.append(f"{title} began anew after {counted(len(retried), 'trial')} failed before any epoch: {retried[0]}")
+        notes.append(f"{title} began anew after {counted(len(retried), 'trial')} failed without a value: {retried[0]}")
     if len(rows) > (most := top or MOST_ROWS):
         notes.append(f"The best {most:,} of {len(rows):,} trials; --csv FILE or --json gives all.")
         rows = sorted(rows, key=lambda row: -math.inf if row.value is None else row.value, reverse=True)[:most]

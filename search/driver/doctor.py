@@ -350,6 +350,8 @@ def examine(
     runs: Path,
     machine_checks: Sequence[Callable[[], Iterator[CheckResult]]] = MACHINE_CHECKS,
     search_checks: Sequence[Callable[[Plan], Iterator[CheckResult]]] = SEARCH_CHECKS,
+    *,
+    fits_batch: bool = False,
 ) -> Iterator[CheckResult]:
     """Yield every check of this machine, and those of a search and of its engine, or without one of all engines."""
     resources = config.resources if config else None
@@ -359,7 +361,7 @@ def examine(
     if config is None:
         return
     try:
-        plan = make_plan(config, runs)
+        plan = make_plan(config, runs, fits_batch=fits_batch)
     except InvalidInput as error:
         for sentence in error.sentences:
             yield CheckResult("search", "failed", sentence)

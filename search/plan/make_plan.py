@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from search.config.search_config import SearchConfig, differences, may_change, parse_stored, validate_config
-from search.config.validation import Findings
+from search.config.validation import Findings, ValidatedFile
 from search.plan.checks.data import (
     check_features,
     check_gallery,
@@ -14,6 +15,8 @@ from search.plan.checks.data import (
     check_split,
     check_store_size,
     split_of,
+    with_batch_size,
+    with_fitting_batch,
 )
 from search.plan.checks.parts import check_compiler, check_network, check_parts, check_spaces
 from search.plan.checks.services import check_addresses, check_folder, check_machine
@@ -84,6 +87,7 @@ def make_plan(
     *,
     resumed: bool = False,
     findings: Findings | None = None,
+    fits_batch: bool = False,
     is_finished: Callable[[Plan], bool] = lambda plan: False,
 ) -> Plan:
     """Run all checks of a search and return its plan. Nothing is written.
@@ -92,6 +96,7 @@ def make_plan(
         resumed: skip the checks of storage and tracking server, since a search survives an outage of MLflow, and do not
             try its spaces on the losses again.
         findings: earlier mistakes, to raise with the others.
+        fits_batch: lower the batch size to what the training classes fill.
         is_finished: return True if nothing will be trained, so that the network need not be tried; called if no check
             found a mistake.
 
@@ -101,8 +106,10 @@ def make_plan(
     found = Findings() if findings is None else findings
     if not is_utf8(place := str(runs.resolve())):
         found.add([f"The runs folder is {place!r}, which is no text in UTF-8; rename it, or give another with --runs."])
-    data = split_of(found, config)
+    data, fitted = split_of(found, config), None
     if data is not None:
+        if fits_batch:
+            config, fitted = found.check(partial(with_fitting_batch, config, data)) or (config, None)
         check_split(found, config, data)
         check_features(found, config)
     check_store_size(found, config)
@@ -124,17 +131,17 @@ def make_plan(
         notices = check_network(found, config, spaces, None if resumed else plan)  # last, since it imports torch
     found.raise_if_any()
     assert plan is not None
-    return replace(plan, notices=notices)
+    return replace(plan, notices=(*filter(None, [fitted]), *notices))
 
 
 # A search that begins.
 
 
-def _new(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
+def _new(config: SearchConfig, folder: RunFolder, found: ValidatedFile[SearchConfig]) -> Plan:
     for name in folder.successors()[:1]:
         sentence = f"name: {name} continues from the trials of {config.name}, whose folder is missing; restore it from "
         found.add([f"{sentence}a copy, or give the search another name."])
-    plan = make_plan(config, folder.runs, findings=found)
+    plan = make_plan(config, folder.runs, findings=found, fits_batch=not found.gives("training.batch_size"))
     _remember(plan)
     split = plan.split
     names = (*split.train, *split.validation, *split.test)
@@ -145,10 +152,12 @@ def _new(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
 # A search that is resumed, that grows, or that was tested and has a successor.
 
 
-def _stored(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
+def _stored(config: SearchConfig, folder: RunFolder, found: ValidatedFile[SearchConfig]) -> Plan:
     content = stored_config(folder)
     check_trusted(folder.path, own_code(content) - own_code(config.model_dump(mode="json")))
     stored = parse_stored(content, folder.config)
+    if not found.gives("training.batch_size"):  # it was fitted to the classes when the search began
+        config = with_batch_size(config, stored.training.batch_size)
     if campaign_of(folder.runs, config.name):  # whose searches are chosen and tested together
         found.add(_late_trials(stored, config, folder))
         return _resumed(config, stored, folder, found, Growth())
@@ -162,7 +171,9 @@ def _stored(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
     return plan
 
 
-def _successor(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:
+def _successor(
+    config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: ValidatedFile[SearchConfig], grown: Growth
+) -> Plan:
     """Return the plan of the search that continues from the trials of the one in ``folder``."""
     following = successor(folder)
     renamed = config.model_copy(update={"name": following.name})
