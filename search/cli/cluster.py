@@ -99,12 +99,13 @@ def _status_table(found: list[dict[str, Any]], location: str) -> TextTable:
             rows.append((entry["name"], state, *[""] * (len(COLUMNS) - 2)))
         if entry["problem"]:
             notes.append(f"{entry['name']}: {entry['problem']}")
+    jobs = "" if location.startswith("at") else "; `holdout status --jobs` lists those that were submitted to a cluster"
     return TextTable(
         title=f"Searches {location}",
         header=COLUMNS,
         rows=tuple(rows),
         labels=3,
-        notes=tuple(notes) if found else (f"There is no search {location}.",),
+        notes=tuple(notes) if found else (f"There is no search {location}{jobs}.",),
     )
 
 

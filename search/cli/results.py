@@ -46,14 +46,14 @@ def compare(
     """Compare the losses of searches on the same split, and show which of them differ."""
     from search.plan.runs import existing_run, mlflow_page
     from search.report.comparison import compare_stored
-    from search.report.comparison_tables import as_csv, text_tables
+    from search.report.comparison_tables import as_csv, paper_tables, text_tables
 
     refuse_unknown(output or [])
     folders = [existing_run(runs, name) for name in dict.fromkeys(names)]
     comparison = compare_stored(folders, within=within)
     tables = text_tables(comparison)
     for path in output or []:
-        write_output(path, as_csv(comparison), tables)
+        write_output(path, as_csv(comparison), tables, paper_tables(comparison))
     show(comparison.model_dump(mode="json"), as_json, lambda: Tables(tables))
     if len(folders) > 1 and not as_json:
         page = mlflow_page(folders) or f"`holdout sync {shlex.join(names)}` writes a page that compares them"

@@ -214,11 +214,9 @@ def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None
         content["split"]["seed"] = facts.split_seed
     if sizes.image_size is not None:
         content["model"] = {"backbone": sizes.backbone, "weights": sizes.weights}
-        content["training"] |= {
-            "image_size": sizes.image_size,
-            "augment": "crop_flip",
-            "warmup_epochs": int(is_fine_tuned),
-        }
+        content["training"]["image_size"] = sizes.image_size
+    if sizes.image_size is not None and not sizes.frozen:  # which frozen features are computed without
+        content["training"] |= {"augment": "crop_flip", "warmup_epochs": int(is_fine_tuned)}
     if sizes.frozen:
         content["model"]["freeze"] = BACKBONE
     if sizes.frozen or facts.features is not None:
