@@ -158,6 +158,8 @@ def write_output(path: Path, csv: str, tables: Sequence[TextTable], paper: Seque
     Raises:
         InvalidInput: the file cannot be written.
     """
-    content = {".csv": lambda: csv, ".md": lambda: as_markdown(tables), ".tex": lambda: as_latex(paper or tables)}[path.suffix]()
+    content = {".csv": lambda: csv, ".md": lambda: as_markdown(tables), ".tex": lambda: as_latex(paper or tables)}[
+        path.suffix
+    ]()
     with writing("--output", path):
         write_text(path, content)

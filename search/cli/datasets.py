@@ -219,7 +219,7 @@ def init(
     ] = None,
     backbone: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="A pretrained network to start from, such as resnet50 or timm:NAME."),
+        typer.Option(metavar="NAME", help="A pretrained network, such as timm:NAME; for photographs resnet50."),
     ] = None,
     weights: Annotated[
         str | None, typer.Option(metavar="FILE", help="The file of its weights; by default those of ImageNet.")
@@ -228,10 +228,12 @@ def init(
 ) -> None:
     """Write a commented search file with sizes that fit your images or embeddings and this machine.
 
-    With a pretrained network the search trains a layer on its features, which are computed once.
+    With a pretrained network the search trains a layer on its features, which are computed once. Photographs get one
+    unless --backbone convnet asks for the small network.
     """
     from search.config.image_facts import dataset_facts, facts_of
     from search.config.initial_file import (
+        common_network,
         initial_text,
         name_for,
         pretrained,
@@ -250,15 +252,18 @@ def init(
         raise InvalidInput(
             f"--root {root} is the folder of a CSV file's paths, and there is no CSV file; leave it out."
         )
-    frozen = network is not None
+    frozen = None if backbone is None else network is not None
     facts = dataset_facts(Glyphs(), frozen=frozen) if folder is None else facts_of(folder, root, frozen=frozen)
-    if facts.features is not None and frozen:
+    if facts.features is not None and backbone is not None:
         raise InvalidInput(f"{folder} holds embeddings, which need no network; leave out --backbone and --weights.")
     path = output or Path(f"{name_for(facts.root)}.yaml")
     refuse_existing(path)
+    if backbone is None and facts.of_photographs:
+        network = common_network()
     machine = this_machine()
     sizes = sizes_for(facts, machine, network)
-    loaded = None if network is None or sizes.image_size is None else network.check(sizes.image_size)
+    is_missing = network is not None and network.is_missing
+    loaded = None if network is None or is_missing or not sizes.image_size else network.check(sizes.image_size)
     write_initial_file(path, initial_text(facts, machine, network))
     found = "\n".join((*facts.sentences(), *([loaded] if loaded else ()), machine.sentence))
     record = {
@@ -268,4 +273,5 @@ def init(
         "machine": asdict(machine),
         "sizes": asdict(sizes),
     }
-    show(record, as_json, lambda: f"{found}\nWrote {path}. Read it, then run:\n\n  holdout run {path}")
+    first = f"  holdout backbones {sizes.backbone} --download\n" if is_missing else ""
+    show(record, as_json, lambda: f"{found}\nWrote {path}. Read it, then run:\n\n{first}  holdout run {path}")

@@ -130,14 +130,21 @@ def paper_tables(comparison: Comparison) -> list[TextTable]:
         title=f"{losses.title}; test values, mean ± sample deviation over seeds",
         header=("loss", "configuration", *map(printed_metric, metrics)),
         rows=tuple(
-            (row_loss_label(comparison, row), row.role if row.number else "default", *(cell(row, metric) for metric in metrics)) for row in rows
+            (
+                row_loss_label(comparison, row),
+                row.role if row.number else "default",
+                *(cell(row, metric) for metric in metrics),
+            )
+            for row in rows
         ),
         labels=2,
         notes=(*(line for answer in comparison.answers for line in answer.lines[:-1]), *_notes(comparison)),
     )
     pairs = pairs_table(comparison)
     if comparison.pairs:
-        pairs = replace(pairs, title=f"{table.title.partition(':')[0]}, differences of {printed_metric(comparison.pairs[0].metric)}")
+        pairs = replace(
+            pairs, title=f"{table.title.partition(':')[0]}, differences of {printed_metric(comparison.pairs[0].metric)}"
+        )
     return [_text(comparison.changed), table, pairs]
 
 
