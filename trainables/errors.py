@@ -65,9 +65,9 @@ def printable(text: str) -> str:
     return "".join(mark if mark.isprintable() or mark in "\n\t" else ascii(mark)[1:-1] for mark in shown)
 
 
-def shortened(text: str, most: int = 80) -> str:
-    """Return ``text``, with an ellipsis in place of its end if it has more than ``most`` characters."""
-    return text if len(text) <= most else f"{text[: most - 3]}…"
+def shortened(text: str) -> str:
+    """Return ``text``, with an ellipsis in place of its end if it has more than 80 characters."""
+    return text if len(text) <= 80 else f"{text[:77]}…"
 
 
 def listed(names: Sequence[str], separator: str = ", ", shown: int = 20) -> str:

@@ -19,13 +19,13 @@ from optuna.trial import TrialState, create_trial
 
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
-from search.disk.usage import check_space
 from search.driver.notices import without_model
 from search.engines import NoEngine
 from search.engines.base import CheckResult, make_engine
 from search.engines.capacity import Node, at_once, fitting, roomier, too_tight, trials_on, wanted
 from search.packages import INSTALL, missing_packages
 from search.plan.checks.parts import slow_precision
+from search.plan.disk import check_space
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder

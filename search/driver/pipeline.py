@@ -10,7 +10,6 @@ from threading import Thread
 from rich.console import Console
 
 from search.difference import Family
-from search.disk.usage import check_space
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
 from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases
 from search.driver.notices import at_ceiling, early_ends, first_proposals, pruning, say
@@ -46,6 +45,7 @@ from search.driver.untrained import check_weights, validate_baselines, without_b
 from search.engines.base import Engine, make_engine
 from search.packages import TESTED, check_extra, untested
 from search.plan.checks.parts import slow_precision
+from search.plan.disk import check_space
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import OpenedSearch, copy_trials, open_search

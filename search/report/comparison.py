@@ -37,7 +37,9 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
     metrics = shown_metrics(objective, computed)
     numbers = {row.key: row.number for row in rows}
     wanted = list(tested_pairs(numbers))
-    within = within or _frozen_margin(folders)
+    if within is None:  # the margin that was frozen with the choices, if it is the same for all
+        margins = {Selection.load(folder.selection).family.within for folder in folders if folder.test.exists()}
+        within = margins.pop() if len(margins) == 1 else None
     pairs, left_out = pairs_of(folders, rows, metrics, itertools.chain.from_iterable(wanted), wanted, within)
     comparison = Comparison(
         objective=objective,
@@ -57,12 +59,6 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
         searches=tuple(summaries),
     )
     return comparison.model_copy(update={"answers": tuple(answers(comparison, folders))})
-
-
-def _frozen_margin(folders: Sequence[RunFolder]) -> float | None:
-    """Return the margin of equivalence that was frozen with the choices; None if there are several, or none yet."""
-    margins = {Selection.load(folder.selection).family.within for folder in folders if folder.test.exists()}
-    return margins.pop() if len(margins) == 1 else None
 
 
 def compare_stored(folders: Sequence[RunFolder], *, within: float | None = None) -> Comparison:

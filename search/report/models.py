@@ -144,7 +144,9 @@ def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> Chose
         spec, weights = replace(spec, model=replace(spec.model, head="none", embedding_dim=None)), tensors_bytes({})
     if isinstance(spec, EmbedderSpec) and FROZEN in spec.origin:
         weights = _with_backbone(weights, spec)
-    origin = {**spec.origin, "dataset": _images(stored), "selection": selection.digest}
+    dataset = stored.config["dataset"]
+    images = f"the image folder {Path(dataset['root']).name}" if dataset["name"] == "folder" else str(dataset["name"])
+    origin = {**spec.origin, "dataset": images, "selection": selection.digest}
     return ChosenModel(loss=loss, selection=selection, weights=weights, spec=replace(spec, origin=origin))
 
 
@@ -198,8 +200,3 @@ def model_folder(stored: StoredSearch, loss: str | None) -> Path:
 def comparison_of(stored: StoredSearch) -> Comparison:
     """Return the comparison of a search alone."""
     return compare([stored.folder], [stored_summary(stored.folder)])
-
-
-def _images(stored: StoredSearch) -> str:
-    dataset = stored.config["dataset"]
-    return f"the image folder {Path(dataset['root']).name}" if dataset["name"] == "folder" else str(dataset["name"])

@@ -12,8 +12,8 @@ from support.stores import ftp_store
 
 from search.config.campaign import read_config
 from search.config.search_config import parse_config
-from search.disk import usage
-from search.disk.usage import plan_removal
+from search.plan import disk as usage
+from search.plan.disk import plan_removal
 from search.plan.make_plan import make_plan
 from search.plan.places import MARKER, mark_checkpoints
 from search.plan.runs import CampaignFolder, RunFolder, stored_config

@@ -16,8 +16,8 @@ from support.small_search import draw_folder, small_search
 from support.stores import ftp_store
 
 from search.config.search_config import parse_config
-from search.disk.usage import LEAST_FREE, Usage, check_space, measure_disk
 from search.driver.doctor import START_S, expected_seconds, expected_works, images_of, measured_trainings
+from search.plan.disk import LEAST_FREE, Usage, check_space, measure_disk
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from search.plan.search import OpenedSearch, open_search

@@ -25,7 +25,7 @@ from search.report.drawing import Figure, Plot, Section
 from search.report.loss_results import BestTrial, Finding
 from search.report.rows import SeedStatistics
 from search.report.sections.loss import importances as importances_figure, learning_curves, loss_section, slices
-from search.report.sections.searched import SearchedLoss, importances, searched_loss
+from search.report.sections.searched import SearchedLoss, importances
 from search.report.summary import write_summary
 from search.stages import Role, Stage
 from search.study.pruners import Pruner
@@ -90,10 +90,6 @@ def chosen(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> Ope
 
 def section_of(search: OpenedSearch, loss: str) -> Section:
     return loss_section(StoredSearch(search.plan.folder), write_summary(search), loss)
-
-
-def searched_of(search: OpenedSearch, loss: str) -> SearchedLoss:
-    return searched_loss(StoredSearch(search.plan.folder), write_summary(search), loss)
 
 
 def figures_of(section: Section) -> dict[str, Figure]:
