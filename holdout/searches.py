@@ -5,7 +5,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from search.report.trial_page import TrialPage
     from trainables.inference.embedder import Embedder
     from trainables.training.own_model import OwnModel
+
+
+Loss = str | type | Callable[..., Any]
+"""A loss or training: its name, its import path, or a part of your own itself."""
 
 
 class Search:
@@ -59,11 +63,11 @@ class Search:
         """Return the file of its Optuna studies, for Optuna's ``JournalFileBackend`` and ``optuna-dashboard``."""
         return self._stored.folder.journal
 
-    def trials(self, loss: str) -> "pandas.DataFrame":
-        """Return the trials of a loss, one per row.
+    def trials(self, loss: Loss | None = None) -> "pandas.DataFrame":
+        """Return the trials of a loss, one per row; without a loss those of all losses, with a column ``loss``.
 
         Args:
-            loss: a loss of the search; ``mpa@confirm`` and ``mpa@final`` are its later trainings.
+            loss: a loss of the search, as its file names it; ``mpa@confirm`` and ``mpa@final`` are later trainings.
 
         Returns:
             ``number``, ``state`` (Optuna's), ``value``, one column ``params_<name>`` per hyperparameter, ``seed``,
@@ -75,14 +79,24 @@ class Search:
         """
         import pandas
 
-        rows = [trial_row(trial) for trial in self._stored.trials_of(loss)]
+        if loss is None:
+            return pandas.concat({name: self.trials(name) for name in self.losses}, names=["loss"]).reset_index("loss")
+        rows = [trial_row(trial) for trial in self._stored.trials_of(self._study(loss))]
         parameters = pandas.DataFrame([{f"params_{name}": value for name, value in row.params.items()} for row in rows])
         facts = pandas.DataFrame(
             [[getattr(row, name) for name in _FACTS] for row in rows], columns=list(_FACTS)
         ).astype(dict.fromkeys(("seed", "replicate_of"), "Int64"))
         return pandas.concat([facts[["number", "state", "value"]], parameters, facts[list(_FACTS[3:])]], axis=1)
 
-    def history(self, loss: str, number: int) -> "pandas.DataFrame":
+    def _study(self, loss: Loss) -> str:
+        """Return the name of a loss's study; a part of the user's own may be given as in the search file."""
+        from search.config.validation import plain
+
+        path = plain(loss)
+        parts = [entry for entry in self._stored.config["losses"] if not isinstance(entry, str)]
+        return next((entry["name"] for entry in parts if entry["part"] == path), str(path))
+
+    def history(self, loss: Loss, number: int) -> "pandas.DataFrame":
         """Return the epochs of a trial, one per row: ``epoch``, training ``loss``, validation metrics, ``seconds``.
 
         ``batches`` is the number of training steps. A loss that mines or samples adds a column ``triplets`` or
@@ -108,7 +122,7 @@ class Search:
                     **_as_numbers(record["metrics"]),
                     "seconds": record["end"] - record["start"],
                 }
-                for record in epochs_of(self._stored.trial_of(loss, number))
+                for record in epochs_of(self._stored.trial_of(self._study(loss), number))
             ]
         )
 
@@ -124,7 +138,7 @@ class Search:
         return results_so_far(self._stored.folder)
 
     def best_model(
-        self, loss: str | None = None, *, device: "str | torch.device | None" = None
+        self, loss: Loss | None = None, *, device: "str | torch.device | None" = None
     ) -> "Embedder | OwnModel":
         """Load the chosen model of ``loss``, the one that was tested.
 
@@ -140,12 +154,12 @@ class Search:
         from search.tracking import load_model
         from trainables.inference.model_files import DESCRIPTION
 
-        folder = model_folder(self._stored, loss)
+        folder = model_folder(self._stored, loss and self._study(loss))
         description = read_json(folder / DESCRIPTION)
         named = own_code([description.get("model"), description.get("trainable")])
         return load_model(str(folder), device=device, trust_code=is_trusted(self.folder, named))
 
-    def trial(self, loss: str, number: int) -> "TrialPage":
+    def trial(self, loss: Loss, number: int) -> "TrialPage":
         """Return a trial: its row, its objective after each epoch, its checkpoint and its log.
 
         Raises:
@@ -153,7 +167,7 @@ class Search:
         """
         from search.report.trial_page import trial_page
 
-        return trial_page(self._stored, loss, number)
+        return trial_page(self._stored, self._study(loss), number)
 
     def report(self) -> "ReportPage":
         """Write the report, as ``holdout report`` does, and return it; a notebook shows it inline.

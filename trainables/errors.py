@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 from trainables.secrets import without_password
 
 
-class InvalidInput(ValueError):
+class InCell(Exception):
+    """An error that a notebook's cell shows without its traceback."""
+
+    def _render_traceback_(self) -> list[str]:  # IPython's hook
+        return [f"{type(self).__name__}: {self}"]
+
+
+class InvalidInput(InCell, ValueError):
     """Bad input. Each sentence gives the rule, the value received and the fix, without secrets."""
 
     def __init__(self, sentences: Sequence[str] | str) -> None:
@@ -39,7 +46,7 @@ class Mistake(str):
         return f"{self.fix[0].upper()}{self.fix[1:]}."
 
 
-class Failure(RuntimeError):
+class Failure(InCell, RuntimeError):
     """An operation that failed for an outside reason. Exit code 1.
 
     The message gives the reason and the fix, without secrets.
