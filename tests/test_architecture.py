@@ -45,7 +45,7 @@ SHARED = {
 MOST_PAIRS = 30
 """Pairs of rooms that know each other, of 55; a new one needs a reason."""
 MOST_LINES = {
-    "holdout": 530, "search": 1170, "search/campaigns": 895, "search/cli": 2495, "search/config": 2705,
+    "holdout": 525, "search": 1170, "search/campaigns": 895, "search/cli": 2495, "search/config": 2705,
     "search/driver": 3960, "search/engines": 1675, "search/jobs": 615, "search/plan": 2950, "search/report": 4735,
     "search/selection": 1875, "search/study": 1645, "search/tracking": 1320, "spaces": 1615, "trainables": 2080,
     "trainables/data": 4405, "trainables/inference": 1195, "trainables/losses": 1695, "trainables/metrics": 1280,
