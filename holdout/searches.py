@@ -154,7 +154,7 @@ class Search:
         from search.tracking import load_model
         from trainables.inference.model_files import DESCRIPTION
 
-        folder = model_folder(self._stored, loss and self._study(loss))
+        folder = model_folder(self._stored, None if loss is None else self._study(loss))
         description = read_json(folder / DESCRIPTION)
         named = own_code([description.get("model"), description.get("trainable")])
         trusted = trust_code or trusts_code(self.folder, named)
