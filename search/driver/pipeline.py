@@ -12,7 +12,7 @@ from rich.console import Console
 from search.difference import Family
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
 from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases
-from search.driver.notices import at_ceiling, early_ends, first_proposals, pruning, say
+from search.driver.notices import at_ceiling, early_ends, first_proposals, pruning, resumed, say
 from search.driver.progress import Progress
 from search.driver.progress_view import StoreProgress, phase
 from search.driver.sealed import (
@@ -107,6 +107,7 @@ def run_stages(
         if left:
             if not allow_failed and Stage.SEARCH not in left:
                 refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)  # before anything is started
+            say(console, resumed(searches, left))
             engine, slots = ready()
             if not is_new:
                 check_weights(plans)
