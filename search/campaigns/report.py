@@ -31,12 +31,12 @@ def campaign_report(folder: CampaignFolder) -> ReportPage:
     begun = [name for name in folder.searches() if (folder.runs / name / "search.yaml").exists()]
     searches = [stored for name in begun if (stored := stored_search(folder.runs, name)).folder.journal.exists()]
     if folder.result.exists():
-        told = study(config, stored_result(folder))
+        first = study(config, stored_result(folder))
     else:
         why = f"Results: there are none yet; {len(begun)} of {len(folder.searches())} searches have started."
-        told = Section(name="study", title=config.study, pending=(why,))
+        first = Section(name="study", title=config.study, pending=(why,))
     subtitle = f"{config.study}: {len(folder.searches())} searches, tested together"
-    return campaign_page(config.name, subtitle, told, searches, folder.config)
+    return campaign_page(config.name, subtitle, first, searches, folder.config)
 
 
 def study(config: CampaignConfig, result: CampaignResult) -> Section:

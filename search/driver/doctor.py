@@ -263,8 +263,8 @@ def _sampling(plan: Plan) -> Iterator[CheckResult]:
     slots, losses = slots_here(plan.config), plan.config.loss_names
     samplers = [sampler for loss in losses if (sampler := plan.budget(loss).sampler)]
     blind = any(sampler.trials_before_model(-(-slots // len(losses))) >= sampler.trials for sampler in samplers)
-    told = (without_model(plan.config.search.sampler, sampler, slots, len(losses)) for sampler in samplers)
-    for text in filter(None, dict.fromkeys(told)):
+    texts = (without_model(plan.config.search.sampler, sampler, slots, len(losses)) for sampler in samplers)
+    for text in filter(None, dict.fromkeys(texts)):
         yield CheckResult("sampling", "warning" if blind else "ok", text.rstrip("."))
 
 

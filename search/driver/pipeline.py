@@ -208,14 +208,14 @@ def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: P
     nouns = " and ".join(dict.fromkeys(entry.dataset.noun for entry in images))
     phases.begin(f"Reading {nouns} and starting {engine.title} …")
     held = stack.enter_context(ExitStack())  # while it is open, no other search removes the images
-    told = [StoreProgress(console, entry.dataset.noun) for entry in images]
+    progresses = [StoreProgress(console, entry.dataset.noun) for entry in images]
 
     def prepare() -> None:
-        for entry, progress in zip(images, told, strict=True):
+        for entry, progress in zip(images, progresses, strict=True):
             held.enter_context(entry.held(progress))
         engine.load()
 
-    preparation = _Background(prepare, told)
+    preparation = _Background(prepare, progresses)
     if engine.images_first:
         preparation.wait()
     stack.enter_context(engine.session())
@@ -263,8 +263,8 @@ def _opened(plans: Sequence[Plan], opener: str, on_begin: Callable[[], None], st
     for plan in plans:
         stack.enter_context(plan.folder.only_driver())
     for plan in plans:
-        if told := lost_told(plan.folder, scored=False):
-            raise InvalidInput(f"{plan.config.name}: {told}, or search under a new name.")
+        if lost := lost_told(plan.folder, scored=False):
+            raise InvalidInput(f"{plan.config.name}: {lost}, or search under a new name.")
         plan.folder.remove_drafts()
         catch_up(plan.folder)
     new = [plan for plan in plans if not (plan.folder.config.exists() or plan.folder.journal.exists())]

@@ -392,7 +392,7 @@ def note_opened_images(plan: Plan) -> str | None:
     sentence = ledger.opened_among_training(training, openings)
     if sentence:  # with their lines in the runs folder, a copy of it can be verified elsewhere
         ledger.catch_up(entry.id for entry, *_ in ledger.sharing(training, openings))
-    write_json(plan.folder.trained_on_opened, {"told": sentence, "openings": [entry.id for entry in openings]})
+    write_json(plan.folder.trained_on_opened, {"warning": sentence, "openings": [entry.id for entry in openings]})
     return sentence
 
 

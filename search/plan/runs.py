@@ -114,8 +114,8 @@ class RunFolder:
         if not self.trained_on_opened.exists():
             return None
         with reading(self.trained_on_opened):
-            told = read_json(self.trained_on_opened)["told"]
-            return None if told is None else str(told)
+            warning = read_json(self.trained_on_opened)["warning"]
+            return None if warning is None else str(warning)
 
     def predecessor_name(self) -> str | None:
         """Read the name in :attr:`predecessor`, None if the search is no successor; raise if it is damaged."""
@@ -214,7 +214,8 @@ RECORDS = (".json", ".yaml", ".npz", ".journal", ".safetensors")
 def refuse_odd_files(folder: RunFolder) -> None:
     """Raise :class:`InvalidInput` if a record of somebody else's search is no file but a link, pipe, device or folder.
 
-    It might lead to any file of the reader, or never end. The folder of the trainings may be a link to another disk.
+    A link might lead to any file that the user may read, and reading a pipe might never end. The folder ``trials`` may
+    be a link, to another disk.
     """
     if started(folder.path) is not None:
         return

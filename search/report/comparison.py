@@ -121,8 +121,8 @@ def changed_told(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> 
         }
         for what in (what for what, is_so in changed.items() if is_so):
             yield f"{summary.name}: {what}: the digests differ (`holdout verify {summary.name}`)"
-        if told := lost_told(folder):
-            yield f"{summary.name}: {told}"
+        if lost := lost_told(folder):
+            yield f"{summary.name}: {lost}"
 
 
 def lost_told(folder: RunFolder, *, scored: bool = True) -> str | None:
@@ -238,8 +238,8 @@ def openings_told(folders: Sequence[RunFolder]) -> str:
         return "this test set: opened without a line in the ledger, which was changed"
     counts = earlier_openings(folders)
     each = ", ".join(f"{name} {count}" for name, count in counts.items()) if len({*counts.values()}) > 1 else ""
-    told = f"openings of these classes before this choice's: {each or next(iter(counts.values()))}"
-    return f"{ledger.sentence(openings[0])}; {told}"
+    earlier = f"openings of these classes before this choice's: {each or next(iter(counts.values()))}"
+    return f"{ledger.sentence(openings[0])}; {earlier}"
 
 
 def earlier_openings(folders: Sequence[RunFolder]) -> dict[str, int]:
@@ -271,8 +271,8 @@ def training_told(folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator
             reasons = Counter(reason for model in scored for reason in model.undefined.values())
             for reason, models in reasons.items():
                 yield f"{folder.name}: a value of {counted(models, 'model')} is undefined ({reason.removesuffix('.')})"
-        if told := folder.trained_on_opened_told():
-            yield f"{folder.name}: {told}"
+        if warning := folder.trained_on_opened_told():
+            yield f"{folder.name}: {warning}"
     yield from seeds_told(folders, rows)
 
 

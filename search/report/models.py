@@ -71,8 +71,8 @@ def _model_card(
 
 def _scores(comparison: Comparison) -> str:
     """Return the table and the sentences that a search prints at its end."""
-    told = map(sentence, (*headline_sentences(comparison), *baselines_told(comparison)))
-    return "\n\n".join((rows_as_markdown(headline_losses(comparison)), *told))
+    sentences = map(sentence, (*headline_sentences(comparison), *baselines_told(comparison)))
+    return "\n\n".join((rows_as_markdown(headline_losses(comparison)), *sentences))
 
 
 def _head(loss: str, *, of_images: bool) -> str:

@@ -123,11 +123,13 @@ def _less(record: Path) -> None:
 
 
 def _claimed(record: Path) -> None:
-    record.write_text(json.dumps({"told": "training on items of an opened test set: 1 of 8 classes", "openings": []}))
+    record.write_text(
+        json.dumps({"warning": "training on items of an opened test set: 1 of 8 classes", "openings": []})
+    )
 
 
 def _none(record: Path) -> None:
-    record.write_text(json.dumps({**json.loads(record.read_text()), "told": None}))
+    record.write_text(json.dumps({**json.loads(record.read_text()), "warning": None}))
 
 
 def verified(runs: Path, name: str) -> str:
@@ -152,7 +154,7 @@ def test_training_on_an_opened_test_set_is_told_and_the_warning_kept(images: Pat
         for change in changes:
             change(record)
             found = verified(elsewhere, "swapped")
-            assert re.search(r"trained_on_opened\.json( told)?: .* is stored, ", found)
+            assert re.search(r"trained_on_opened\.json( warning)?: .* is stored, ", found)
             if change is _none:
                 assert '"training on items of an opened test set: 8 of 8' in found
             record.write_bytes(begun)
@@ -166,7 +168,7 @@ def test_that_no_opened_images_trained_is_frozen_and_checked(images: Path, runs:
     for stages, change in ((["search"], Path.unlink), (["search", "select"], _claimed)):
         run(images, runs, stages=stages)
         begun = record.read_bytes()
-        assert json.loads(begun) == {"told": None, "openings": []}
+        assert json.loads(begun) == {"warning": None, "openings": []}
         assert "ok  trained_on_opened.json: the openings in the ledger" in verified(runs, "small")
         change(record)
         said = verified(runs, "small")
@@ -183,7 +185,7 @@ def test_the_record_of_earlier_openings_is_that_of_the_start(images: Path, runs:
     run(swapped, runs, "swapped", stages=["search"])
     record = RunFolder(runs, "swapped").trained_on_opened
     begun = record.read_bytes()
-    for change in (lambda: record.write_text('{"told": null, "openings": []}'), record.unlink):
+    for change in (lambda: record.write_text('{"warning": null, "openings": []}'), record.unlink):
         change()
         before = contents(runs)
         assert "trained_on_opened.json" in verified(runs, "swapped").partition("FAILED: ")[2].splitlines()[0]

@@ -281,9 +281,9 @@ def check_scores(
 
 
 def _scored_problems(what: str, search: OpenedSearch, selection: Selection, record: ScoredOpening) -> Iterator[str]:
-    """Check that exactly the complete final trainings, of which none is left, and the frozen baselines were scored.
+    """Check that exactly the frozen baselines and all final trainings that did not fail were scored.
 
-    Those whose scoring failed are recorded as such.
+    Those that could not be scored are listed in ``failed`` of the record.
     """
     frozen = Baselines.load(search.plan.folder.baselines) if selection.baselines else None
     trials = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]

@@ -141,8 +141,8 @@ def _opened_problems(folder: RunFolder, training: ImageSet) -> Iterator[str]:
     path, ledger = folder.trained_on_opened, Ledger(folder.openings)
     with reading(path):
         known = [*read_json(path)["openings"]] if path.exists() else []
-    told = ledger.opened_among_training(training, [entry for entry in ledger.openings() if entry.id in known])
-    yield from file_problems(path, {"told": told, "openings": known})
+    warning = ledger.opened_among_training(training, [entry for entry in ledger.openings() if entry.id in known])
+    yield from file_problems(path, {"warning": warning, "openings": known})
 
 
 def _choice_problems(search: OpenedSearch, stored: Selection) -> Iterator[str]:
@@ -304,8 +304,8 @@ def check_warning(folder: RunFolder) -> Iterator[Check]:
 
 def _left_over(folder: RunFolder) -> Iterator[str]:
     """Yield openings that were removed from the records, and files in ``test/`` that are of none."""
-    if told := lost_told(folder):
-        yield f"{told}."
+    if lost := lost_told(folder):
+        yield f"{lost}."
     top, records = folder.path / "test", scored_openings(folder.test)
     files = {top / record.id / name for record in records for name in record.files}
     found = [*top.glob("*"), *(path for record in records for path in (top / record.id).rglob("*"))]
