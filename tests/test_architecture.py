@@ -45,11 +45,11 @@ SHARED = {
 MOST_PAIRS = 30
 """Pairs of rooms that know each other, of 55; a new one needs a reason."""
 MOST_LINES = {
-    "holdout": 525, "search": 1170, "search/campaigns": 895, "search/cli": 2495, "search/config": 2705,
+    "holdout": 525, "search": 1170, "search/campaigns": 895, "search/cli": 2490, "search/config": 2700,
     "search/driver": 3980, "search/engines": 1675, "search/jobs": 615, "search/plan": 2950, "search/report": 4735,
     "search/selection": 1845, "search/study": 1645, "search/tracking": 1320, "spaces": 1615, "trainables": 2080,
     "trainables/data": 4360, "trainables/inference": 1195, "trainables/losses": 1695, "trainables/metrics": 1280,
-    "trainables/models": 1720, "trainables/training": 3405,
+    "trainables/models": 1705, "trainables/training": 3475,
 }  # fmt: skip
 """Lines of each room, and of the modules of ``search`` and ``trainables`` in none; what needs more pays by deleting."""
 SERVICES = {

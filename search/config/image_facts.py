@@ -128,9 +128,7 @@ def facts_of(path: Path, root: Path | None = None, *, frozen: bool | None = None
 
 
 def dataset_facts(dataset: Dataset, *, frozen: bool | None = None) -> ImageFacts:
-    """Return the facts about a data set, divided for a search on the features of a ``frozen`` network or not.
-
-    By default photographs are for a frozen network.
+    """Return the facts about a data set, divided for a ``frozen`` network or not; by default photographs are for one.
 
     Raises:
         InvalidInput: it cannot be searched, with the reason.

@@ -190,8 +190,7 @@ def _faiss() -> Iterator[CheckResult]:
         yield CheckResult("faiss", "warning", f"cannot be imported: {problem}", fix)
         return
     if len(wheels := faiss_wheels()) > 1:
-        both = " ".join(wheels)
-        fix = f"Run `pip uninstall --yes {both} && pip install {wheels[0]}`."
+        fix = f"Run `pip uninstall --yes {' '.join(wheels)} && pip install {wheels[0]}`."
         yield CheckResult("faiss", "warning", f"{' and '.join(wheels)} share a folder; removing one breaks both", fix)
         return
     there = torch.cuda.device_count()
