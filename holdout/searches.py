@@ -5,7 +5,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from search.plan.runs import CampaignFolder
 from search.plan.status import trial_row
 from search.report.results import Answer, Comparison, Summary
 from search.trials import epochs_of
-from search.trust import allow, own_code, trusts_code
+from search.trust import ALLOWED, is_trusted, own_code
 from trainables.errors import InvalidInput
 from trainables.files import read_json
 
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from search.report.trial_page import TrialPage
     from trainables.inference.embedder import Embedder
     from trainables.training.own_model import OwnModel
+
+
+Loss = str | type | Callable[..., Any]
+"""A loss or training: its name, its import path, or a part of your own itself."""
 
 
 class Search:
@@ -60,11 +64,11 @@ class Search:
         """Return the file of its Optuna studies, for Optuna's ``JournalFileBackend`` and ``optuna-dashboard``."""
         return self._records.folder.journal
 
-    def trials(self, loss: str) -> "pandas.DataFrame":
-        """Return the trials of a loss, one per row.
+    def trials(self, loss: Loss | None = None) -> "pandas.DataFrame":
+        """Return the trials of a loss, one per row; without a loss those of all losses, with a column ``loss``.
 
         Args:
-            loss: a loss of the search; ``mpa@confirm`` and ``mpa@final`` are its later trainings.
+            loss: a loss of the search, as its file names it; ``mpa@confirm`` and ``mpa@final`` are later trainings.
 
         Returns:
             ``number``, ``state`` (Optuna's), ``value``, one column ``params_<name>`` per hyperparameter, ``seed``,
@@ -76,14 +80,24 @@ class Search:
         """
         import pandas
 
-        rows = [trial_row(trial) for trial in self._records.trials_of(loss)]
+        if loss is None:
+            return pandas.concat({name: self.trials(name) for name in self.losses}, names=["loss"]).reset_index("loss")
+        rows = [trial_row(trial) for trial in self._records.trials_of(self._study(loss))]
         parameters = pandas.DataFrame([{f"params_{name}": value for name, value in row.params.items()} for row in rows])
         facts = pandas.DataFrame(
             [[getattr(row, name) for name in _FACTS] for row in rows], columns=list(_FACTS)
         ).astype(dict.fromkeys(("seed", "replicate_of"), "Int64"))
         return pandas.concat([facts[["number", "state", "value"]], parameters, facts[list(_FACTS[3:])]], axis=1)
 
-    def history(self, loss: str, number: int) -> "pandas.DataFrame":
+    def _study(self, loss: Loss) -> str:
+        """Return the name of a loss's study; a part of the user's own may be given as in the search file."""
+        from search.config.validation import plain
+
+        path = plain(loss)
+        parts = [entry for entry in self._records.content["losses"] if not isinstance(entry, str)]
+        return next((entry["name"] for entry in parts if entry["part"] == path), str(path))
+
+    def history(self, loss: Loss, number: int) -> "pandas.DataFrame":
         """Return the epochs of a trial, one per row: ``epoch``, training ``loss``, validation metrics, ``seconds``.
 
         ``batches`` is the number of training steps. A loss that mines or samples adds a column ``triplets`` or
@@ -109,7 +123,7 @@ class Search:
                     **_as_numbers(record["metrics"]),
                     "seconds": record["end"] - record["start"],
                 }
-                for record in epochs_of(self._records.trial_of(loss, number))
+                for record in epochs_of(self._records.trial_of(self._study(loss), number))
             ]
         )
 
@@ -125,13 +139,13 @@ class Search:
         return summary_of(self._records)
 
     def best_model(
-        self, loss: str | None = None, *, device: "str | torch.device | None" = None, trust_code: bool = False
+        self, loss: Loss | None = None, *, device: "str | torch.device | None" = None
     ) -> "Embedder | OwnModel":
         """Load the chosen model of ``loss``, the one that was tested.
 
         Without ``loss``, it is the recommended model; ``untrained`` and ``whitened`` are the networks without training.
-        The code of a user-defined network or training is imported with ``trust_code``, or if you started the search on
-        this machine.
+        The code of a user-defined network or training is imported if you started the search on this machine, or opened
+        it with ``trust_code``.
 
         Raises:
             InvalidInput: the search has no such loss, its models for the test are not trained yet, or the model names
@@ -141,13 +155,12 @@ class Search:
         from search.tracking import load_model
         from trainables.inference.model_files import DESCRIPTION
 
-        folder = model_folder(self._records, loss)
+        folder = model_folder(self._records, None if loss is None else self._study(loss))
         description = read_json(folder / DESCRIPTION)
         named = own_code([description.get("model"), description.get("trainable")])
-        trusted = trust_code or trusts_code(self.folder, named)
-        return load_model(str(folder), device=device, trust_code=trusted)
+        return load_model(str(folder), device=device, trust_code=is_trusted(self.folder, named))
 
-    def trial(self, loss: str, number: int) -> "TrialPage":
+    def trial(self, loss: Loss, number: int) -> "TrialPage":
         """Return a trial: its row, its objective after each epoch, its checkpoint and its log.
 
         Raises:
@@ -155,7 +168,7 @@ class Search:
         """
         from search.report.trial_page import trial_page
 
-        return trial_page(self._records, loss, number)
+        return trial_page(self._records, self._study(loss), number)
 
     def report(self) -> "ReportPage":
         """Write the report, as ``holdout report`` does, and return it; a notebook shows it inline.
@@ -252,19 +265,22 @@ def run(
     return Search(Records(search.folder))
 
 
-def open(name: str, *, runs: str | os.PathLike[str] | None = None, trust: Iterable[str] = ()) -> Search:
+def open(name: str, *, runs: str | os.PathLike[str] | None = None, trust_code: bool = False) -> Search:
     """Open the search ``name``, which may be running, for reading.
 
     Args:
         name: the search.
         runs: the runs folder; by default ``HOLDOUT_RUNS``, or ``runs``.
-        trust: hosts that this process may contact to read searches that you did not start on this machine.
+        trust_code: import the code and contact the addresses that the search names if you did not start it on this
+            machine; its code can do all that you can.
 
     Raises:
         InvalidInput: there is no search with this name.
     """
-    allow(trust)
-    return Search(stored_search(runs_folder(runs), name))
+    stored = stored_search(runs_folder(runs), name)
+    if trust_code:
+        ALLOWED.add(stored.folder.path.resolve())
+    return Search(stored)
 
 
 def compare(*names: str, runs: str | os.PathLike[str] | None = None, within: float | None = None) -> Comparison:

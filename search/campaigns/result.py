@@ -16,9 +16,10 @@ from search.campaigns.tables import (
     joined,
     row_axes,
 )
-from search.config.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, Member, parse_campaign
+from search.config.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, Member, merged, parse_campaign
 from search.config.recipes import recipes
 from search.config.search_config import SearchConfig, parse_config, settled
+from search.config.yaml_file import read_yaml
 from search.difference import Family, RowKey
 from search.driver.synchronise import synchronise_campaign
 from search.driver.verify import Check, check, code_named, differing, guarded, verify
@@ -34,8 +35,8 @@ from search.report.summary import summarise
 from search.stages import BASELINES, UNTRAINED, Role, Stage
 from search.text_table import as_markdown, rows_as_markdown
 from search.trials import epochs_trained
-from search.trust import CAMPAIGN_RECIPE, check_address, check_code, own_code
-from trainables.files import read_json
+from search.trust import CAMPAIGN_RECIPE, check_addresses, check_trusted, own_code
+from trainables.files import read_json, reading
 
 # The rows of a campaign by their coordinates, and its cells: one number per row and metric.
 
@@ -123,11 +124,11 @@ def campaign_result(
     summaries = [of(search) for search in searches]
     labels = {member.config.name: labels_of(campaign, member) for member in campaign.members}
     cells = tuple(measured(campaign, summaries))
-    by_image_set: dict[str, list[tuple[Records, Summary]]] = {}
-    for search, summary in zip(searches, summaries, strict=True):
-        by_image_set.setdefault(search.image_set, []).append((search, summary))
-    pairs, left_out = _comparisons(campaign, by_image_set)
+    by_image_set: dict[str, list[Records]] = {}
+    for search in searches:
+        by_image_set.setdefault(search.image_set, []).append(search)
     rows = [row for summary in summaries for row in summary.rows]
+    pairs, left_out = _comparisons(campaign, by_image_set.values(), rows)
     return CampaignResult(
         name=campaign.name,
         study=config.study,
@@ -140,11 +141,7 @@ def campaign_result(
         },
         pairs=tuple(pairs),
         left_out=tuple(left_out),
-        folds=tuple(
-            cell
-            for search, summary in zip(searches, summaries, strict=True)
-            for cell in _folds(campaign, search, summary)
-        ),
+        folds=tuple(itertools.chain.from_iterable(map(_folds, itertools.repeat(campaign), searches, summaries))),
         epochs={
             stage.trainings: sum(
                 epochs_trained(search.trials(loss, stage)) for search in searches for loss in search.config.loss_names
@@ -152,8 +149,8 @@ def campaign_result(
             for stage in Stage
         },
         openings={
-            digest: openings_told([search for search, _ in sharing])
-            + (f" ({', '.join(sorted({joined(labels[search.name], data) for search, _ in sharing}))})" if data else "")
+            digest: openings_told(sharing)
+            + (f" ({', '.join(sorted({joined(labels[search.name], data) for search in sharing}))})" if data else "")
             for digest, sharing in by_image_set.items()
         },
         warnings=(
@@ -216,25 +213,25 @@ def campaign_family(campaign: Campaign) -> Family:
 
 
 def _comparisons(
-    campaign: Campaign, by_image_set: Mapping[str, Sequence[tuple[Records, Summary]]]
+    campaign: Campaign, sharing: Iterable[Sequence[Records]], rows: Sequence[Row]
 ) -> tuple[list[Pair], list[str]]:
     """Return the pairs of the tested rows of each test set, and sentences on what is left out."""
     wanted, coordinates = _wanted_pairs(campaign), _paired_rows(campaign)
     pairs: list[Pair] = []
     left_out: list[str] = []
-    for sharing in by_image_set.values():
-        searches = [search for search, _ in sharing]
-        rows = [row for _, summary in sharing for row in summary.rows]
-        keys = (*coordinates, *(key for key in rows_of(campaign) if _is_untrained(key)))
+    for searches in sharing:
+        names = {search.name for search in searches}
+        of_set = [row for row in rows if row.search in names]
+        keys = (*coordinates, *_untrained(campaign).values())
         within = campaign.members[0].config.final.within
-        found, missing = pairs_of(searches, rows, tested_metrics(campaign.config), keys, wanted, within)
+        found, missing = pairs_of(searches, of_set, tested_metrics(campaign.config), keys, wanted, within)
         pairs += found
         left_out += missing
     return pairs, left_out
 
 
-def _is_untrained(key: RowKey) -> bool:
-    return key.role is Role.BASELINE and key.loss == UNTRAINED
+def _untrained(campaign: Campaign) -> dict[str, RowKey]:
+    return {key.search: key for key in rows_of(campaign) if key.role is Role.BASELINE and key.loss == UNTRAINED}
 
 
 def _paired_rows(campaign: Campaign) -> Coordinates:
@@ -254,12 +251,11 @@ def _paired_columns(campaign: Campaign) -> list[str]:
 
 def _wanted_pairs(campaign: Campaign) -> list[tuple[RowKey, RowKey]]:
     """Return all pairs of rows of a column, and of each row with the untrained network of its search."""
-    columns, rows = _paired_columns(campaign), _paired_rows(campaign)
+    columns, rows, untrained = _paired_columns(campaign), _paired_rows(campaign), _untrained(campaign)
     by_column: dict[str, list[RowKey]] = {}
     for key, place in rows.items():
         by_column.setdefault(joined(place, columns), []).append(key)
     pairs = [pair for keys in by_column.values() for pair in itertools.combinations(keys, 2)]
-    untrained = {key.search: key for key in rows_of(campaign) if _is_untrained(key)}
     return [*pairs, *((key, untrained[key.search]) for key in rows if key.search in untrained)]
 
 
@@ -289,14 +285,18 @@ def stored_campaign(folder: CampaignFolder) -> Campaign:
     """Return the stored campaign in ``folder``; reading it imports the user-defined code that its searches name.
 
     Raises:
-        InvalidInput: its file cannot be read, or names code that the user did not allow or somebody else's recipe file.
+        InvalidInput: its file cannot be read, or names code or a recipe file that is not trusted.
     """
     content = folder.content()
-    if (recipe := content.get("recipe")) not in (None, *recipes()):
-        check_address(folder.config.parent, CAMPAIGN_RECIPE, str(recipe))
+    if content.get(CAMPAIGN_RECIPE) not in recipes():
+        check_addresses(folder.config.parent, content, [CAMPAIGN_RECIPE])
 
     def allowed(search: dict[str, Any]) -> SearchConfig:
-        check_code(RunFolder(folder.runs, str(search.get("name"))).path, own_code(search))
+        run = RunFolder(folder.runs, str(search.get("name")))
+        check_trusted(run.path, own_code(search))
+        if run.config.exists():  # a batch size that was not given was fitted to the classes
+            with reading(run.config):
+                search = merged({"training": {"batch_size": read_yaml(run.config)["training"]["batch_size"]}}, search)
         return parse_config(search)
 
     return parse_campaign(content, allowed)
@@ -310,7 +310,7 @@ def verify_campaign(folder: CampaignFolder) -> Iterator[Check]:
     """Yield the checks of the campaign in ``folder``, up to the first one that fails."""
     for name in folder.searches():
         if (run := RunFolder(folder.runs, name)).config.exists():
-            check_code(run.path, code_named(run))
+            check_trusted(run.path, code_named(run))
     yield from guarded(lambda: _checks(folder))
 
 

@@ -20,8 +20,7 @@ from search.cli.options import (
     Runs,
     SearchFile,
     Settings,
-    Trust,
-    TrustSearch,
+    TrustCode,
 )
 from search.cli.output import Tables, messages, say, show
 from search.config.names import is_plain_name
@@ -122,8 +121,7 @@ def select(
     name: Name,
     allow_failed: AllowFailed = False,
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Confirm the finalists with fresh seeds, and freeze one configuration per loss."""
@@ -142,8 +140,7 @@ def test(
         str | None, typer.Option("--again", metavar="REASON", help="Open the test classes once more, for this reason.")
     ] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Train the chosen configurations and score them on the held-out classes, once."""
@@ -180,8 +177,7 @@ def enqueue(
         ),
     ],
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Propose trials for a search; its next run trains them first."""
@@ -210,8 +206,7 @@ def sync(
         ),
     ] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Update MLflow from the studies of searches or campaigns, and print the address of the page that compares them."""
@@ -251,8 +246,7 @@ def register(
     name: Name,
     model_name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="The registered model's name.")] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Register the chosen models in MLflow, as `holdout sync NAME --register`."""
@@ -326,14 +320,12 @@ def _what_is_there(search: "Records") -> Iterator[str]:
     from search.report.comparison import comparison_of
     from trainables.inference.model_files import DESCRIPTION
 
-    comparison, folder = comparison_of(search), search.folder
-    (summary,) = comparison.searches
+    folder, (summary,) = search.folder, comparison_of(search).searches
     if folder.report.exists():
         yield f"Report: {folder.report}"
     if (best := summary.recommended) and ((model := folder.model(best.loss)) / DESCRIPTION).exists():
         yield f"Model: {model}" if search.config.trainable else f'Model: holdout.load("{model}")'
-    losses = summary.losses.items()
-    for loss, entry in losses:
+    for loss, entry in (losses := summary.losses.items()):
         yield from (f"{loss}: {found.sentence}." for found in entry.diagnostics if found.kind == "nothing_learned")
     if early := [loss for loss, entry in losses if any(found.kind == "first_epochs" for found in entry.diagnostics)]:
         yield (
@@ -342,7 +334,7 @@ def _what_is_there(search: "Records") -> Iterator[str]:
         )
     if search.stays_sealed:
         yield search.stays_sealed
-    if not comparison.answers:
+    if not summary.recommended:
         yield f"Next: `holdout select {search.name}` confirms the finalists and chooses"
     if folder.runs != RUNS:
         yield f"Commands on this search need --runs {folder.runs}"

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Console
 
 from search.plan.records import Records
+from search.plan.work import planned_work
 from search.stages import Stage, study_name
 from search.study import Sampler
 from search.tables import PRUNERS
@@ -37,6 +38,24 @@ def at_ceiling(searches: Sequence[Records]) -> Iterator[str]:
                 "so configurations hardly differ there; let more classes validate (split.ratio), or rank their items "
                 "among training items too (metrics.gallery: training_half)."
             )
+
+
+KEPT = {Stage.SEARCH: "trial", Stage.SELECT: "confirmation", Stage.TEST: "training for the test"}
+
+
+def resumed(searches: Sequence[Records], left: Sequence[Stage]) -> Iterator[str]:
+    """Yield what each search with ended trials keeps, and what of the stages ``left`` is left."""
+    for search in searches:
+        works = [*planned_work(search.plan, [*Stage], search.trials)]
+        ended = {stage: sum(work.tally.ended for work in works if work.stage is stage) for stage in Stage}
+        kept = [counted(count, KEPT[stage]) for stage, count in ended.items() if count]
+        if running := sum(work.tally.running for work in works):
+            kept.append(counted(running, "unfinished training"))
+        trials = sum(max(0, work.budget.most - work.tally.ended) for work in works if work.stage is Stage.SEARCH)
+        names = {Stage.SEARCH: f"up to {counted(trials, 'trial')}", Stage.SELECT: "the choice", Stage.TEST: "the test"}
+        of_left = [names[stage] for stage in left if not search.is_done(stage)]
+        if kept and of_left:
+            yield f"Resuming {search.name}; kept: {', '.join(kept)}; left: {', '.join(of_left)}."
 
 
 def pruning(searches: Sequence[Records]) -> Iterator[str]:

@@ -10,10 +10,9 @@ from threading import Thread
 from rich.console import Console
 
 from search.difference import Family
-from search.disk.usage import check_space
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
 from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases
-from search.driver.notices import at_ceiling, early_ends, first_proposals, pruning, say
+from search.driver.notices import at_ceiling, early_ends, first_proposals, pruning, resumed, say
 from search.driver.progress import Progress
 from search.driver.progress_view import StoreProgress, phase
 from search.driver.sealed import (
@@ -44,6 +43,7 @@ from search.driver.untrained import check_weights, validate_baselines, without_b
 from search.engines.base import Engine, make_engine
 from search.packages import TESTED, check_extra, untested
 from search.plan.checks.parts import slow_precision
+from search.plan.disk import check_space
 from search.plan.plan import Plan
 from search.plan.records import Records
 from search.plan.runs import folder_if_needed
@@ -105,6 +105,7 @@ def run_stages(
         if left:
             if not allow_failed and Stage.SEARCH not in left:
                 refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)  # before anything is started
+            say(console, resumed(searches, left))
             engine, slots = ready()
             if not is_new:
                 check_weights(plans)

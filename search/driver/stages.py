@@ -10,7 +10,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from search.difference import Family, RowKey, shown_metrics
-from search.plan.plan import training_of
+from search.plan.plan import training_of, trial_directory
 from search.plan.records import Records
 from search.plan.search import WritableRecords
 from search.selection import (
@@ -32,6 +32,7 @@ from spaces.space import Value
 from trainables.errors import Failure, counted, raise_if_any
 from trainables.metrics.table import metric_name
 from trainables.spec import derived_seed
+from trainables.training.checkpoints import forget_last
 
 logger = logging.getLogger(__name__)
 
@@ -51,17 +52,19 @@ def search_stage(search: WritableRecords) -> QueuedStage:
 
 
 def to_retry(search: Records, stage: Stage) -> dict[str, int]:
-    """Return how many trials failed, by loss, whose code failed before any epoch; empty if the stage has its result."""
+    """Return how many trials failed, by loss, whose code failed before any value; empty if the stage has its result."""
     is_over = search.is_done(Stage.TEST if stage is Stage.TEST else Stage.SELECT)
     losses = () if is_over else search.config.loss_names
-    return {loss: count for loss in losses if (count := Tally.of(search.trials(loss, stage)).failed_at_once)}
+    return {loss: count for loss in losses if (count := Tally.of(search.trials(loss, stage)).failed_without_value)}
 
 
 def retry(search: WritableRecords, stage: Stage) -> None:
-    """Begin the studies anew whose code failed before any epoch."""
+    """Begin the studies anew whose code failed before any value."""
     for loss, count in to_retry(search, stage).items():
         study, trials = study_name(search.name, loss, stage), counted(count, "trial")
-        logger.warning("Retrying %s of %s that failed before any epoch.", trials, study)
+        logger.warning("Retrying %s of %s that failed before any was complete.", trials, study)
+        for trial in search.trials(loss, stage):
+            forget_last(trial_directory(search.plan, loss, stage, trial.number))  # if the driver was killed before
         search.begin_anew(loss, stage)
 
 

@@ -15,16 +15,7 @@ from search.plan.runs import RunFolder, find_runs, missing, trials_in
 from search.stages import Stage, short_study_name, study_name
 from search.study import JournalReader, StudyCounts
 from search.trials import Tally
-from search.trust import (
-    ADDRESSES,
-    CHECKPOINTS,
-    addresses_in,
-    check_address,
-    check_addresses,
-    check_code,
-    own_code,
-    started,
-)
+from search.trust import ADDRESSES, CHECKPOINTS, addresses_in, check_addresses, check_trusted, own_code, started
 from trainables.errors import InvalidInput, suggestion
 from trainables.files import read_json, reading
 
@@ -84,8 +75,7 @@ class Records:
         content: Mapping[str, Any] = read_yaml(path)
         with reading(path, f"restore it from a copy, or run the file of {self.name} in another folder"):
             _ = content["losses"][0], content["checkpoints"]["storage_path"]
-            if wrong := [key for key in ADDRESSES if not isinstance(addresses_in(content).get(key, ""), str)]:
-                raise TypeError(f"{wrong[0]} is not text")
+        addresses_in(self.folder.path, content)  # raises unless they are text
         self.refuse_renamed(content.get("name"))
         return content
 
@@ -125,7 +115,7 @@ class Records:
 
         if not self.folder.journal.exists():
             raise InvalidInput(f"{self.name} has no studies yet; wait until its first trial begins.")
-        check_code(self.folder.path, own_code(self.content))
+        check_trusted(self.folder.path, own_code(self.content))
         config, found = parse_config(dict(self.content)), Findings()
         spaces = check_spaces(found, config, accepted=True)
         found.raise_if_any()
@@ -208,8 +198,7 @@ class Records:
     def trial_directory(self, study: str, number: int) -> str:
         """Return the place of a trial's checkpoints and logs; raise if the user did not allow to contact it."""
         address = self.content["checkpoints"]["storage_path"]
-        if address:
-            check_address(self.folder.path, CHECKPOINTS, address)
+        check_addresses(self.folder.path, self.content, [CHECKPOINTS])
         shared = address or str(self.folder.runs.resolve())
         return f"{trials_in(shared, self.name)}/{study}/{number:04d}"
 
@@ -365,7 +354,7 @@ def refuse_odd_files(folder: RunFolder) -> None:
     A link may lead to any file of the reader, and a pipe never ends. The folder of the trainings may be a link to
     another disk.
     """
-    if started(folder.path):
+    if started(folder.path) is not None:
         return
     for place, folders, files in os.walk(folder.path):
         if Path(place) == folder.path and "trials" in folders:
@@ -382,12 +371,10 @@ def trusted_config(folder: RunFolder, addresses: Collection[str] = ADDRESSES) ->
     """Return the stored search file as a configuration, which imports the user-defined code that it names.
 
     Raises:
-        InvalidInput: it is damaged; or it names code, or at the keys ``addresses`` a place, that the user did not
-            allow.
+        InvalidInput: it is damaged; or it names code, or an address at the keys ``addresses``, that is not trusted.
     """
     from search.config.search_config import parse_stored  # imports pydantic
 
     content = read_yaml(folder.config)
-    check_addresses(folder.path, content, addresses)
-    check_code(folder.path, own_code(content))
+    check_trusted(folder.path, addresses_in(folder.path, content, addresses) | own_code(content))
     return parse_stored(content, folder.config)

@@ -16,7 +16,7 @@ import yaml
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from search.secrets import sqlite_address
-from search.trust import CAMPAIGN_RECIPE, remember
+from search.trust import CAMPAIGN_RECIPE, addresses_in, remember
 from trainables.errors import Failure, InvalidInput, suggestion
 from trainables.files import DAMAGED, read_json, reading, remove_dead_drafts, write_json, write_text
 
@@ -228,8 +228,8 @@ class CampaignFolder:
         self.config.parent.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         write_text(self.config, text)
-        if config.recipe is not None:
-            remember(self.config.parent, {CAMPAIGN_RECIPE: config.recipe})
+        folder = self.config.parent
+        remember(folder, addresses_in(folder, {CAMPAIGN_RECIPE: config.recipe}, [CAMPAIGN_RECIPE]))
 
     def end(self, result: Mapping[str, Any]) -> bool:
         """Write the result as JSON; return True if it changed."""

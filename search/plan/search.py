@@ -81,7 +81,7 @@ class WritableRecords(Records):
         )
 
     def begin_anew(self, loss: str, stage: Stage) -> None:
-        """Replace a study without an epoch by a new one; the default and trials of the user's are enqueued again.
+        """Replace a study without a value by a new one; the default and trials of the user's are enqueued again.
 
         The journal keeps the lines of the old one, and the attribute ``retried`` the outcomes of its failed trials.
         """
@@ -89,13 +89,17 @@ class WritableRecords(Records):
         before = self.storage.attributes_of(name)
         failed = [trial.user_attrs["outcome"] for trial in trials if trial.state == TrialState.FAIL]
         kept: dict[str, Any] = {key: before[key] for key in ("sessions", "slots") if key in before}
+        default = self.plan.spaces[loss].default  # that of the corrected code
         given = [(trial, key) for trial in trials for key in ("default", "enqueued") if key in trial.user_attrs]
         self._studies.pop((loss, stage), None)
         with self.storage.transaction():
             self.storage.delete_study(self.storage.get_study_id_from_name(name))
             study = self.study(loss, stage)
             study.set_attributes({**kept, "retried": [*before.get("retried", ()), *failed]})
-            study.enqueue((trial.system_attrs["fixed_params"], {key: trial.user_attrs[key]}) for trial, key in given)
+            study.enqueue(
+                (default if key == "default" else trial.system_attrs["fixed_params"], {key: trial.user_attrs[key]})
+                for trial, key in given
+            )
 
     def begin_session(self, started: float, slots: int) -> None:
         """Record the start of a driver (seconds since 1970), and the number of trials that it runs at once.
@@ -192,7 +196,7 @@ def copy_trials(search: WritableRecords) -> None:
 
     A copy counts as the successor's own; it keeps its state, values, params and attributes, and has its source in
     ``copied_from``. Those of a study are copied in one transaction, so that a process that resumes after a kill copies
-    none twice. No other trials may be added before. A loss whose code failed before any epoch begins anew.
+    none twice. No other trials may be added before. A loss whose code failed before any value begins anew.
     """
     predecessor = search.plan.predecessor
     if predecessor is None:
@@ -203,7 +207,7 @@ def copy_trials(search: WritableRecords) -> None:
     for loss, stage in itertools.product(search.config.loss_names, stages):
         trials = [trial for trial in source.trials(loss, stage) if trial.state.is_finished()]
         numbers, space = [trial.number for trial in trials], search.plan.spaces[loss]
-        if trials and not Tally.of(trials).failed_at_once and not search.trials(loss, stage):
+        if trials and not Tally.of(trials).failed_without_value and not search.trials(loss, stage):
             search.study(loss, stage).add(_copy(trial, source.name, numbers, space) for trial in trials)
 
 

@@ -42,7 +42,9 @@ def compare(searches: Sequence[Records], *, within: float | None = None) -> Comp
     metrics = shown_metrics(objective, computed)
     numbers = {row.key: row.number for row in rows}
     wanted = list(tested_pairs(numbers))
-    within = within or _frozen_margin(searches)
+    if within is None:  # the margin that was frozen with the choices, if it is the same for all
+        margins = {search.frozen_selection.family.within for search in searches if search.openings}
+        within = margins.pop() if len(margins) == 1 else None
     pairs, left_out = pairs_of(searches, rows, metrics, itertools.chain.from_iterable(wanted), wanted, within)
     comparison = Comparison(
         objective=objective,
@@ -90,12 +92,6 @@ def summary_of(search: Records) -> Summary:
             "from a copy."
         )
     return summary
-
-
-def _frozen_margin(searches: Sequence[Records]) -> float | None:
-    """Return the margin of equivalence that was frozen with the choices; None if there are several, or none yet."""
-    margins = {search.frozen_selection.family.within for search in searches if search.openings}
-    return margins.pop() if len(margins) == 1 else None
 
 
 def _refuse_incomparable(searches: Sequence[Records], summaries: Sequence[Summary]) -> None:

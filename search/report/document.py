@@ -60,7 +60,7 @@ def environment() -> "Environment":
     found.filters |= {
         "as_json": _as_json,
         "breakable": _breakable,
-        "data_url": _data_url,
+        "data_url": lambda webp: f"data:image/webp;base64,{base64.b64encode(webp).decode()}",
         "hash_source": _hash_source,
         "with_code": _with_code,
     }
@@ -86,10 +86,6 @@ def _hash_source(script: str) -> str:
 def _with_code(sentence: str) -> str:
     """Return an escaped sentence with the text between backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
-
-
-def _data_url(webp: bytes) -> str:
-    return f"data:image/webp;base64,{base64.b64encode(webp).decode()}"
 
 
 def plotly_script() -> str:

@@ -144,7 +144,9 @@ def chosen_model(search: Records, selection: Selection, loss: str) -> ChosenMode
         spec, weights = replace(spec, model=replace(spec.model, head="none", embedding_dim=None)), tensors_bytes({})
     if isinstance(spec, EmbedderSpec) and FROZEN in spec.origin:
         weights = _with_backbone(weights, spec)
-    origin = {**spec.origin, "dataset": _images(search), "selection": selection.digest}
+    dataset = search.content["dataset"]
+    images = f"the image folder {Path(dataset['root']).name}" if dataset["name"] == "folder" else str(dataset["name"])
+    origin = {**spec.origin, "dataset": images, "selection": selection.digest}
     return ChosenModel(loss=loss, selection=selection, weights=weights, spec=replace(spec, origin=origin))
 
 
@@ -193,8 +195,3 @@ def model_folder(search: Records, loss: str | None) -> Path:
     if not (folder / DESCRIPTION).is_file():  # this file is written last
         model_to_hand_out(search, loss).write(folder, comparison_of(search))
     return folder
-
-
-def _images(search: Records) -> str:
-    dataset = search.content["dataset"]
-    return f"the image folder {Path(dataset['root']).name}" if dataset["name"] == "folder" else str(dataset["name"])

@@ -41,14 +41,11 @@ class TrialPage(Shown):
 
         return pandas.DataFrame({"epoch": range(1, len(self.values) + 1), self.objective: self.values})
 
-    @property
-    def _title(self) -> str:
+    def _repr_html_(self) -> str:
         row = self.row
         value = "" if row.value is None else f" {row.value:.4f}"
-        return f"{self.study} trial {row.number}: {row.state.lower()}{value}; {parameters(row.params)}"
-
-    def _repr_html_(self) -> str:
-        return f"<p>{escape(self._title)}</p>{super()._repr_html_()}"
+        title = f"{self.study} trial {row.number}: {row.state.lower()}{value}; {parameters(row.params)}"
+        return f"<p>{escape(title)}</p>{super()._repr_html_()}"
 
 
 def trial_page(search: Records, study: str, number: int) -> TrialPage:

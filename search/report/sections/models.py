@@ -119,9 +119,6 @@ class RankedTest:
     class_names: tuple[str, ...]
     configurations: tuple[RankedConfiguration, ...]
 
-    def class_of(self, image: int) -> str:
-        return self.class_names[self.labels_N[image]]
-
     @property
     def tuned(self) -> tuple[RankedConfiguration, ...]:
         return tuple(entry for entry in self.configurations if entry.row.role is Role.TUNED)
@@ -208,7 +205,8 @@ def _gallery(
 
     def shown(image: int, query: int | None = None) -> Photograph:
         right = None if query is None else bool(test.labels_N[image] == test.labels_N[query])
-        return Photograph(content=thumbnails.pictures.get(image), name=test.class_of(image), right=right)
+        name = test.class_names[test.labels_N[image]]
+        return Photograph(content=thumbnails.pictures.get(image), name=name, right=right)
 
     found = [
         ShownQuery(
