@@ -17,8 +17,8 @@ from search.campaigns.tables import (
     unit,
 )
 from search.config.campaign import LOSS, CampaignConfig, read_config
+from search.plan.records import stored_search
 from search.plan.runs import CampaignFolder, RunFolder
-from search.plan.stored import stored_search
 from search.report.document import ReportPage, as_html, campaign_page, write_search_report
 from search.report.drawing import Figure, Section, looks_of, plotted, rounded, scatter
 from trainables.errors import InvalidInput
@@ -81,7 +81,7 @@ def write_report(runs: Path, names: Sequence[str], file: Path | None = None) -> 
     """
     campaigns = [name for name in names if RunFolder(runs, name).is_campaign]
     if not campaigns:
-        return write_search_report(runs, names, file)
+        return write_search_report([stored_search(runs, name) for name in names], file)
     if len(names) > 1:
         raise InvalidInput(
             f"{campaigns[0]} is a campaign, which has a separate report; give one campaign, or only searches."

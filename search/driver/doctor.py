@@ -28,8 +28,8 @@ from search.plan.checks.parts import slow_precision
 from search.plan.disk import check_space
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
+from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.plan.stored import StoredSearch
 from search.plan.work import Work, numbers_of, planned_work, seconds_left, slots_here
 from search.selection import REPAIR
 from search.stages import Stage
@@ -128,7 +128,7 @@ def expected_works(plan: Plan) -> list[Work]:
 def _pruned(plan: Plan, work: Work) -> Work:
     copied = 0  # the trials that a successor begins with
     if plan.predecessor is not None:
-        trials = StoredSearch(RunFolder(plan.folder.runs, plan.predecessor)).trials(work.loss)
+        trials = Records(RunFolder(plan.folder.runs, plan.predecessor)).trials(work.loss)
         copied = sum(trial.state.is_finished() for trial in trials)
     budget = replace(work.budget, trials=max(0, work.budget.trials - copied))
     pruner = PRUNERS[plan.config.search.pruner](steps=plan.steps)

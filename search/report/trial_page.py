@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from search.plan.stored import StoredSearch, TrialRow, trial_row
+from search.plan.records import Records
+from search.plan.status import TrialRow, trial_row
 from search.report.formats import parameters
 from search.report.rows import Shown
 from search.text_table import sparkline
@@ -47,11 +48,11 @@ class TrialPage(Shown):
         return f"<p>{escape(title)}</p>{super()._repr_html_()}"
 
 
-def trial_page(search: StoredSearch, study: str, number: int) -> TrialPage:
+def trial_page(search: Records, study: str, number: int) -> TrialPage:
     """Read trial ``number`` of ``study``, such as ``mpa`` or ``mpa@confirm``."""
     trial = search.trial_of(study, number)
     directory = search.trial_directory(study, number)
-    objective = metric_name(search.config["search"]["objective"])
+    objective = metric_name(search.content["search"]["objective"])
     records = epochs_of(trial)
     values = [value_in(record, objective) for record in records if objective in record["metrics"]]
     kept = [record["checkpoint"] for record in records if record["checkpoint"]]

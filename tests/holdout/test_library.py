@@ -20,7 +20,7 @@ import holdout.parts
 from examples import search_from_python
 from examples.circle_loss import CircleLoss
 from search.driver.stages import search_stage
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.study.trial_queue import TrialQueue
 from search.tables import ENGINES
 from trainables.data import DATASETS
@@ -110,14 +110,14 @@ def test_mistakes_come_all_at_once_and_nothing_is_created(search_file: Files, tm
         holdout.compare(runs=tmp_path)
 
 
-def test_a_history_says_what_a_loss_used(opened: Callable[..., OpenedSearch]) -> None:
+def test_a_history_says_what_a_loss_used(opened: Callable[..., WritableRecords]) -> None:
     search = opened(losses=["triplet", "pnp"], search={"trials": 1})
     queue = TrialQueue(only(search_stage(search)))
     while job := queue.next_trial():
         for epoch in (1, 2, 3):
             used = {"used": {"triplets": 100 * epoch}} if job.loss == "triplet" else {}
             queue.on_trial_result(job, {"records": [{**record(epoch, 0.1), **used}], "finished": epoch == 3})
-    read = holdout.open("small", runs=search.plan.folder.runs)
+    read = holdout.open("small", runs=search.folder.runs)
     assert list(read.history("triplet", 0)["triplets"]) == [100, 200, 300]
     assert list(read.history("triplet", 0)["batches"]) == [5, 5, 5]
     assert "triplets" not in read.history("pnp", 0)
