@@ -165,9 +165,10 @@ class Tally:
         return self.started - self.running
 
     @property
-    def failed_at_once(self) -> int:
-        """The number of failures due to the code if no trial has reported an epoch that can be tested, 0 otherwise."""
-        return self.code_errors.total() if self.untestable or not self.epochs else 0
+    def failed_without_value(self) -> int:
+        """The number of failures due to the code if no trial has a value of a model that can be tested, 0 otherwise."""
+        valued = self.complete or self.pruned or self.epochs_running
+        return self.code_errors.total() if self.untestable or not valued else 0
 
     @property
     def stopped(self) -> bool:
@@ -229,16 +230,12 @@ def running_value(records: "Sequence[EpochRecord]", objective: str) -> float:
         return value_in(records[-1], objective)
     first, *others = by_fold(records)
     complete = [first, *(fold for fold in others if len(fold) == len(first))]
-    return statistics.fmean(best_value(fold, objective) for fold in complete)
+    return statistics.fmean(max(value_in(record, objective) for record in fold) for fold in complete)
 
 
 def by_fold(records: "Sequence[EpochRecord]") -> "list[list[EpochRecord]]":
     """Group records by fold; a training without folds is one group."""
     return [list(fold) for _, fold in groupby(records, key=lambda record: record.get("fold"))]
-
-
-def best_value(records: "Sequence[EpochRecord]", objective: str) -> float:
-    return max(value_in(record, objective) for record in records)
 
 
 def value_in(record: "EpochRecord", objective: str) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.filesize import decimal
 
-from search.cli.options import RUNS, AnyName, Json, Runs, Trust
+from search.cli.options import RUNS, AnyName, Json, Runs, TrustCode
 from search.cli.output import Tables, say, show
 from search.text_table import TextTable
 from search.trust import started
@@ -16,7 +16,7 @@ from trainables.errors import InvalidInput, counted
 from trainables.secrets import without_password
 
 if TYPE_CHECKING:
-    from search.disk.usage import Removal
+    from search.plan.disk import Removal
 
 KEPT = "The ledger of test openings and MLflow's runs are kept."
 
@@ -36,11 +36,11 @@ def disk(
         ),
     ] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Show the disk usage of searches and decoded images, largest first, and the free space."""
-    from search.disk.usage import free_bytes, measure_disk
+    from search.plan.disk import free_bytes, measure_disk
 
     if to is not None and not trim:
         raise InvalidInput("--to is the size that --trim keeps; add --trim, or leave it out.")
@@ -64,13 +64,13 @@ def disk(
 
 def _trim(runs: Path, to: float | None) -> list[dict[str, Any]]:
     """Remove decoded images beyond ``to`` GB that no search on this machine uses, and return what was removed."""
-    from search.disk.usage import caches_of
+    from search.plan.disk import caches_of
     from search.plan.runs import find_runs
     from trainables.data.store.cache import make_room
 
     records = []
     # The file of somebody else's search may name any folder as its cache.
-    for cache in caches_of(run for run in find_runs(runs) if started(run.path)):
+    for cache in caches_of(run for run in find_runs(runs) if started(run.path) is not None):
         removed = make_room(cache, limit=None if to is None else round(to * 1e9))
         freed = sum(store.size for store in removed)
         records.append({"cache": str(cache), "removed": [str(store.path) for store in removed], "freed": freed})
@@ -82,11 +82,11 @@ def remove(
     name: AnyName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     runs: Runs = RUNS,
-    trust: Trust = None,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Remove a search, or a campaign with its searches: folder, checkpoints and studies."""
-    from search.disk.usage import plan_removal
+    from search.plan.disk import plan_removal
 
     removal = plan_removal(runs, name)
     if not yes:

@@ -10,14 +10,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from search.cli.options import RUNS, Json, Name, Runs, Trust
+from search.cli.options import RUNS, Json, Name, Runs, TrustCode
 from search.cli.output import Tables, say, show
 from search.text_table import NOTHING, TextTable
 from trainables.errors import InvalidInput, counted
 from trainables.files import write_text
 
 if TYPE_CHECKING:
-    from search.plan.stored import StoredSearch, TrialRow
+    from search.plan.records import Records
+    from search.plan.status import TrialRow
     from search.report.trial_page import TrialPage
 
 
@@ -44,11 +45,12 @@ def trials(
     ] = 0,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write all trials to a CSV file.")] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """List the trials of a search, with params, value, state and why they ended; or show one of them."""
-    from search.plan.stored import stored_search, trial_rows, trials_csv
+    from search.plan.records import stored_search
+    from search.plan.status import trial_rows, trials_csv
 
     search = stored_search(runs, name)
     if loss is not None and number is not None:
@@ -70,14 +72,14 @@ def trials(
     )
 
 
-def _of_study(search: "StoredSearch", study: str, rows: list["TrialRow"], top: int) -> TextTable:
+def _of_study(search: "Records", study: str, rows: list["TrialRow"], top: int) -> TextTable:
     """Return the table of a study: all rows, or the best if there are more than :data:`MOST_ROWS`."""
-    from search.plan.stored import param_names
+    from search.plan.status import param_names
 
     title, retried = f"{search.name}/{study}", search.attributes(*search.study_of(study)).get("retried", ())
     notes = [] if rows else [f"{title}: no trial yet"]
     if retried:
-        notes.append(f"{title} began anew after {counted(len(retried), 'trial')} failed before any epoch: {retried[0]}")
+        notes.append(f"{title} began anew after {counted(len(retried), 'trial')} failed without a value: {retried[0]}")
     if len(rows) > (most := top or MOST_ROWS):
         notes.append(f"The best {most:,} of {len(rows):,} trials; --csv FILE or --json gives all.")
         rows = sorted(rows, key=lambda row: -math.inf if row.value is None else row.value, reverse=True)[:most]

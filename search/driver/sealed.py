@@ -16,15 +16,14 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
 from search.driver.progress_view import StoreProgress, phase
-from search.driver.stages import frozen_selection
+from search.driver.stages import unchanged_selection
 from search.driver.untrained import baseline_scorings
 from search.plan.plan import Plan, best_checkpoint, training_of
-from search.plan.runs import RunFolder
-from search.plan.search import OpenedSearch
+from search.plan.records import Records
+from search.plan.search import WritableRecords
 from search.selection import (
     BaselineScoring,
     ImageSet,
-    Ledger,
     Opening,
     ScoredOpening,
     Scoring,
@@ -32,7 +31,6 @@ from search.selection import (
     Selection,
     frozen_baselines,
     images_in,
-    scored_openings,
     study_digest,
     write_openings,
 )
@@ -60,12 +58,11 @@ FinalModel = tuple[str, FrozenTrial, TrialSpec, str]
 
 @dataclass(frozen=True, kw_only=True)
 class _Candidate:
-    """A search with its frozen selection, its trained models and the records of earlier openings."""
+    """A search with its frozen selection and its trained models."""
 
-    search: OpenedSearch
+    search: WritableRecords
     selection: Selection
     models: Sequence[FinalModel]
-    results: Sequence[ScoredOpening]
 
     @property
     def configurations(self) -> int:
@@ -80,7 +77,7 @@ def sealed(plan: Plan) -> SealedTest:
 
 
 def score_test(
-    searches: Sequence[OpenedSearch],
+    searches: Sequence[WritableRecords],
     console: Console,
     *,
     opener: str,
@@ -105,9 +102,9 @@ def score_test(
         _score(candidate, openings[candidate.selection.search], console, run)
 
 
-def _candidate(search: OpenedSearch) -> _Candidate:
+def _candidate(search: WritableRecords) -> _Candidate:
     plan = search.plan
-    selection = frozen_selection(search)
+    selection = unchanged_selection(search)
     finals = [
         (loss, trial)
         for loss in selection.chosen
@@ -122,12 +119,11 @@ def _candidate(search: OpenedSearch) -> _Candidate:
             if not _is_frozen(selection, loss, trial)
         ]
     )
-    frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines)  # raises before the opening
+    frozen_baselines(search.folder.baselines, search.folder.whitened, selection.baselines)  # raises before the opening
     return _Candidate(
         search=search,
         selection=selection,
         models=[final_model(plan, loss, trial) for loss, trial in finals],
-        results=scored_openings(plan.folder.test),
     )
 
 
@@ -142,7 +138,7 @@ def _is_frozen(selection: Selection, loss: str, trial: FrozenTrial) -> bool:
     return trial.user_attrs["source_trial"] in numbers
 
 
-def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | None) -> Opening | None:
+def resumed_opening(search: Records, selection: Selection, reason: str | None) -> Opening | None:
     """Return the opening of a search that has no scores yet; None if there is none, so that a new one is needed.
 
     ``reason`` is that for another opening; None if the user has not asked for one.
@@ -151,10 +147,9 @@ def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | No
         InvalidInput: a new opening is needed without a ``reason``: the scores of an earlier one, or its final
             trainings, were removed.
     """
-    folder = search.plan.folder
     again = f"or open the test classes again with `holdout test {search.name} --again REASON`."
-    openings = Ledger(folder.openings).of_selection(selection.digest)
-    answered = {scored.id for scored in scored_openings(folder.test)}
+    openings = search.ledger.of_selection(selection.digest)
+    answered = {scored.id for scored in search.openings}
     pending = [entry for entry in openings if selection.digest not in entry.scores and entry.id not in answered]
     trained = trained_digests(search, selection)
     for opening in pending:
@@ -164,12 +159,12 @@ def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | No
         if reason is None:
             raise InvalidInput(
                 f"The final trainings of {' and '.join(changed)} are not those for which the test classes were opened "
-                f"at {opening.time}; restore {folder.journal} from a copy, {again}"
+                f"at {opening.time}; restore {search.folder.journal} from a copy, {again}"
             )
     lost = [entry for entry in openings if selection.digest in entry.scores and entry.id not in answered]
     if lost and reason is None:
         raise InvalidInput(
-            f"{search.name} was scored after the opening of {lost[0].time}, but {folder.test} does not have the "
+            f"{search.name} was scored after the opening of {lost[0].time}, but {search.folder.test} does not have the "
             f"scores; restore it from a copy, {again}"
         )
     return None
@@ -212,7 +207,7 @@ def _check_kept(candidates: Sequence[_Candidate], console: Console, run: Run) ->
 
 def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None) -> dict[str, Opening]:
     """Return the opening of each search: its unscored one, else a new one shared by all with the same test classes."""
-    ledger = Ledger(candidates[0].search.plan.folder.openings)
+    ledger = candidates[0].search.ledger
     openings: dict[str, Opening] = {}
     unopened: dict[tuple[str, Dataset], list[_Candidate]] = {}
     for candidate in candidates:
@@ -259,8 +254,7 @@ def _score_held(
     store: Path,
     run: Run,
 ) -> None:
-    plan = candidate.search.plan
-    ledger = Ledger(plan.folder.openings)
+    search, plan, ledger = candidate.search, candidate.search.plan, candidate.search.ledger
     found = images_in(store)
     overlap = _overlap(plan, store, found)
     opening = ledger.read(opening, found)
@@ -293,7 +287,7 @@ def _score_held(
         **({"failed": failed} if failed else {}),
         files={name: hashlib.sha256(content).hexdigest() for name, content in written.items()},
     )
-    write_openings(plan.folder.test, [*candidate.results, record])
+    write_openings(search.folder.test, [*search.openings, record])
     ledger.score(opening, candidate.selection.digest, record.digest)
 
 
@@ -330,19 +324,18 @@ def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
     return overlap
 
 
-def catch_up(folder: RunFolder) -> None:
+def catch_up(search: Records) -> None:
     """Write what a killed driver left out of the ledgers: lines of one of them, and that a search has its scores."""
-    ledger, recorded = Ledger(folder.openings), {scored.id: scored for scored in scored_openings(folder.test)}
-    if folder.openings.exists() or recorded:
+    ledger, recorded = search.ledger, {scored.id: scored for scored in search.openings}
+    if search.folder.openings.exists() or recorded:
         ledger.catch_up(recorded)
-    if recorded and folder.selection.exists():
-        selection = Selection.load(folder.selection)
+    if recorded and (selection := search.selection):
         for opening in ledger.of_selection(selection.digest):
             if opening.id in recorded and selection.digest not in opening.scores:
                 ledger.score(opening, selection.digest, recorded[opening.id].digest)
 
 
-def trained_digests(search: OpenedSearch, selection: Selection) -> dict[str, str]:
+def trained_digests(search: Records, selection: Selection) -> dict[str, str]:
     """Return the digests of the studies of the final trainings, by study name."""
     return {
         study_name(search.name, loss, Stage.TEST): study_digest(search.trials(loss, Stage.TEST))
@@ -387,12 +380,12 @@ def note_opened_images(plan: Plan) -> str | None:
     Return the sentence that is recorded, or None if there is no overlap. Later openings do not count: they could not
     have influenced the choice of these classes. So those that count are recorded, too, whatever the clock says.
     """
-    ledger, training = Ledger(plan.folder.openings), images_in(plan.images.make())
+    ledger, training = Records(plan.folder, plan).ledger, images_in(plan.images.make())
     openings = [entry for entry in ledger.openings() if entry.images]
     sentence = ledger.opened_among_training(training, openings)
     if sentence:  # with their lines in the runs folder, a copy of it can be verified elsewhere
         ledger.catch_up(entry.id for entry, *_ in ledger.sharing(training, openings))
-    write_json(plan.folder.trained_on_opened, {"told": sentence, "openings": [entry.id for entry in openings]})
+    write_json(plan.folder.trained_on_opened, {"warning": sentence, "openings": [entry.id for entry in openings]})
     return sentence
 
 

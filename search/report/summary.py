@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,27 +10,23 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.goal import Goal
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder, refuse_renamed
-from search.plan.search import OpenedSearch, search_so_far
-from search.plan.stored import StoredSearch
-from search.report.loss_results import BestTrial, FrontTrial, Incumbent, LossSummary, TrialCounts, diagnose
+from search.plan.records import Records
+from search.report.loss_results import BestTrial, Incumbent, LossSummary, TrialCounts, diagnose
 from search.report.results import Baseline, SplitSummary, Summary, TimeSummary
 from search.report.rows import Row, SeedOutcomes, SeedStatistics
 from search.report.statistics import over_seeds
 from search.selection import (
     Baselines,
     Confirmation,
-    Ledger,
     ScoredModel,
     ScoredOpening,
     Selection,
     confirmations,
-    scored_openings,
 )
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
-from search.trials import by_params, epochs_of, running_value
+from search.trials import epochs_of, running_value
 from spaces.space import Value
-from trainables.errors import InvalidInput, listed
+from trainables.errors import InvalidInput
 from trainables.files import json_text, write_text
 from trainables.metrics.table import is_bounded
 from trainables.spec import EpochRecord
@@ -39,35 +35,17 @@ Trials = Mapping[Stage, Sequence[FrozenTrial]]
 """The trials of one loss in each stage."""
 
 
-def write_summary(search: OpenedSearch) -> Summary:
+def write_summary(search: Records) -> Summary:
     """Derive the summary from the search's records and write ``summary.json`` if it changed."""
-    path = search.plan.folder.summary
-    summary = summarise(search, _stored(path))
+    path = search.folder.summary
+    summary = summarise(search, written_before(path))
     text = json_text(summary.with_digest())
     if not path.exists() or path.read_bytes() != text.encode():
         write_text(path, text)
     return summary
 
 
-def summary_so_far(stored: StoredSearch) -> Summary:
-    """Return the summary of a search that may be running.
-
-    It is the stored one, unless there is none or a driver runs the search: then it is derived from the records. Nothing
-    is written, and neither images nor losses are needed.
-    """
-    written = _stored(stored.folder.summary)
-    if written is not None and stored.folder.driver() is None:
-        refuse_renamed(stored.folder, written.name)
-        if unknown := [loss for loss in stored.losses if loss not in written.losses]:
-            raise InvalidInput(
-                f"{stored.folder.config} names the losses {listed(unknown)}, of which {stored.folder.summary} has no "
-                "result; restore both from a copy."
-            )
-        return written
-    return summarise(search_so_far(stored), written)
-
-
-def _stored(path: Path) -> Summary | None:
+def written_before(path: Path) -> Summary | None:
     """Return the summary that was written last; None if there is none that this version can read."""
     try:
         return Summary.load(path) if path.exists() else None
@@ -75,19 +53,18 @@ def _stored(path: Path) -> Summary | None:
         return None
 
 
-def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
+def summarise(search: Records, stored: Summary | None = None) -> Summary:
     """Return the summary according to the studies, the selection and the test results.
 
     The diagnostics of a loss with unchanged trials are taken from the previous summary, ``stored``.
     """
     plan = search.plan
-    config, folder, split = plan.config, plan.folder, plan.split
-    selection = Selection.load(folder.selection) if folder.selection.exists() else None
-    test = scored_openings(folder.test)
+    config, split = plan.config, plan.split
+    selection, test = search.selection, search.openings
     trials: dict[str, Trials] = {
         loss: {stage: search.trials(loss, stage) for stage in Stage} for loss in config.loss_names
     }
-    baselines = _baselines(folder, test)
+    baselines = _baselines(search.baselines, test)
     return Summary(
         name=config.name,
         split=SplitSummary(
@@ -97,13 +74,13 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
             training_half=config.metrics.gallery == "training_half",
             test_classes=len(split.test),
             folds=len(split.folds) or None,
-            halves=search.plan.on_halves,
+            halves=plan.on_halves,
             merge=split.merge,
             label_noise=split.label_noise,
             marks=tuple(name for name, _ in split.marks),
         ),
         objective=config.objective,
-        test_opened=len(Ledger(folder.openings).of_selection(selection.digest)) if selection else 0,
+        test_opened=len(search.ledger.of_selection(selection.digest)) if selection else 0,
         test_overlap=test[0].overlap if test else None,
         untrained=baselines.get(UNTRAINED),
         whitened=baselines.get(WHITENED),
@@ -116,8 +93,7 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
     )
 
 
-def _baselines(folder: RunFolder, test: Sequence[ScoredOpening]) -> dict[str, Baseline]:
-    stored = Baselines.load(folder.baselines)
+def _baselines(stored: Baselines | None, test: Sequence[ScoredOpening]) -> dict[str, Baseline]:
     if stored is None:
         return {}
     scored = {entry.name: entry for opening in test[:1] for entry in opening.baselines}
@@ -169,7 +145,6 @@ def _loss_summary(
         best=best,
         choice=selection.reasons.get(loss) if selection else None,
         anytime=incumbents(searched, partial(_value, plan)),
-        front=tuple(_front(searched, confirmed, chosen, plan.config.goal)),
         diagnostics=(),
     )
     # Unchanged trials have unchanged diagnostics, and computing these imports torch.
@@ -265,10 +240,10 @@ def _tested(models: Sequence[ScoredModel]) -> Mapping[str, SeedStatistics | None
 def _best(complete: Sequence[FrozenTrial], goal: Goal) -> BestTrial | None:
     """Return the complete trial that the ``goal`` prefers, the first of equal ones; None without any.
 
-    Without constraints and further objectives it is the one of highest value; trial 0 stands for other seeds of it.
+    Without constraints it is the one of highest value; trial 0 stands for other seeds of it.
     """
     default = [trial for trial in complete if trial.number == 0]
-    if complete and not goal.is_plain:
+    if complete and goal.constraints:
         complete = [complete[goal.ranked([goal.measured(trial) for trial in complete])[0]]]
     best = max(complete, key=lambda trial: -math.inf if trial.value is None else trial.value, default=None)
     if best is None or best.value is None:
@@ -276,24 +251,6 @@ def _best(complete: Sequence[FrozenTrial], goal: Goal) -> BestTrial | None:
     first = next((trial for trial in default if trial.params == best.params), best)
     value = best.value if first.value is None else first.value
     return BestTrial(params=dict(best.params), value=value, number=first.number)
-
-
-def _front(
-    searched: Sequence[FrozenTrial], confirmed: Sequence[FrozenTrial], chosen: Confirmation | None, goal: Goal
-) -> Iterator[FrontTrial]:
-    """Yield the configurations of the Pareto front, and the chosen one; nothing if one metric decides alone."""
-    if goal.is_plain:
-        return
-    groups = by_params([trial for trial in searched if trial.state == TrialState.COMPLETE])
-    measured = [goal.mean(group) for group in groups]
-    front = goal.front(measured)
-    for place, group in enumerate(groups):
-        is_chosen = chosen is not None and group[0].params == chosen.params
-        if place in front or is_chosen:
-            fresh = goal.mean(
-                [trial for trial in confirmed if trial.state == TrialState.COMPLETE and trial.params == group[0].params]
-            )
-            yield FrontTrial(trial=group[0].number, searched=measured[place], confirmed=fresh or None, chosen=is_chosen)
 
 
 def incumbents(

@@ -16,13 +16,13 @@ from support.small_search import draw_folder, small_search
 from support.stores import ftp_store
 
 from search.config.search_config import parse_config
-from search.disk.usage import LEAST_FREE, Usage, check_space, measure_disk
 from search.driver.doctor import START_S, expected_seconds, expected_works, images_of, measured_trainings
+from search.plan.disk import LEAST_FREE, Usage, check_space, measure_disk
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
-from search.plan.search import OpenedSearch, open_search
+from search.plan.search import WritableRecords, open_search
 from search.stages import Stage
-from search.trust import allow, remember
+from search.trust import ALLOWED, remember
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.cache import InUse
 from trainables.storage import DiskFull
@@ -63,7 +63,7 @@ def test_decoded_images_need_no_space_and_unused_ones_are_space(disk: SmallDisk,
 
 # Usage, against plain sums over files.
 
-Make = Callable[..., OpenedSearch]
+Make = Callable[..., WritableRecords]
 SIDES = {"small": 16, "large": 17, "also-large": 17}
 
 
@@ -72,7 +72,7 @@ def make(tmp_path: Path) -> Make:
     """Return a function that makes searches in ``tmp_path/runs``, with their own images and cache."""
     root = draw_folder(tmp_path / "images")
 
-    def make_search(name: str, **changes: Any) -> OpenedSearch:
+    def make_search(name: str, **changes: Any) -> WritableRecords:
         dataset = {"name": "folder", "root": str(root), "cache": str(tmp_path / "stores")}
         content = small_search(root, name=name, dataset=dataset, **changes)
         return open_search(make_plan(parse_config(content), tmp_path / "runs"))
@@ -140,7 +140,7 @@ def test_checkpoints_elsewhere_are_counted_where_they_can_be_reached(make: Make,
                 trial = folder / name / "trials" / "pnp" / "0000"
                 trial.mkdir(parents=True)
                 (trial / "best.safetensors").write_bytes(bytes(700))
-        allow(["127.0.0.1"])
+        ALLOWED.add(None)
         for name, entry in _entries(tmp_path / "runs").items():
             assert entry.size == _bytes(tmp_path / "runs" / name) + 700
             assert entry.note.startswith("checkpoints in ")
@@ -226,7 +226,7 @@ def test_trim_removes_nothing_that_a_stranger_s_search_names(runs: Path, tmp_pat
     trim = ("disk", "--trim", "--to", "0", "--runs", runs)
     assert "victim" not in holdout_here(*trim).stderr
     assert (layer / "precious").exists()
-    remember(runs / "birds", {})  # once the user starts the search with this cache, it is one
+    remember(runs / "birds", ())  # once the user starts the search with this cache, it is one
     assert "victim" in holdout_here(*trim).stderr
     assert "add --trim" in plain(holdout_here("disk", "--to", "0", "--runs", runs, code=2).stderr)
 

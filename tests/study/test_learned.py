@@ -1,4 +1,4 @@
-"""What a sampler learns from: several objectives, constraints and failures, as in a study of Optuna's told the same."""
+"""What a sampler learns from: constraints and failures, as in a study of Optuna's told the same."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,15 +9,14 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import only, record, train
 
 from search.driver.stages import search_stage
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.stages import Stage
 from search.study import open_studies
 from search.study.trial_queue import TrialQueue
 from trainables.spec import derived_seed
 
-Opened = Callable[..., OpenedSearch]
+Opened = Callable[..., WritableRecords]
 TRIALS = {"tpe": 9, "random": 4, "gp": 5, "cmaes": 9}
-OBJECTIVES: dict[str, Any] = {"objectives": ["map_at_r", "-size_mb"]}
 CONSTRAINTS: dict[str, Any] = {"constraints": {"size_mb": "< 0.5"}}
 
 
@@ -29,7 +28,7 @@ def size_of(number: int) -> float:
     return derived_seed("size", number) / 2**31
 
 
-def made(opened: Opened, name: str, sampler: str, **goal: Any) -> OpenedSearch:
+def made(opened: Opened, name: str, sampler: str, **goal: Any) -> WritableRecords:
     return opened(
         name=name,
         search={"trials": TRIALS[sampler], "sampler": sampler, "pruner": "none", **goal},
@@ -38,34 +37,33 @@ def made(opened: Opened, name: str, sampler: str, **goal: Any) -> OpenedSearch:
     )
 
 
-def trials_of(search: OpenedSearch) -> list[FrozenTrial]:
+def trials_of(search: WritableRecords) -> list[FrozenTrial]:
     return search.study("proxy_anchor", Stage.SEARCH).trials()
 
 
 def proposed(
-    search: OpenedSearch,
+    search: WritableRecords,
     trials: list[FrozenTrial],
     told: Callable[[FrozenTrial, Sequence[FrozenTrial]], FrozenTrial],
-    directions: Sequence[str] = ("maximize",),
 ) -> list[object]:
     """Return what the same sampler proposes in a study of Optuna's whose trials are as ``told`` makes them."""
     sampler = search.plan.budget("proxy_anchor").sampler
     assert sampler is not None
     found: list[object] = []
     for count in range(1, len(trials)):
-        study = optuna.create_study(directions=list(directions))
+        study = optuna.create_study(direction="maximize")
         study.add_trials(told(trial, trials[:count]) for trial in trials[:count])
         study.sampler = sampler.build(count, trials[:count])
         found.append(dict(sampler.space.suggest(study.ask())))
     return found
 
 
-# Several objectives, and constraints.
+# Constraints.
 
 
-def searched(opened: Opened, sampler: str, goal: dict[str, Any]) -> OpenedSearch:
-    """Run a search whose trials have made-up values, the best ones at their first epoch."""
-    search = made(opened, f"{sampler}-{'-'.join(goal)}", sampler, **goal)
+def searched(opened: Opened, sampler: str) -> WritableRecords:
+    """Run a search with constraints whose trials have made-up values, the best ones at their first epoch."""
+    search = made(opened, f"{sampler}-bound", sampler, **CONSTRAINTS)
     queue = TrialQueue(only(search_stage(search)))
     while job := queue.next_trial():
         best, last = record(1, value_of(job.number)), record(2, value_of(job.number) / 2)
@@ -74,25 +72,23 @@ def searched(opened: Opened, sampler: str, goal: dict[str, Any]) -> OpenedSearch
     return search
 
 
-@pytest.mark.parametrize("goal", [OBJECTIVES, CONSTRAINTS, OBJECTIVES | CONSTRAINTS], ids=["several", "bound", "both"])
-def test_the_sampler_learns_from_all_of_it(opened: Opened, goal: dict[str, Any]) -> None:
-    search = searched(opened, "tpe", goal)
-    directions = ["maximize", "minimize"] if "objectives" in goal else ["maximize"]
+def test_the_sampler_learns_from_constraints(opened: Opened) -> None:
+    search = searched(opened, "tpe")
 
     def told(trial: FrozenTrial, seen: Sequence[FrozenTrial]) -> FrozenTrial:
         return create_trial(
-            values=[value_of(trial.number), size_of(trial.number)][: len(directions)],
+            value=value_of(trial.number),
             params=trial.params,
             distributions=trial.distributions,
-            constraints={"size": size_of(trial.number) - 0.5} if "constraints" in goal else {},
+            constraints={"size": size_of(trial.number) - 0.5},
         )
 
     trials = trials_of(search)
-    assert [trial.params for trial in trials[1:]] == proposed(search, trials, told, directions)
+    assert [trial.params for trial in trials[1:]] == proposed(search, trials, told)
 
 
-def test_the_study_has_the_first_objective_and_the_constraints_of_the_best_epoch(opened: Opened) -> None:
-    for trial in trials_of(searched(opened, "random", OBJECTIVES | CONSTRAINTS)):
+def test_the_study_has_the_objective_and_the_constraints_of_the_best_epoch(opened: Opened) -> None:
+    for trial in trials_of(searched(opened, "random")):
         assert trial.value == value_of(trial.number)
         assert trial.constraints == {"size_mb < 0.5": pytest.approx(size_of(trial.number) - 0.5)}
 
@@ -104,7 +100,7 @@ def is_lost(number: int) -> bool:
     return number in (1, 3, 4)
 
 
-def failing(opened: Opened, sampler: str, cause: str, *, dies: bool = False) -> OpenedSearch:
+def failing(opened: Opened, sampler: str, cause: str, *, dies: bool = False) -> WritableRecords:
     """Run a search with trials that fail with ``cause`` after a good epoch; the driver may die after each trial."""
     search = made(opened, f"{sampler}-{'died' if dies else 'lived'}", sampler)
     queue = TrialQueue(only(search_stage(search)))
@@ -115,7 +111,7 @@ def failing(opened: Opened, sampler: str, cause: str, *, dies: bool = False) -> 
         else:
             train(queue, job, lambda running, epoch: value_of(running.number))
         if dies:
-            search = OpenedSearch(plan=search.plan, storage=open_studies(search.plan.folder.journal))
+            search = WritableRecords(search.folder, search.plan, storage=open_studies(search.folder.journal))
             queue = TrialQueue(only(search_stage(search)))
     return search
 
