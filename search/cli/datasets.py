@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from search.cli.options import Json
-from search.cli.output import say, show, stacked
+from search.cli.output import messages, say, show, stacked
 from search.text_table import writing
 from trainables.errors import InvalidInput
 from trainables.files import write_whole
@@ -241,28 +241,29 @@ def init(
         this_machine,
         write_initial_file,
     )
+    from search.driver.progress_view import phase
     from trainables.data.sets.glyphs import Glyphs
     from trainables.data.sets.manifest import is_manifest
 
     network = pretrained(backbone, weights)
-    if not as_json:
-        say([f"Reading the data{' and trying the network' if network else ''}, which takes some seconds …"], "dim")
+    is_missing = (
+        network is not None and network.is_missing
+    )  # a library of networks may be, too: before the data is read
     if root is not None and (folder is None or not is_manifest(folder)):
-        raise InvalidInput(
-            f"--root {root} is the folder of a CSV file's paths, and there is no CSV file; leave it out."
-        )
+        raise InvalidInput(f"--root {root} is for the paths of a CSV file, and there is no CSV file; leave it out.")
     frozen = None if backbone is None else network is not None
-    facts = dataset_facts(Glyphs(), frozen=frozen) if folder is None else facts_of(folder, root, frozen=frozen)
+    with phase(messages(), "Reading the data …"):
+        facts = dataset_facts(Glyphs(), frozen=frozen) if folder is None else facts_of(folder, root, frozen=frozen)
     if facts.features is not None and backbone is not None:
         raise InvalidInput(f"{folder} holds embeddings, which need no network; leave out --backbone and --weights.")
     path = output or Path(f"{name_for(facts.root)}.yaml")
     refuse_existing(path)
     if backbone is None and facts.of_photographs:
-        network = COMMON
+        network, is_missing = COMMON, COMMON.is_missing
     machine = this_machine()
     sizes = sizes_for(facts, machine, network)
-    is_missing = network is not None and network.is_missing
-    loaded = None if network is None or is_missing or not sizes.image_size else network.check(sizes.image_size)
+    with phase(messages(), "Trying the network …"):
+        loaded = None if network is None or is_missing or not sizes.image_size else network.check(sizes.image_size)
     write_initial_file(path, initial_text(facts, machine, network))
     found = "\n".join((*facts.sentences(), *([loaded] if loaded else ()), machine.sentence))
     record = {

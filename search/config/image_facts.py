@@ -128,7 +128,7 @@ def facts_of(path: Path, root: Path | None = None, *, frozen: bool | None = None
 
 
 def dataset_facts(dataset: Dataset, *, frozen: bool | None = None) -> ImageFacts:
-    """Return the facts about a data set, divided for a ``frozen`` network or not; by default photographs are for one.
+    """Return the facts about a data set, for a ``frozen`` network or not; by default photographs are for one.
 
     Raises:
         InvalidInput: it cannot be searched, with the reason.

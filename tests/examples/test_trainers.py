@@ -45,7 +45,7 @@ DATA: dict[str, Any] = {
     "timm_loop": Pictures(),
     "discriminant": DrawnFeatures(),
 }
-SHOWN = ("pairs", "lightning_module")
+SHOWN = ("pairs",)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning"),

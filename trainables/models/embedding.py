@@ -360,8 +360,9 @@ def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
         try:
             model(torch.zeros(1, row.features) if row.vectors else torch.zeros(1, 3, image_size, image_size))
         except (RuntimeError, AssertionError) as error:
+            fit = f" (its weights are for {row.crop.side} pixels)" if row.crop else ""
             raise InvalidInput(
-                f"training.image_size is {image_size}, and {config.backbone} does not accept such images: {error}"
+                f"training.image_size is {image_size}, and {config.backbone} does not accept such images{fit}: {error}"
             ) from error
         if is_own_network(config.backbone):  # a checkpoint is loaded into a new network
             new = EmbeddingModel(replace(config, weights=None))
