@@ -10,7 +10,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.difference import Family, RowKey, shown_metrics
+from search.difference import Family, RowKey, best_baseline, shown_metrics
 from search.plan.plan import training_of, trial_directory
 from search.plan.search import OpenedSearch
 from search.report.comparison import Comparison, compare
@@ -253,7 +253,7 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
         search=plan.config.name,
         objective=plan.config.objective,
         test_metrics=names,
-        family=family or _own_family(search, tuple(map(metric_name, names)), chosen, baselines is not None),
+        family=family or _own_family(search, tuple(map(metric_name, names)), chosen, baselines),
         split_digest=plan.split.digest,
         test_digest=plan.split.test_digest,
         studies=_study_digests(search),
@@ -294,15 +294,15 @@ def _study_digests(search: OpenedSearch) -> dict[str, str]:
 
 
 def _own_family(
-    search: OpenedSearch, computed: Sequence[str], chosen: Mapping[str, Confirmation], has_baselines: bool
+    search: OpenedSearch, computed: Sequence[str], chosen: Mapping[str, Confirmation], baselines: Baselines | None
 ) -> Family:
-    rows: dict[RowKey, int | None] = {
-        RowKey(search.name, name, Role.BASELINE): None for name in (BASELINES if has_baselines else ())
-    }
+    untrained = {name: RowKey(search.name, name, Role.BASELINE) for name in (BASELINES if baselines else ())}
+    rows: dict[RowKey, int | None] = dict.fromkeys(untrained.values())
     for loss, entry in chosen.items():
         rows[RowKey(search.name, loss, Role.DEFAULT)] = 0
         rows[RowKey(search.name, loss, Role.TUNED)] = entry.number
-    return Family.of(rows, shown_metrics(search.config.objective, computed), search.config.final.within)
+    best = {search.name: untrained[best_baseline(baselines.classes)]} if baselines else {}
+    return Family.of(rows, best, shown_metrics(search.config.objective, computed), search.config.final.within)
 
 
 def frozen_selection(search: OpenedSearch) -> Selection:

@@ -270,7 +270,7 @@ PREFIX = "mlflow.sharedViewState."
 FIRST_COLUMNS = ("0", "attributes.`Run Name`")
 """The columns before those of its values: the check box and the name."""
 LAST_COLUMNS = ("runDateAndNestInfo", "duration")
-SHOWN_TAGS = {"recommended": 110, "confirmed": 95, "test": 165, "minus default": 135, "minus untrained": 145}
+SHOWN_TAGS = {"recommended": 110, "confirmed": 95, "test": 165, "minus default": 135, "minus no training": 145}
 """Tags of the runs of losses that the results view shows, with the widths of their columns in pixels."""
 WIDTHS = {"attributes.`Run Name`": 150, "runDateAndNestInfo": 105}
 """In pixels."""
