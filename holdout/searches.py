@@ -185,7 +185,7 @@ class Search:
 
     @property
     def answer(self) -> Answer:
-        """Return the answer in four lines, as the report has them; raise :class:`InvalidInput` before the choice."""
+        """Return the answer, as the report has it; raise :class:`InvalidInput` before the choice."""
         if answers := self.comparison().answers:
             return answers[0]
         raise InvalidInput(f"Nothing is chosen in {self.name} yet; `holdout run` with its file resumes it.")

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from search.stages import UNTRAINED, Role
+from search.stages import Role
 from trainables.errors import counted
 from trainables.metrics.table import is_bounded
 
@@ -124,19 +124,23 @@ def shown_metrics(objective: str, computed: Collection[str]) -> list[str]:
     return [name for name in dict.fromkeys((objective, "recall_at_1")) if name in computed]
 
 
-def tested_pairs(rows: Mapping[RowKey, int | None]) -> Iterator[tuple[RowKey, RowKey]]:
-    """Yield each tuned loss against its default, the untrained network, and the other tuned losses.
+def best_baseline(classes: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the network without training that is best in the mean of its values by class; empty without one."""
+    return max(classes, key=lambda name: statistics.fmean(classes[name].values() or [0.0]), default="")
+
+
+def tested_pairs(rows: Mapping[RowKey, int | None], baselines: Mapping[str, RowKey]) -> Iterator[tuple[RowKey, RowKey]]:
+    """Yield each tuned loss against its default, the network of its search in ``baselines``, and other tuned losses.
 
     ``rows`` has the number of each row's trial: a tuned row with trial 0 is its default.
     """
     tuned = [key for key in rows if key.role is Role.TUNED]
-    untrained = {key.search: key for key in rows if key.role is Role.BASELINE and key.loss == UNTRAINED}
     for key in tuned:
         if rows[key] != 0:
             yield key, key._replace(role=Role.DEFAULT)
     for key in tuned:
-        if key.search in untrained:
-            yield key, untrained[key.search]
+        if key.search in baselines:
+            yield key, baselines[key.search]
     yield from itertools.combinations(tuned, 2)
 
 
@@ -153,10 +157,21 @@ class Family:
     within: float | None = None
 
     @classmethod
-    def of(cls, rows: Mapping[RowKey, int | None], metrics: Sequence[str], within: float | None) -> "Family":
-        """Return the table that compares ``rows``, each with the number of its trial."""
-        pairs = frozenset(map(frozenset, tested_pairs(rows)))
+    def of(
+        cls,
+        rows: Mapping[RowKey, int | None],
+        baselines: Mapping[str, RowKey],
+        metrics: Sequence[str],
+        within: float | None,
+    ) -> "Family":
+        """Return the table of :func:`tested_pairs`."""
+        pairs = frozenset(map(frozenset, tested_pairs(rows, baselines)))
         return cls(metrics=frozenset(metrics), rows=frozenset(rows), pairs=pairs, within=within)
+
+    @property
+    def baselines(self) -> dict[str, RowKey]:
+        """The network without training with which each search's losses are compared."""
+        return {key.search: key for pair in self.pairs for key in pair if key.role is Role.BASELINE}
 
     def to_json(self) -> dict[str, Any]:
         """Return the content for ``selection.json``; equal families give equal content."""

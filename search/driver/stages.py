@@ -9,12 +9,13 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.difference import Family, RowKey, shown_metrics
+from search.difference import Family, RowKey, best_baseline, shown_metrics
 from search.plan.plan import training_of, trial_directory
 from search.plan.records import Records
 from search.plan.search import WritableRecords
 from search.selection import (
     EXPORTED,
+    Baselines,
     Confirmation,
     Selection,
     choose,
@@ -250,7 +251,7 @@ def selection_of(search: Records, family: Family | None = None) -> Selection:
         search=plan.config.name,
         objective=plan.config.objective,
         test_metrics=names,
-        family=family or _own_family(search, tuple(map(metric_name, names)), chosen, baselines is not None),
+        family=family or _own_family(search, tuple(map(metric_name, names)), chosen, baselines),
         split_digest=plan.split.digest,
         test_digest=plan.split.test_digest,
         studies=_study_digests(search),
@@ -291,15 +292,15 @@ def _study_digests(search: Records) -> dict[str, str]:
 
 
 def _own_family(
-    search: Records, computed: Sequence[str], chosen: Mapping[str, Confirmation], has_baselines: bool
+    search: Records, computed: Sequence[str], chosen: Mapping[str, Confirmation], baselines: Baselines | None
 ) -> Family:
-    rows: dict[RowKey, int | None] = {
-        RowKey(search.name, name, Role.BASELINE): None for name in (BASELINES if has_baselines else ())
-    }
+    untrained = {name: RowKey(search.name, name, Role.BASELINE) for name in (BASELINES if baselines else ())}
+    rows: dict[RowKey, int | None] = dict.fromkeys(untrained.values())
     for loss, entry in chosen.items():
         rows[RowKey(search.name, loss, Role.DEFAULT)] = 0
         rows[RowKey(search.name, loss, Role.TUNED)] = entry.number
-    return Family.of(rows, shown_metrics(search.config.objective, computed), search.config.final.within)
+    best = {search.name: untrained[best_baseline(baselines.classes)]} if baselines else {}
+    return Family.of(rows, best, shown_metrics(search.config.objective, computed), search.config.final.within)
 
 
 def unchanged_selection(search: Records) -> Selection:

@@ -5,21 +5,22 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from search.difference import Family, Recommendation, RowKey, shown_metrics, tested_pairs
 from search.plan.records import Records
 from search.plan.runs import campaign_of
-from search.report.formats import difference_with_interval, in_points, parameters, the_same
+from search.report.formats import difference_with_interval, parameters, the_same
 from search.report.pairs import models_of, pairs_of
 from search.report.results import Answer, Comparison, OlderSummary, Pair, Summary
 from search.report.rows import Row
-from search.stages import UNTRAINED, WHITENED, Role
+from search.stages import BASELINES, UNTRAINED, WHITENED, Role
 from spaces.space import MODEL, TRAINING
 from trainables.errors import InvalidInput, counted, listed
 from trainables.files import file_digest
+from trainables.models.backbones import on_features
 
 
 def compare(searches: Sequence[Records], *, within: float | None = None) -> Comparison:
@@ -41,9 +42,11 @@ def compare(searches: Sequence[Records], *, within: float | None = None) -> Comp
     computed = {name for row in rows for name in row.test or {}}
     metrics = shown_metrics(objective, computed)
     numbers = {row.key: row.number for row in rows}
-    wanted = list(tested_pairs(numbers))
+    families = [search.frozen_selection.family for search in searches if search.openings]
+    baselines = {search: key for family in families for search, key in family.baselines.items()}
+    wanted = list(tested_pairs(numbers, baselines))
     if within is None:  # the margin that was frozen with the choices, if it is the same for all
-        margins = {search.frozen_selection.family.within for search in searches if search.openings}
+        margins = {family.within for family in families}
         within = margins.pop() if len(margins) == 1 else None
     pairs, left_out = pairs_of(searches, rows, metrics, itertools.chain.from_iterable(wanted), wanted, within)
     comparison = Comparison(
@@ -55,7 +58,9 @@ def compare(searches: Sequence[Records], *, within: float | None = None) -> Comp
         warnings=(
             *training_told(searches, rows),
             *unlike_told(searches, rows),
-            *chosen_after_opening(searches, Family.of(numbers, metrics, within), [row.key for row in rows if row.test]),
+            *chosen_after_opening(
+                searches, Family.of(numbers, baselines, metrics, within), [row.key for row in rows if row.test]
+            ),
         ),
         test_metrics=tuple(metrics),
         rows=tuple(rows),
@@ -301,7 +306,7 @@ def chosen_after_opening(searches: Sequence[Records], shown: Family, tested: Col
         yield f"{AFTER}: pairs ({len(pairs)} shown, {len(frozen_pairs)} frozen with the choice)"
 
 
-# The answer: the four lines that terminal, report, live page, MLflow and Python show alike.
+# The answer: the lines that terminal, report, live page, MLflow and Python show alike.
 
 
 def answers(comparison: Comparison, searches: Sequence[Records]) -> Iterator[Answer]:
@@ -310,62 +315,76 @@ def answers(comparison: Comparison, searches: Sequence[Records]) -> Iterator[Ans
         if (model := summary.recommended) is None:
             continue
         tested = any(row.test for row in comparison.rows if row.search == summary.name)
-        about = ("no pairs", f"{summary.name} {model.loss} ", f"{summary.name} {UNTRAINED} ")
+        about = ("no pairs", *(f"{summary.name} {name} " for name in (model.loss, *BASELINES)))
         reasons = [f"({text})" for text in comparison.left_out if text.startswith(about)]
         unknown = " ".join(("not shown", *reasons[:1])) if tested else "not tested yet"
         pairs = [pair for pair in comparison.pairs if pair.first.search == summary.name]
         where = f"on the {counted(summary.split.test_classes, 'test class', 'test classes')} (corrected for "
         where += f"{counted(len(comparison.pairs), 'pair')})"
+        of_vectors = on_features(str(_settings(search).get("model.backbone")))
+        names = NAMES_OF_VECTORS if of_vectors else {name: f"the {name} network" for name in BASELINES}
+        rival = next((f" ({names[pair.second.loss]})" for pair in pairs if pair.second.role is Role.BASELINE), "")
         yield Answer(
             search=summary.name,
-            recommended=f"Recommended: {_recommended(summary, model)}.",
-            better_than_default=f"Better than its default: {_against_default(model, pairs, where) or unknown}.",
-            better_than_untrained="Better than the untrained network: "
+            recommended=f"Recommended: {_recommended(summary, model, names)}.",
+            better_than_default=_against_default(model, pairs, where, unknown),
+            better_than_untrained=f"Better than no training{rival if model.number is not None else ''}: "
             f"{_against_untrained(summary, model, pairs, where) or unknown}.",
+            not_different=_not_different(model, pairs),
             next=f"Next: {_next(search, model, tested=tested, changed=bool(comparison.changed))}.",
         )
 
 
-def _recommended(summary: Summary, model: Recommendation) -> str:
+NAMES_OF_VECTORS = {UNTRAINED: "the vectors as they are", WHITENED: "the whitened vectors"}
+
+
+def _recommended(summary: Summary, model: Recommendation, names: Mapping[str, str]) -> str:
     if model.number is None:
-        return f"the {model.loss} network ({model.basis})"
+        return f"{names[model.loss]} ({model.basis})"
     params = parameters(summary.losses[model.loss].tuned.params or {})
     if model.number:
         return f"{model.loss} with {params} (trial {model.number}, {model.basis})"
     return f"{model.loss} with its default {params} ({model.basis})" if params else f"{model.loss} ({model.basis})"
 
 
-def _against_default(model: Recommendation, pairs: Sequence[Pair], where: str) -> str:
-    if not model.number:
-        return "it is the default" if model.number == 0 else "it has none"
-    return _compared(model, pairs, Role.DEFAULT, where)
+def _against_default(model: Recommendation, pairs: Sequence[Pair], where: str, unknown: str) -> str:
+    if model.number is None:  # what is not trained has no default
+        return ""
+    found = "it is the default" if model.number == 0 else _compared(model, pairs, Role.DEFAULT, where) or unknown
+    return f"Better than its default: {found}."
 
 
 def _against_untrained(summary: Summary, model: Recommendation, pairs: Sequence[Pair], where: str) -> str:
     if not summary.untrained:
-        return "nothing was pretrained"
+        return "not compared, because training began from random weights"
     if model.number is not None:
         return _compared(model, pairs, Role.BASELINE, where)
     against = [pair for pair in pairs if pair.second.role is Role.BASELINE]
-    if not against:
-        return ""
     won = [pair for pair in against if pair.differ and pair.difference > 0]
-    better = [f"{pair.first.loss} is, {difference_with_interval(pair)}" for pair in won]
-    metric, whitening = against[0].metric, ""
-    tests = [(summary.baselines[name].test or {}).get(metric) for name in (WHITENED, UNTRAINED)]
-    if model.loss == WHITENED and tests[0] and tests[1]:
-        whitening = f"whitening {in_points(metric, tests[0].mean - tests[1].mean)} without an interval; "
-    return f"{whitening}{listed(better) if better else 'no loss is'}, by {metric} {where}"
+    better = f"but {listed([f'{pair.first.loss} is, {difference_with_interval(pair)}' for pair in won])}"
+    found = better if won else "and no loss is significantly better"
+    return f"it is not trained, {found} by {against[0].metric} {where}" if against else ""
 
 
 def _compared(model: Recommendation, pairs: Sequence[Pair], role: Role, where: str) -> str:
-    """Return how the model compares with its default or the untrained network; empty without a pair."""
+    """Return how the model compares with its default or no training; empty without a pair."""
     for pair in pairs:
         if pair.first.loss == model.loss and pair.second.role is role:
             verdict = ("yes" if pair.difference > 0 else "no") if pair.differ else "not shown"
             same = f", {the_same(pair)}" if pair.same else ""
             return f"{verdict}{same}, {difference_with_interval(pair)} by {pair.metric} {where}"
     return ""
+
+
+def _not_different(model: Recommendation, pairs: Sequence[Pair]) -> str:
+    """Return a sentence with the other losses that are not significantly different; empty without pairs of losses."""
+    found: dict[str, bool] = {}
+    for pair in pairs:
+        names = [key.loss for key in (pair.first, pair.second) if key.role is not Role.DEFAULT]
+        if len(names) == 2 and model.loss in names and {*names} - {*BASELINES, model.loss}:
+            found[names[names[0] == model.loss]] = pair.differ
+    alike = [name for name, differ in found.items() if not differ]
+    return f"Not significantly different from it: {listed(alike, shown=8) or 'no other loss'}." if found else ""
 
 
 def _next(search: Records, model: Recommendation, *, tested: bool, changed: bool) -> str:

@@ -316,7 +316,7 @@ def headline_tables(comparison: Comparison) -> list[TextTable]:
 
 
 def headline_losses(comparison: Comparison) -> TextTable:
-    """Return the values of the last stage, with the differences from the default and the untrained network."""
+    """Return the values of the last stage, with the differences from the default and from no training."""
     rows = shown_rows(comparison)
     filled = [entry for entry in filled_columns(comparison, rows) if not entry.is_empty]
     last = next(
@@ -342,7 +342,7 @@ def headline_losses(comparison: Comparison) -> TextTable:
     )
 
 
-GAINS = {"minus default": Role.DEFAULT, "minus untrained": Role.BASELINE}
+GAINS = {"minus default": Role.DEFAULT, "minus no training": Role.BASELINE}
 
 
 def gains_of(comparison: Comparison, role: Role) -> dict[RowKey, str]:
@@ -358,7 +358,8 @@ def headline_sentences(comparison: Comparison) -> Iterator[str]:
     """Yield the most important notes, without a full stop."""
     split, pairs = comparison.split, comparison.pairs
     spread = f"± sample deviation over seeds{' and folds' if split.folds else ''}"
-    yield f"{spread}; 95 % intervals, {_corrected(pairs)}" if pairs else spread
+    corrected = "" if comparison.answers else f", {_corrected(pairs)}"  # which the answer says
+    yield f"{spread}; 95 % intervals{corrected}" if pairs else spread
     yield from comparison.left_out
     yield from data_sentences(comparison)
     for summary in comparison.searches:

@@ -90,7 +90,7 @@ def _baseline_card(comparison: Comparison, selection: Selection, name: str, prog
         f"---\n{yaml.safe_dump({'library_name': 'holdout', 'tags': ['metric-learning', name]}, sort_keys=False)}---",
         f"# {summary.name}: {name}",
         *comparison.changed,
-        *comparison.answers[0].lines[:3],
+        *comparison.answers[0].lines[:-1],
         '```python\nimport holdout\n\nmodel = holdout.load("FOLDER")\n```',
         programs,
         f"The choice is frozen as `{selection.digest}`.",

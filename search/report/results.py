@@ -215,23 +215,27 @@ class Pair(Result):
 
 
 class Answer(Result):
-    """The answer of a search that has chosen, in four lines that are the same in every output.
+    """The answer of a search that has chosen, in lines that are the same in every output.
 
     Attributes:
         recommended: the recommended model with its hyperparameters, and what the recommendation rests on.
-        better_than_default: whether its test value is above that of its loss's default, with the interval.
-        better_than_untrained: the same for the untrained network.
+        better_than_default: whether its test value is above that of its loss's default, with the interval; empty for a
+            network without training.
+        better_than_untrained: the same for the better one of the networks without training, in the confirmation.
+        not_different: the other losses that are not significantly different; empty if no losses are compared.
     """
 
     search: str
     recommended: str
     better_than_default: str
     better_than_untrained: str
+    not_different: str = ""
     next: str
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return self.recommended, self.better_than_default, self.better_than_untrained, self.next
+        compared = (self.better_than_default, self.better_than_untrained, self.not_different)
+        return self.recommended, *filter(None, compared), self.next
 
     def __str__(self) -> str:
         return "\n".join(self.lines)

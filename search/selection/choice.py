@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.difference import Basis, Difference, Recommendation
+from search.difference import Basis, Difference, Recommendation, best_baseline
 from search.goal import Goal
 from search.trials import best_epochs, by_params, classes_of, epochs_of, mean_of, values_of
 from spaces.space import Value
@@ -221,7 +221,7 @@ def recommend(
     """
     loss = min(chosen, key=lambda name: (chosen[name].failed, -chosen[name].mean))
     best = chosen[loss]
-    rival = max(untrained, key=lambda name: statistics.fmean(untrained[name].values() or [0.0]), default="")
+    rival = best_baseline(untrained)
     difference = Difference.by_class(best.classes, untrained.get(rival, {}))
     if difference is None:
         return Recommendation(loss=loss, number=best.number, basis=f"chosen {basis.confirmation}")

@@ -308,7 +308,7 @@ def _column(kind: str, name: str) -> str:
 def shown_tags(objective: str) -> dict[str, int]:
     """Return the tags of a loss's run that the results view shows, with the widths of their columns in pixels."""
     values = dict.fromkeys((f"confirmed {objective}", f"test {objective}"), 185)
-    return {"recommended": 110, **values, "minus default": 135, "minus untrained": 145}
+    return {"recommended": 110, **values, "minus default": 135, "minus no training": 145}
 
 
 def _view(search: DescribedSearch, before: str | None) -> str:

@@ -322,7 +322,7 @@ def test_every_place_names_the_network_that_no_training_beats(runs: Path, recomm
     assert json.loads(folder.summary.read_text())["recommended"] == recommended
     for arguments in (("compare", "small"), ("run", folder.config)):
         shown = plain(holdout_here(*arguments, "--runs", runs).stdout)
-        first = shown.partition("Better than its default")[0].strip()
+        first = shown.partition("Better than no training")[0].strip()
         assert first.startswith("Recommended: ")
         assert first.endswith(f"{words(recommended)}."), arguments
     (summary,) = json.loads(holdout_here("compare", "small", "--runs", runs, "--json").stdout)["searches"]
@@ -335,6 +335,18 @@ def test_every_place_names_the_network_that_no_training_beats(runs: Path, recomm
     answer = holdout.open("small", runs=runs).answer
     assert all(line in unescape(page) for line in answer.lines)
     assert first == answer.recommended
+
+
+def test_losses_are_compared_with_the_network_that_is_better_in_the_confirmation(runs: Path) -> None:
+    folder = RunFolder(runs, "small")
+    classes = json.loads(folder.baselines.read_text())["classes"]
+    means_of = {name: sum(of.values()) / len(of) for name, of in classes.items()}
+    better = max(means_of, key=lambda name: means_of[name])
+    pairs = Selection.load(folder.selection).family.pairs
+    assert {key.loss for pair in pairs for key in pair if key.role is Role.BASELINE} == {better}
+    shown = compare([Records(folder)])
+    assert {pair.second.loss for pair in shown.pairs if pair.second.role is Role.BASELINE} <= {better}
+    assert not any("chosen after opening" in warning for warning in shown.warnings)
 
 
 def test_mlflow_has_the_baselines_and_the_recommended_one_as_champion(runs: Path, recommended: dict[str, Any]) -> None:

@@ -183,7 +183,7 @@ def tag_of(pair: Pair) -> str:
     return f"holdout.pair.{pair.first.loss}.{pair.first.role}.{pair.second.loss}.{pair.second.role}"
 
 
-# The answer of a search: four lines that every output shows alike, what they say, and its pictures.
+# The answer of a search: lines that every output shows alike, what they say, and its pictures.
 
 YES, NO = {"mpa": (0.5, 0.7), "pnp": (0.3, 0.35)}, {"mpa": (0.7, 0.5)}
 
@@ -200,11 +200,11 @@ def changed(runs: Path, name: str, **fields: object) -> Answer:
     return answer
 
 
-def test_every_output_has_the_same_four_lines(tmp_path: Path) -> None:
+def test_every_output_has_the_same_lines(tmp_path: Path) -> None:
     made_search(tmp_path, "one", YES)
     comparison = compared(tmp_path, "one")
     (answer,) = comparison.answers
-    assert len(answer.lines) == 4
+    assert len(answer.lines) == 5
     assert str(holdout.open("one", runs=tmp_path).answer) == "\n".join(answer.lines)
     terminal = " ".join(plain(holdout_here("compare", "one", "--runs", tmp_path).stdout).split())
     assert terminal.startswith(" ".join(answer.lines))
@@ -229,7 +229,8 @@ def test_a_default_is_recommended_with_its_hyperparameters(tmp_path: Path) -> No
     answer = changed(tmp_path, "one", recommended=recommended, losses=losses)
     assert answer.recommended == "Recommended: mpa with its default x=1 (chosen on halves)."
     assert answer.better_than_default == "Better than its default: it is the default."
-    assert answer.better_than_untrained == "Better than the untrained network: nothing was pretrained."
+    said = "Better than no training: not compared, because training began from random weights."
+    assert answer.better_than_untrained == said
     rows = holdout.open("one", runs=tmp_path).comparison().to_frame()
     assert rows[rows.loss == "mpa"].role.tolist() == ["default"], "tuned names nothing that is a default"
 
@@ -240,7 +241,7 @@ def test_a_network_without_training_may_be_recommended(tmp_path: Path) -> None:
     recommended = {"loss": "whitened", "number": None, "basis": "no training is better"}
     answer = changed(tmp_path, "one", recommended=recommended, untrained=entry, whitened=entry)
     assert answer.recommended == "Recommended: the whitened network (no training is better)."
-    assert answer.better_than_default.endswith("it has none.")
+    assert answer.better_than_default == ""
     assert answer.better_than_untrained.endswith("not tested yet.")
 
 
@@ -251,13 +252,27 @@ def test_an_unknown_difference_has_the_reason_of_the_recommended_loss(tmp_path: 
     answer = changed(tmp_path, "one", recommended=recommended, untrained={"validation": {"map_at_r": 0.2}})
     reason = "not shown (one pnp tuned has only one seed (final.seeds), so its noise is unknown)."
     assert answer.better_than_default == f"Better than its default: {reason}"
-    assert answer.better_than_untrained == f"Better than the untrained network: {reason}"
+    assert answer.better_than_untrained == f"Better than no training: {reason}"
+
+
+def test_the_losses_that_are_not_different_from_the_recommended_one_are_named(tmp_path: Path) -> None:
+    made_search(tmp_path, "one", {"mpa": (0.5, 0.7), "pnp": (0.3, 0.7), "triplet": (0.3, 0.35), "margin": (0.3, 0.701)})
+    comparison = compared(tmp_path, "one")
+    (answer,) = comparison.answers
+    alike = {pair.second.loss for pair in comparison.pairs if pair.first[1:] == ("mpa", "tuned") and not pair.differ}
+    assert alike == {"pnp", "margin"}
+    assert answer.not_different == "Not significantly different from it: pnp, margin."
+    recommended = {"loss": "triplet", "number": 7, "basis": "chosen on halves"}
+    assert changed(tmp_path, "one", recommended=recommended).not_different.endswith("from it: no other loss.")
+    made_search(tmp_path, "alone", {"mpa": (0.5, 0.7)})
+    assert len(compared(tmp_path, "alone").answers[0].lines) == 4, "there is no other loss"
 
 
 def test_before_the_test_the_next_step_opens_it(tmp_path: Path) -> None:
     made_search(tmp_path, "one", YES, tested=False)
     (answer,) = compared(tmp_path, "one").answers
     assert answer.better_than_default == "Better than its default: not tested yet."
+    assert answer.not_different == ""
     assert answer.next == "Next: `holdout test one` opens the test classes."
 
 
