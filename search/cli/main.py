@@ -77,6 +77,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "catalogue:check",
         "results:doctor",
     ),
+    "Vault": ("vault:vault",),
 }
 """The commands, as ``module:name``, by heading of ``--help``."""
 

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -15,6 +15,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
+from search.driver.by_vault import scores_of_vault, test_items
 from search.driver.progress_view import StoreProgress, phase
 from search.driver.stages import frozen_selection
 from search.driver.untrained import baseline_scorings
@@ -59,7 +60,7 @@ FinalModel = tuple[str, FrozenTrial, TrialSpec, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Candidate:
+class Candidate:
     """A search with its frozen selection, its trained models and the records of earlier openings."""
 
     search: OpenedSearch
@@ -101,11 +102,20 @@ def score_test(
     _check_kept(candidates, console, run)
     openings = _openings(candidates, opener, reason)
     for candidate in candidates:
-        candidate.search.note_opening(openings[candidate.selection.search].id)
-        _score(candidate, openings[candidate.selection.search], console, run)
+        opening = openings[candidate.selection.search]
+        candidate.search.note_opening(opening.id)
+        if candidate.search.plan.split.vault:
+            plan, selection = candidate.search.plan, candidate.selection
+            gpu = plan.config.resources.gpus_per_trial > 0
+            scorings = test_scorings(plan, selection, candidate.models, test_items(plan), gpu=gpu)
+            with phase(console, f"The vault scores {counted(len(scorings), 'model')} …"):
+                files, parts = scores_of_vault(plan, selection, scorings, run)
+            write_scores(candidate, opening, files, **parts)
+        else:
+            _score(candidate, opening, console, run)
 
 
-def _candidate(search: OpenedSearch) -> _Candidate:
+def _candidate(search: OpenedSearch) -> Candidate:
     plan = search.plan
     selection = frozen_selection(search)
     finals = [
@@ -123,7 +133,7 @@ def _candidate(search: OpenedSearch) -> _Candidate:
         ]
     )
     frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines)  # raises before the opening
-    return _Candidate(
+    return Candidate(
         search=search,
         selection=selection,
         models=[final_model(plan, loss, trial) for loss, trial in finals],
@@ -186,7 +196,7 @@ def scored_as(loss: str, trial: FrozenTrial) -> dict[str, Any]:
     }
 
 
-def _check_kept(candidates: Sequence[_Candidate], console: Console, run: Run) -> None:
+def _check_kept(candidates: Sequence[Candidate], console: Console, run: Run) -> None:
     """Raise, before the opening, if final models cannot be loaded for the test as they were trained."""
     from search.selection import kept_problem  # imports torch
 
@@ -210,11 +220,11 @@ def _check_kept(candidates: Sequence[_Candidate], console: Console, run: Run) ->
         )
 
 
-def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None) -> dict[str, Opening]:
+def _openings(candidates: Sequence[Candidate], opener: str, reason: str | None) -> dict[str, Opening]:
     """Return the opening of each search: its unscored one, else a new one shared by all with the same test classes."""
     ledger = Ledger(candidates[0].search.plan.folder.openings)
     openings: dict[str, Opening] = {}
-    unopened: dict[tuple[str, Dataset], list[_Candidate]] = {}
+    unopened: dict[tuple[str, Dataset], list[Candidate]] = {}
     for candidate in candidates:
         selection = candidate.selection
         if opening := resumed_opening(candidate.search, selection, reason):
@@ -240,7 +250,7 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
     return openings
 
 
-def _score(candidate: _Candidate, opening: Opening, console: Console, run: Run) -> None:
+def _score(candidate: Candidate, opening: Opening, console: Console, run: Run) -> None:
     plan = candidate.search.plan
     images = sealed(plan).images(candidate.selection, opening)
     console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
@@ -253,7 +263,7 @@ def _score(candidate: _Candidate, opening: Opening, console: Console, run: Run) 
 
 
 def _score_held(
-    candidate: _Candidate,
+    candidate: Candidate,
     opening: Opening,
     images: StoreSpec,
     store: Path,
@@ -281,20 +291,17 @@ def _score_held(
     written = {NAME: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
     for _, files in (*scored, *baselines):
         written |= files
-    for name, content in written.items():
-        write_whole(plan.folder.path / "test" / opening.id / name, methodcaller("write", content))
-    record = ScoredOpening.of(
+    write_scores(
+        candidate,
         opening,
+        written,
         finished=time.time(),
         overlap=overlap,
         copies=found.copies,
         scores=[scores for scores, _ in scored],
-        **({"baselines": [scores for scores, _ in baselines]} if baselines else {}),
-        **({"failed": failed} if failed else {}),
-        files={name: hashlib.sha256(content).hexdigest() for name, content in written.items()},
+        baselines=[scores for scores, _ in baselines],
+        failed=failed,
     )
-    write_openings(plan.folder.test, [*candidate.results, record])
-    ledger.score(opening, candidate.selection.digest, record.digest)
 
 
 def test_scorings(
@@ -328,6 +335,17 @@ def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
             "and run the same command again, which scores them and states it in every table."
         )
     return overlap
+
+
+def write_scores(candidate: Candidate, opening: Opening, files: Mapping[str, bytes], **parts: Any) -> None:
+    """Write the ``files`` of an opening and its record in ``test.json``, and note in the ledger that it has scores."""
+    plan = candidate.search.plan
+    for name, content in files.items():
+        write_whole(plan.folder.path / "test" / opening.id / name, methodcaller("write", content))
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    record = ScoredOpening.of(opening, **{name: part for name, part in parts.items() if part != []}, files=digests)
+    write_openings(plan.folder.test, [*candidate.results, record])
+    Ledger(plan.folder.openings).score(opening, candidate.selection.digest, record.digest)
 
 
 def catch_up(folder: RunFolder) -> None:

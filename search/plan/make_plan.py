@@ -16,7 +16,7 @@ from search.plan.checks.data import (
     split_of,
 )
 from search.plan.checks.parts import check_compiler, check_network, check_parts, check_spaces
-from search.plan.checks.services import check_addresses, check_folder, check_machine
+from search.plan.checks.services import ask_vault, check_addresses, check_folder, check_machine
 from search.plan.growth import Growth, growth, in_order, is_tested, successor, unfinished_defaults
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
@@ -71,7 +71,8 @@ def plan_from_rules(folder: RunFolder) -> Plan:
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()
     assert data is not None, "no mistake was found, but there is no split"
-    return _plan(config, folder, data.split, spaces)
+    split = data.split if config.final.vault is None else replace(data.split, vault=stored_split(folder).vault)
+    return _plan(config, folder, split, spaces)
 
 
 def _plan(config: SearchConfig, folder: RunFolder, split: ClassSplit, spaces: Mapping[str, SearchSpace]) -> Plan:
@@ -114,11 +115,15 @@ def make_plan(
     if not resumed:
         check_addresses(found, config)
         found.check(lambda: check_folder("--runs", runs))
+    vault = None
+    if config.final.vault is not None and not resumed:
+        vault = found.check(lambda: ask_vault(config), "final", "metrics", "trainable", "dataset")
     if data is not None and found.sentences:  # otherwise all of them are decoded next
         check_images_readable(found, config, data)
     plan = None
     if data is not None and not found.sentences:
-        plan = _plan(config, RunFolder(runs, config.name), data.split, spaces)
+        split = replace(data.split, vault=vault.frozen) if vault else data.split
+        plan = _plan(config, RunFolder(runs, config.name), split, spaces)
     notices: tuple[str, ...] = ()
     if plan is None or not is_finished(plan):
         notices = check_network(found, config, spaces, None if resumed else plan)  # last, since it imports torch
@@ -139,7 +144,7 @@ def _new(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
     split = plan.split
     names = (*split.train, *split.validation, *split.test)
     about_data = similar_names(names), plan.images.dataset.left_out()
-    return replace(plan, notices=(*filter(None, [plan.resolution, *about_data]), *plan.notices))
+    return replace(plan, notices=(*filter(None, [plan.resolution, plan.vault_told, *about_data]), *plan.notices))
 
 
 # A search that is resumed, that grows, or that was tested and has a successor.
@@ -265,7 +270,7 @@ def _with_split_of(folder: RunFolder, plan: Plan) -> Plan:
     if not folder.split.exists():
         return plan
     stored = stored_split(folder)
-    now = replace(plan.split, images=stored.images)
+    now = replace(plan.split, images=stored.images, vault=stored.vault)
     if stored.digest != now.digest:
         names = dict.fromkeys(name for split in (stored, now) for name, _ in split.marks)
         marks = f", or their {', '.join(names)}," if names else ""

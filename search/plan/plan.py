@@ -133,6 +133,14 @@ class Plan:
         return f"{text}."
 
     @property
+    def vault_told(self) -> str | None:
+        """A sentence on the vault that has the test classes; None without one."""
+        if not (vault := dict(self.split.vault)):
+            return None
+        what = "the labels of" if vault["labels_only"] == "True" else "all of"
+        return f"The vault {vault['key'][:12]} has {what} {vault['items']} test items of {vault['classes']} classes."
+
+    @property
     def doubt(self) -> str | None:
         """A sentence if the choice rests on too few classes to open the test for it; None otherwise."""
         if self.on_halves or self.split.validating >= FEW_CLASSES:

@@ -28,6 +28,7 @@ from .score_files import (
     write_openings as write_openings,
 )
 from .scoring import (
+    embeddings_of as embeddings_of,
     images_of as images_of,
     kept_metrics as kept_metrics,
     kept_problem as kept_problem,

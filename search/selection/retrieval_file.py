@@ -54,6 +54,10 @@ class BaselineScoring:
     images: StoreSpec
     metrics: tuple[str, ...]
 
+    @property
+    def gpu(self) -> bool:
+        return self.spec.gpu
+
 
 def baseline_entry(name: str, network: str, whitening_sha256: str) -> dict[str, Any]:
     """Return the part of a baseline's entry in ``test.json`` that follows from its validation."""

@@ -29,7 +29,7 @@ from trainables.data.dataset import Dataset
 from trainables.data.store.view import StoreView, protocol_for, superclasses_for
 from trainables.errors import InvalidInput
 from trainables.files import as_path
-from trainables.inference.model_files import parsed_tensors
+from trainables.inference.model_files import parsed_tensors, tensors_bytes
 from trainables.metrics import evaluate, metric_name
 from trainables.metrics.evaluation import from_parts, metric_parts
 from trainables.metrics.protocol import RetrievalProtocol
@@ -178,6 +178,18 @@ def _failed(entry: Mapping[str, Any], error: Exception, trainable: str | None = 
 
 
 def _baseline_scores(scoring: BaselineScoring, device: torch.device) -> Iterator[Scored]:
+    view, embedded = _baselines(scoring, device)
+    for entry, embeddings_ND in embedded:
+        try:
+            yield _scored(entry, embeddings_ND, view, scoring)
+        except Exception as error:
+            yield _failed({"loss": entry["name"], "seed": None, "per_image": entry["per_image"]}, error)
+
+
+def _baselines(
+    scoring: BaselineScoring, device: torch.device
+) -> tuple[StoreView, list[tuple[dict[str, Any], torch.Tensor]]]:
+    """Return the items, and for each baseline its entry with its embeddings [N, D]."""
     spec = scoring.spec
     raise_if_other(of_backbone(spec.model), scoring.network)
     inputs = Inputs(scoring.images, spec.model, spec.training, device)
@@ -185,12 +197,23 @@ def _baseline_scores(scoring: BaselineScoring, device: torch.device) -> Iterator
     features_NF = inputs.features()[view.rows_N.to(device)]
     layer, _ = parsed_tensors(scoring.whitening, Path(f"{WHITENED}.safetensors"))
     digest = hashlib.sha256(scoring.whitening).hexdigest()
-    for name, embeddings_ND in ((UNTRAINED, features_NF), (WHITENED, whitened(features_NF, layer))):
-        entry = baseline_entry(name, scoring.network, digest)
-        try:
-            yield _scored(entry, embeddings_ND, view, scoring)
-        except Exception as error:
-            yield _failed({"loss": name, "seed": None, "per_image": entry["per_image"]}, error)
+    embedded = {UNTRAINED: features_NF, WHITENED: whitened(features_NF, layer)}
+    return view, [(baseline_entry(name, scoring.network, digest), found) for name, found in embedded.items()]
+
+
+@contained()
+def embeddings_of(scoring: Scoring | BaselineScoring) -> list[tuple[dict[str, Any], bytes]]:
+    """Return for a model, or each baseline, its entry and a file with its embeddings of the items, in their order."""
+    device = torch.device("cuda" if scoring.gpu else "cpu")
+    if isinstance(scoring, BaselineScoring):
+        _, found = _baselines(scoring, device)
+    else:
+        checkpoint = as_path(scoring.checkpoint)
+        entry = {name: getattr(scoring, name) for name in ("loss", "source_trial", "seed", "fold", "per_image")}
+        entry["model_sha256"] = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
+        _, embeddings_ND = training_class(scoring.spec).tested(scoring.spec, checkpoint, scoring.images, device)
+        found = [(entry, embeddings_ND)]
+    return [(entry, tensors_bytes({"embeddings": embeddings_ND.cpu()})) for entry, embeddings_ND in found]
 
 
 def test_metrics(

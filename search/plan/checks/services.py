@@ -14,6 +14,8 @@ from search.config.search_config import SearchConfig
 from search.config.validation import Findings
 from search.secrets import expand, health_page, sqlite_file
 from search.tables import engine_name, ray_address, ray_mistakes
+from search.vault.client import check_vault
+from search.vault.protocol import Description
 from trainables.errors import InvalidInput, shortened
 from trainables.files import as_path
 from trainables.machine import allotted_cpus, driver_problem
@@ -21,6 +23,14 @@ from trainables.secrets import without_password
 from trainables.storage import in_time
 
 # Addresses and folders.
+
+
+def ask_vault(config: SearchConfig) -> Description:
+    """Return what the vault of the search file says of itself; raise with all that prevents it from scoring."""
+    final, own = config.final, config.trainable
+    items = None if final.vault_items is None else Path(final.vault_items)
+    return check_vault(str(final.vault), items, config.test_metrics, config.dataset.source.features(), own)
+
 
 TRACKING_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql")
 PATIENCE_S = 10

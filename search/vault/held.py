@@ -1,0 +1,228 @@
+"""The folder of a vault: its test items, its policy, its key, and the ledger of its openings.
+
+Only its owner may read it (mode 0700). It holds:
+
+- ``vault.json``: the policy (:class:`Policy`), which the owner may edit, and the salt;
+- ``key``: the private key, 32 bytes;
+- ``test.json`` and ``test/``: the test items under neutral names, with their classes and marks;
+- ``ledger.jsonl``: a line for each opening, written before its first item is read, and one for its answer;
+- ``openings/``: what was asked for in each opening, and the answer.
+"""
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from search.selection.ledger_file import ImageSet, LedgerFile, images_in
+from search.vault.protocol import Description, digest_of, public_key
+from trainables.data.dataset import Dataset
+from trainables.data.images import read_image
+from trainables.data.store.spec import StoreSpec
+from trainables.errors import InvalidInput, listed
+from trainables.files import read_json, reading
+from trainables.metrics import largest_k
+from trainables.metrics.table import is_own, split_subset, superclass_metrics, unknown_metrics
+
+CONFIG, KEY, TEST, LEDGER, OPENINGS = "vault.json", "key", "test.json", "ledger.jsonl", "openings"
+FOLDER, VECTORS = "test", "vectors.npy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What a vault answers.
+
+    Attributes:
+        openings: the number of openings, over all searches.
+        models: the most models of an opening.
+        by_class: True if values by class are answered, which intervals need.
+        labels_only: True if the items are handed out without labels, and embeddings of them are scored.
+        seconds: the time limit of a model.
+        memory_gb: the memory limit of a model.
+        message_gb: the most bytes of the models of an opening.
+        device: where models are scored.
+    """
+
+    openings: int = 1
+    models: int = 256
+    by_class: bool = True
+    labels_only: bool = False
+    seconds: float = 3600.0
+    memory_gb: float = 16.0
+    message_gb: float = 8.0
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldItems(Dataset):
+    """The test items of a vault: images in files, or the rows of an array. Keys and classes have neutral names."""
+
+    summary: ClassVar[str] = "the test items of a vault"
+    publisher: ClassVar[str] = "its owner"
+    layout: ClassVar[str] = ""
+    vault: str
+
+    @property
+    def _content(self) -> Mapping[str, Any]:
+        return _read_test(Path(self.vault, TEST))
+
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(keys) for name, keys in self._content["classes"].items()}
+
+    def identity(self) -> str:
+        return f"vault {self._content['salt']}"
+
+    def stamp(self, key: str) -> str:
+        return key  # the items of a vault do not change
+
+    def features(self) -> int | None:
+        found: int | None = self._content["features"]
+        return found
+
+    def read(self, key: str) -> np.ndarray:
+        place = Path(self.vault, FOLDER)
+        return read_image(place / key) if self.features() is None else _vectors(place / VECTORS)[int(key)]
+
+    def parts(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = self._content["parts"]
+        return found
+
+    def cameras(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = self._content["cameras"]
+        return found
+
+    def superclasses(self) -> Mapping[str, str] | None:
+        found: Mapping[str, str] | None = self._content["superclasses"]
+        return found
+
+    def test_subsets(self) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(classes) for name, classes in self._content["subsets"].items()}
+
+
+@lru_cache(maxsize=2)
+def _read_test(path: Path) -> Mapping[str, Any]:
+    with reading(path):
+        found: Mapping[str, Any] = read_json(path)
+        return found
+
+
+@lru_cache(maxsize=1)
+def _vectors(path: Path) -> np.ndarray:
+    return np.load(path, allow_pickle=False)
+
+
+@dataclass(frozen=True)
+class Vault:
+    """The vault in ``folder``.
+
+    Raises:
+        InvalidInput: there is none, or its files are damaged.
+    """
+
+    folder: Path
+
+    @cached_property
+    def policy(self) -> Policy:
+        with reading(self.folder / CONFIG):
+            return Policy(**self._config["policy"])
+
+    @cached_property
+    def _config(self) -> dict[str, Any]:
+        path = self.folder / CONFIG
+        if not path.is_file():
+            raise InvalidInput(f"{self.folder} is not a vault: it has no {CONFIG}; `holdout vault make` makes one.")
+        with reading(path):
+            found: dict[str, Any] = read_json(path)
+            return found
+
+    @property
+    def private_key(self) -> bytes:
+        return (self.folder / KEY).read_bytes()
+
+    @cached_property
+    def items(self) -> HeldItems:
+        return HeldItems(vault=str(self.folder))
+
+    @property
+    def ledger(self) -> LedgerFile:
+        return LedgerFile(self.folder / LEDGER)
+
+    @property
+    def count(self) -> int:
+        """The number of its test items."""
+        return sum(map(len, self.items.classes().values()))
+
+    def store(self, short_side: int) -> StoreSpec:
+        """Return the request for the decoded test items, scaled down to a short side of ``short_side`` pixels."""
+        return StoreSpec(
+            dataset=self.items,
+            class_names=tuple(self.items.classes()),
+            short_side=short_side,
+            cache=str(self.folder / "cache"),
+        )
+
+    def images(self) -> ImageSet:
+        """Return the digests of the test items."""
+        return images_in(self.store(1).make())
+
+    def openings(self) -> list[Mapping[str, Any]]:
+        """Return the lines of its openings, in order."""
+        return [entry for entry in self.ledger.entries().values() if "opened" in entry]
+
+    def description(self, metrics: list[str]) -> Description:
+        """Return what the vault says of itself to a search that asks for ``metrics``."""
+        noun, features = self.items.noun, self.items.features()
+        return Description(
+            key=public_key(self.private_key),
+            test=self._config["test"],
+            noun=noun,
+            features=features,
+            classes=len(self.items.classes()),
+            items=self.count,
+            by_class=self.policy.by_class,
+            labels_only=self.policy.labels_only,
+            openings=self.policy.openings,
+            opened=len(self.openings()),
+            problems=tuple(self.metric_problems(metrics)),
+        )
+
+    def metric_problems(self, metrics: list[str]) -> list[str]:
+        """Return sentences on ``metrics`` that the vault does not compute."""
+        subsets = self.items.test_subsets()
+        bases = {name: split_subset(name) for name in metrics}
+        own = [name for name in metrics if is_own(name)]
+        others = [base for name, (base, _) in bases.items() if name not in own]
+        unknown = [
+            *unknown_metrics(others),
+            *(name for name, (_, part) in bases.items() if part not in (None, *subsets)),
+        ]
+        problems = []
+        if own:
+            problems.append(f"metrics: {listed(own)} is your own code, which a vault does not run; leave it out.")
+        if unknown:
+            problems.append(f"metrics: {listed(unknown)} is not computed by this vault; leave it out.")
+        elif superclass_metrics(others) and self.items.superclasses() is None:
+            problems.append("metrics: the items of this vault have no superclasses; leave out metrics of them.")
+        elif (k := largest_k(others)) >= self.count:
+            problems.append(f"metrics: k = {k} needs more than {k} {self.items.noun}; name a smaller k.")
+        return problems
+
+
+def salted(salt: str, images: ImageSet) -> str:
+    """Return the digest by which a vault names its test items: it says nothing without the ``salt``."""
+    return digest_of(f"{salt} {images.digest}".encode())
+
+
+def new_config(policy: Policy, salt: str, images: ImageSet) -> str:
+    """Return the content of ``vault.json``."""
+    assert [entry.name for entry in fields(policy)], "a policy of settings"
+    return json.dumps({"policy": asdict(policy), "salt": salt, "test": salted(salt, images)}, indent=2) + "\n"
+
+
+def new_salt() -> str:
+    return secrets.token_hex(16)
