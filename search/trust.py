@@ -49,6 +49,12 @@ def addresses_in(content: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
+def commands_in(content: Mapping[str, Any]) -> set[str]:
+    """Return the command of the vault in a search file, which runs when a search begins and when it is tested."""
+    final = content.get("final")
+    return {str(final["vault"])} if isinstance(final, Mapping) and final.get("vault") else set()
+
+
 def own_code(content: Any) -> set[str]:
     """Return the import paths of user-defined parts in a search file or campaign file, and the packages it ships."""
     from trainables.models.backbones import LIBRARIES

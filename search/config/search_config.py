@@ -242,7 +242,8 @@ MAY_CHANGE = ("resources", "tracking", "stages", "ship")
 
 MAY_CHANGE_WITHIN = {"search": ("trials",), "split": ("allow_overlap",), "final": ("vault", "vault_items")}
 """Keys of other sections that may change: more trials, and the number of test images that may be training images, too,
-which shows when the test is opened; and where a vault answers: its key is in the split. For further losses and wider ranges see :mod:`search.plan.growth`."""
+which shows when the test is opened; and where a vault answers, whose key is in the split. For further losses and wider
+ranges see :mod:`search.plan.growth`."""
 
 
 def may_change(key: str) -> bool:

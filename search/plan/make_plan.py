@@ -21,7 +21,7 @@ from search.plan.growth import Growth, growth, in_order, is_tested, successor, u
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
 from search.stages import Stage
-from search.trust import CHECKPOINTS, addresses_in, check_code, own_code, remember
+from search.trust import CHECKPOINTS, addresses_in, check_code, commands_in, own_code, remember
 from spaces.search_space import SearchSpace
 from trainables.data.dataset import is_utf8, similar_names
 from trainables.data.split import ClassSplit
@@ -56,7 +56,9 @@ def reopened(runs: Path, name: str, *, trains: bool = False) -> Plan:
             allowed.
     """
     folder = existing_run(runs, name)
-    plan = make_plan(trusted_config(folder), runs, resumed=True, is_finished=lambda _: not trains)
+    config = trusted_config(folder)
+    check_code(folder.path, commands_in(config.model_dump(mode="json")))
+    plan = make_plan(config, runs, resumed=True, is_finished=lambda _: not trains)
     return _with_split_of(folder, plan)
 
 
@@ -152,7 +154,8 @@ def _new(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
 
 def _stored(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
     content = stored_config(folder)
-    check_code(folder.path, own_code(content) - own_code(config.model_dump(mode="json")))
+    wanted = config.model_dump(mode="json")
+    check_code(folder.path, (own_code(content) | commands_in(content)) - own_code(wanted) - commands_in(wanted))
     stored = parse_stored(content, folder.config)
     if campaign_of(folder.runs, config.name):  # whose searches are chosen and tested together
         found.add(_late_trials(stored, config, folder))
@@ -250,7 +253,7 @@ def _late_trials(stored: SearchConfig, wanted: SearchConfig, folder: RunFolder) 
 
 def _remember(plan: Plan) -> None:
     content = plan.config.model_dump(mode="json")
-    remember(plan.folder.path, addresses_in(content), own_code(content))
+    remember(plan.folder.path, addresses_in(content), own_code(content) | commands_in(content))
 
 
 def _is_finished(plan: Plan) -> bool:

@@ -131,6 +131,10 @@ def pairs_of(
             return [], [f"no pairs: {lacking if metrics else 'the table has no test metric'}"]
         scores = [(folder.name, entry) for folder in opened for entry in class_scores(folder, metric)]
     except FileNotFoundError as error:
+        if any(record.vault for folder in opened for record in scored_openings(folder.test)):
+            return [], ["no pairs: the vault keeps the values of classes, which intervals need"]
+        if any(record.vault for folder in opened for record in scored_openings(folder.test)):
+            return [], ["no pairs: the vault keeps the values of classes, which intervals need"]
         return [], [f"no pairs: the per-image results {error.filename} are missing"]
     by_row = {
         row.key: [

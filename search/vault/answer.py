@@ -8,8 +8,8 @@ import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import methodcaller
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -84,9 +84,9 @@ class Opening:
         overlap = int(found.known_images(training).sum())
         if overlap > request["allow_overlap"]:
             raise InvalidInput(
-                f"{overlap} of the {len(found)} test {vault.items.noun} also train or validate, and split.allow_overlap "
-                f"is {request['allow_overlap']}: remove them and search under a new name, or set it to {overlap} and run "
-                "the same command again, which scores them and states it in every table."
+                f"{overlap} of the {len(found)} test {vault.items.noun} also train or validate, and "
+                f"split.allow_overlap is {request['allow_overlap']}: set it to {overlap} and run the command again, "
+                "which states it in every table."
             )
         line = next(entry for entry in vault.ledger.lines() if entry.get("opened") == self._folder.name)
         scores, files, isolated = self._scores()
@@ -99,6 +99,7 @@ class Opening:
             "items": len(found),
             "overlap": overlap,
             "copies": found.copies,
+            "rows": [sent["row"] for sent in request["models"]],
             "scores": scores,
             "files": {name: digest_of(file) for name, file in files.items()},
             "isolated": isolated,
@@ -176,8 +177,8 @@ def _opening(vault: Vault, head: Mapping[str, Any], blobs: Mapping[str, bytes]) 
     is_new = all(entry["opened"] != identity for entry in known)
     if is_new and len(known) >= vault.policy.openings:
         raise InvalidInput(
-            f"The vault allows {counted(vault.policy.openings, 'opening')}, and {len(known)} were made; ask its owner for "
-            "another."
+            f"The vault allows {counted(vault.policy.openings, 'opening')}, and {len(known)} were made; ask its owner "
+            "for another."
         )
     for entry in (vault.folder / OPENINGS).glob("*"):
         remove_drafts(entry)
@@ -230,7 +231,7 @@ def _check_models(vault: Vault, models: Sequence["SentModel"]) -> None:
 
 
 def problems_of(folder: Path) -> Iterator[str]:
-    """Yield what is wrong with the openings of the vault in ``folder``: its ledger, and scores that are computed again."""
+    """Yield what is wrong with the vault in ``folder``: its ledger, its answers, and scores that are computed again."""
     vault = Vault(folder)
     yield from vault.ledger.broken_links()
     lines = vault.ledger.entries().values()
@@ -246,7 +247,7 @@ def problems_of(folder: Path) -> Iterator[str]:
         content = content_of(stored, public_key(vault.private_key))
         if answers.get(entry["opened"]) != digest_of(stored["text"].encode()):
             yield f"{what}: its answer is not the one in the ledger; restore both from a copy."
-        anew, files = Opening(vault, place).scored()
+        anew, _ = Opening(vault, place).scored()
         if any(anew[name] != content[name] for name in ("scores", "overlap", "copies", "selection", "models", "files")):
             yield f"{what}: its models give other scores now than those that were signed."
 

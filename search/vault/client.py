@@ -67,7 +67,11 @@ def describe(address: str, metrics: Sequence[str]) -> Description:
 
 
 def check_vault(
-    address: str, items: Path | None, metrics: Sequence[str], features: int | None, own: str | None
+    address: str,
+    items: Path | None,
+    metrics: Sequence[str],
+    features: int | None,
+    own: str | None,
 ) -> Description:
     """Return the description of a vault that will score a search; raise with all that prevents it.
 
@@ -92,14 +96,14 @@ def check_vault(
         sentences.append(f"final.vault: its items are {takes}, and those of dataset are {has}; name another vault.")
     if found.labels_only and (items is None or not items.is_dir()):
         sentences.append(
-            "final.vault_items: the vault hands out its test items without labels and takes embeddings of them; give the "
-            f"folder with these items, not {'null' if items is None else repr(str(items))}."
+            "final.vault_items: the vault hands out its test items without labels and takes embeddings of them; give "
+            f"the folder with these items, not {'null' if items is None else repr(str(items))}."
         )
     if not found.labels_only and items is not None:
         sentences.append("final.vault_items: the vault keeps its test items secret; set it to null.")
     if not found.labels_only and own is not None:
         sentences.append(
-            f"final.vault: {own} is a user-defined training, whose code the vault does not run; ask its owner for a vault "
+            f"final.vault: {own} is a user-defined training, whose code the vault does not run; ask its owner for one "
             "that hands out its items (`holdout vault make --labels-only`)."
         )
     if sentences:
@@ -138,7 +142,7 @@ class ToScore:
 
 def trained_model(row: Mapping[str, Any], spec: TrialSpec, checkpoint: str) -> ToScore:
     """Return the model of a final training, with the backbone apart where it was frozen."""
-    from trainables.inference.model_files import FROZEN, description_of, network_file
+    from trainables.inference.model_files import FROZEN, network_file
     from trainables.models.backbones import is_own_network
 
     path = as_path(checkpoint)

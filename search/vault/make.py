@@ -89,7 +89,7 @@ def make_vault(dataset: Dataset, to: Path, training: Path, items: Path | None, p
 
 @contextmanager
 def _together(*folders: Path) -> Iterator[list[Path]]:
-    """Yield an empty folder beside each of ``folders``, which are renamed to them at the end, or removed on an error."""
+    """Yield empty folders beside ``folders``, which are renamed to them at the end, or removed on an error."""
     drafts = [folder.with_name(f".{folder.name}.draft-{os.getpid()}") for folder in folders]
     try:
         with full_disk_errors(folders[0]):

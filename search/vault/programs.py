@@ -9,17 +9,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainables.data.augment import Frame
 from trainables.data.loading import load
 from trainables.errors import InvalidInput, listed
 from trainables.inference.model_files import EmbedderSpec
+from trainables.models.config import ModelConfig
 
 OPERATORS = frozenset(
-    "Abs Add And AveragePool BatchNormalization Cast Ceil Clip Concat Constant Conv Cos Div Dropout Elu Equal Erf Exp "
-    "Expand Flatten Floor Gather GatherElements Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual "
-    "GroupNormalization HardSigmoid HardSwish Identity InstanceNormalization LayerNormalization LeakyRelu Less "
-    "LessOrEqual Log LogSoftmax MatMul Max MaxPool Min Mish Mul Neg Not Or PRelu Pad Pow Range Reciprocal ReduceL2 "
-    "ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape Resize Round Selu Shape Sigmoid Sign Sin Slice Softmax "
-    "Softplus Split Sqrt Squeeze Sub Sum Swish Tanh Tile Transpose Trilu Unsqueeze Where".split()
+    """
+    Abs Add And AveragePool BatchNormalization Cast Ceil Clip Concat Constant Conv Cos Div Dropout Elu Equal Erf
+    Exp Expand Flatten Floor Gather GatherElements Gelu Gemm GlobalAveragePool GlobalMaxPool Greater
+    GreaterOrEqual GroupNormalization HardSigmoid HardSwish Identity InstanceNormalization LayerNormalization
+    LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max MaxPool Min Mish Mul Neg Not Or PRelu Pad Pow Range
+    Reciprocal ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape Resize Round Selu Shape Sigmoid
+    Sign Sin Slice Softmax Softplus Split Sqrt Squeeze Sub Sum Swish Tanh Tile Transpose Trilu Unsqueeze Where
+    """.split()  # noqa: SIM905
 )
 """Operators of networks. Loops and branches, whose time tells of an item, random numbers and models in models are not
 among them."""
@@ -51,6 +55,24 @@ def check_program(content: bytes) -> None:
         raise InvalidInput(f"The ONNX program has the operators {listed(sorted(unknown))}, which a vault does not run.")
     if len(graph.input) != 1 or len(graph.output) != 1:
         raise InvalidInput("The ONNX program must have one input and one output; export it as `holdout export` does.")
+
+
+def check_exportable(model: ModelConfig, frame: Frame) -> None:
+    """Raise :class:`InvalidInput` if a vault could not run the ONNX program of the user's own network ``model``."""
+    from trainables.inference.embedder import Embedder
+    from trainables.inference.portable import onnx_bytes
+    from trainables.training.inputs import untrained
+
+    spec = EmbedderSpec(model=model, decoded_side=frame.side, frame=frame, batch_size=BATCH, origin={})
+    try:
+        content = onnx_bytes(Embedder(untrained(model), spec, "", torch.device("cpu")))
+    except Exception as error:  # a network of the user's can make the exporter raise anything
+        reason = str(error).strip().partition("\n")[0]
+        raise InvalidInput(
+            f"model.backbone: {model.backbone} cannot be exported to ONNX ({type(error).__name__}: {reason:.200}), in "
+            "which form a vault takes a network of your own; change it, or ask for a vault of `--labels-only`."
+        ) from error
+    check_program(content)
 
 
 class Program:

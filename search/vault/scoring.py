@@ -69,8 +69,8 @@ class SentModel:
         library, colon, rest = (name := spec.model.backbone).partition(":")
         if colon and not on_features(name) and (library not in LIBRARIES or not rest.isidentifier()):
             raise InvalidInput(
-                f"The model's network is {name!r:.100}, whose code a vault does not run. Send a built-in network, one of "
-                "torchvision or timm, or an ONNX program."
+                f"The model's network is {name!r:.100}, whose code a vault does not run; send a built-in network, one "
+                "of torchvision or timm, or an ONNX program."
             )
         if spec.model.dimensions > MOST_DIMENSIONS:
             raise InvalidInput(
@@ -92,10 +92,8 @@ def score(model: SentModel, store: Store, names: Sequence[str], dataset: Any, de
         InvalidInput: the model is not one that can be scored. The sentence says nothing of single items.
     """
     view = store.subset(store.class_names)
-    if model.embeddings is not None:
-        embeddings_ND = _given(model.embeddings, view)
-    else:
-        embeddings_ND = _embedded(model, view, device)
+    given = model.embeddings
+    embeddings_ND = _embedded(model, view, device) if given is None else _given(given, view)
     if not torch.isfinite(embeddings_ND).all() or without_order(embeddings_ND):
         raise InvalidInput("The embeddings of a model are not finite, or equal for all items; it cannot be scored.")
     superclasses_N, protocol = superclasses_for(names, dataset, view), protocol_for(dataset, view.image_keys)
@@ -133,7 +131,7 @@ def _by_class(parts: Mapping[str, Tensor], view: StoreView) -> bytes:
     sizes_C = np.bincount(labels_N, minlength=len(order_C))
     keys = [f"class {label:04d} item {item}" for label, size in enumerate(sizes_C) for item in range(size)]
     content = io.BytesIO()
-    np.savez_compressed(content, labels=np.repeat(np.arange(len(order_C)), sizes_C), keys=np.array(keys), **arrays)
+    np.savez_compressed(content, labels=np.repeat(np.arange(len(order_C)), sizes_C), keys=np.array(keys), **arrays)  # type: ignore[arg-type]
     return content.getvalue()
 
 
@@ -143,8 +141,8 @@ def _given(content: bytes, view: StoreView) -> Tensor:
     found = tensors.get("embeddings", torch.empty(0))
     if found.ndim != 2 or len(found) != len(view) or not 1 <= found.shape[1] <= MOST_DIMENSIONS:
         raise InvalidInput(
-            f"The embeddings are of {' × '.join(map(str, found.shape))}; the vault has {len(view)} items, and accepts at "
-            f"most {MOST_DIMENSIONS:,} dimensions."
+            f"The embeddings are of {' × '.join(map(str, found.shape))}; the vault has {len(view)} items, and accepts "
+            f"at most {MOST_DIMENSIONS:,} dimensions."
         )
     return found.float()[np.argsort(np.argsort(view.image_keys)).tolist()]
 
@@ -216,7 +214,7 @@ def _whole(spec: EmbedderSpec, tensors: Mapping[str, Tensor], device: torch.devi
     return embedded
 
 
-def _behind_features(spec: EmbedderSpec, tensors: Mapping[str, Tensor], device: torch.device, kind: str) -> Embed:
+def _behind_features(spec: EmbedderSpec, tensors: dict[str, Tensor], device: torch.device, kind: str) -> Embed:
     """Return a network behind frozen features, which a search computes first and in batches of their own."""
     config = spec.model
     first = _loaded(of_backbone(config), tensors, device)

@@ -328,7 +328,7 @@ def _too_many_folds(folds: int, half: int) -> str:
 
 
 def _refuse_too_few(split: ClassSplit, *, held: bool) -> None:
-    """Raise if a part of the split has fewer than two classes, counting merged ones as one; ``held`` test classes not."""
+    """Raise if a part has fewer than two classes, counting merged ones as one; the test may if a vault has it."""
     half = len(split.train) + len(split.validation)
     train, validation = (min(map(len, parts)) for parts in zip(*split.divisions, strict=True))
     few = min(train, validation) < FEWEST_CLASSES

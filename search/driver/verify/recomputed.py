@@ -3,7 +3,7 @@
 import math
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -250,8 +250,6 @@ def check_scores(
     search: OpenedSearch, selection: Selection, record: ScoredOpening, training: ImageSet
 ) -> Iterator[Check]:
     """Check the ``record`` of an opening in ``test.json``; ``training`` are the images of the training half."""
-    import torch
-
     from trainables.data.store.view import Store
 
     plan, what = search.plan, f"test.json opening {record.id[:12]}"
@@ -273,11 +271,19 @@ def check_scores(
         )
         problems = _metric_problems(what, plan, selection, record, Store(store).subset(plan.split.test))
         yield check(f"{what}: its metrics, from the results of each image", problems)
-        scored = scored_names(record)
-        finals = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
-        models = [final_model(plan, *of) for of in finals if scored_as(*of)["per_image"] in scored]
-        scorings = test_scorings(plan, selection, models, images, gpu=torch.cuda.is_available())
+        scorings = kept_scorings(search, selection, scored_names(record), images)
         yield check(f"{what}: its metrics, from the kept models", again_problems(what, scorings, record))
+
+
+def kept_scorings(
+    search: OpenedSearch, selection: Selection, scored: Container[str], images: StoreSpec
+) -> list[Scoring | BaselineScoring]:
+    """Return the requests to score on ``images`` the kept models with ``scored`` results, and the baselines."""
+    import torch
+
+    finals = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
+    models = [final_model(search.plan, *of) for of in finals if scored_as(*of)["per_image"] in scored]
+    return test_scorings(search.plan, selection, models, images, gpu=torch.cuda.is_available())
 
 
 def _scored_problems(what: str, search: OpenedSearch, selection: Selection, record: ScoredOpening) -> Iterator[str]:

@@ -8,10 +8,19 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial
 
+from search.driver.by_vault import check_answer, check_sent, test_items
 from search.driver.sealed import digest_of_images
 from search.driver.stages import confirm_stage, final_stage, selection_of
 from search.driver.verify.comparison import Check, check, differing, file_problems
-from search.driver.verify.recomputed import check_enqueued, check_scores, check_studies, decoded_anew, studies_in
+from search.driver.verify.recomputed import (
+    check_enqueued,
+    check_scores,
+    check_studies,
+    decoded_anew,
+    kept_scorings,
+    scored_names,
+    studies_in,
+)
 from search.plan.make_plan import plan_from_rules
 from search.plan.plan import Plan, training_of
 from search.plan.runs import RunFolder, campaign_of, stored_config, stored_split
@@ -91,6 +100,13 @@ def _checks_without_code(folder: RunFolder) -> Iterator[Check]:
     yield from check_digests(folder)
     if selection := stored_selection(folder):
         yield from check_ledger(folder, selection)
+        for record in scored_openings(folder.test) if stored_split(folder).vault else ():
+            yield from _check_vault(folder, selection, record)
+
+
+def _check_vault(folder: RunFolder, selection: Selection, record: ScoredOpening) -> Iterator[Check]:
+    what = f"test.json opening {record.id[:12]}: scores, selection and number, as the vault signed them"
+    yield check(what, check_answer(folder, selection, record))
 
 
 def _checks(folder: RunFolder) -> Iterator[Check]:
@@ -126,7 +142,14 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
         yield from check_enqueued(search, Stage.TEST, lambda copy: final_stage(copy, selection))
         yield from check_ledger(folder, selection)
         for record in scored_openings(folder.test):
-            yield from check_scores(search, selection, record, training)
+            if plan.split.vault:
+                yield from _check_vault(folder, selection, record)
+                sent = {*scored_names(record), *(entry.per_image for entry in record.failed)}
+                scorings = kept_scorings(search, selection, sent, test_items(plan))
+                what = f"test.json opening {record.id[:12]}: the models and training images that the vault saw"
+                yield check(what, check_sent(plan, record, scorings, training))
+            else:
+                yield from check_scores(search, selection, record, training)
     elif any(search.trials(loss, Stage.TEST) for loss in search.config.loss_names):
         yield Check("", f"selection.json: nothing is stored, but {search.name} has final trainings.")
     yield from check_digests(folder)
