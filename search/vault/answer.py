@@ -119,7 +119,8 @@ class Opening:
         for number, sent in enumerate(self._request["models"]):
             model = _sent_model(sent, lambda digest: (self._folder / digest).read_bytes())
             store = Store(vault.store(model.side()).make())
-
+            if store.features is not None:
+                _ = store.features_NF  # opens the file, which the child process cannot
             names, device = self._request["selection"]["test_metrics"], torch.device(policy.device)
             work = partial(score, model, store, names, vault.items, device)
             limit = policy.memory_gb if policy.device == "cpu" else None
