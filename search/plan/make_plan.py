@@ -19,7 +19,7 @@ from search.plan.checks.data import (
     with_fitting_batch,
 )
 from search.plan.checks.parts import check_compiler, check_network, check_parts, check_spaces
-from search.plan.checks.services import ask_vault, check_addresses, check_folder, check_machine
+from search.plan.checks.services import check_addresses, check_folder, check_machine, check_vault
 from search.plan.growth import Growth, growth, in_order, is_tested, successor, unfinished_defaults
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
@@ -29,6 +29,9 @@ from spaces.search_space import SearchSpace
 from trainables.data.dataset import is_utf8, similar_names
 from trainables.data.split import ClassSplit
 from trainables.errors import InvalidInput
+
+OF_VAULT = ("final", "metrics", "trainable", "dataset")
+"""The sections of a search file that a vault has to fit."""
 
 
 def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
@@ -124,7 +127,7 @@ def make_plan(
         found.check(lambda: check_folder("--runs", runs))
     vault = None
     if config.final.vault is not None and not resumed:
-        vault = found.check(lambda: ask_vault(config), "final", "metrics", "trainable", "dataset")
+        vault = found.check(partial(check_vault, config), *OF_VAULT)
     if data is not None and found.sentences:  # otherwise all of them are decoded next
         check_images_readable(found, config, data)
     plan = None
@@ -215,6 +218,8 @@ def _later_trainings(plan: Plan, stored: SearchConfig, grown: Growth) -> int:
 
 def _resumed(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:
     found.add(_forbidden_changes(stored, config, found, grown))
+    if config.final.vault is not None and not folder.selection.exists():  # the test stage asks soon, or has its answer
+        found.check(partial(check_vault, config, dict(stored_split(folder).vault).get("key")), *OF_VAULT)
     config, notices = _with_stored_trials(config, stored, found)
     plan = make_plan(config, folder.runs, resumed=not grown.losses, findings=found, is_finished=_is_finished)
     return replace(_with_split_of(folder, plan), notices=(*notices, *plan.notices))
