@@ -19,7 +19,7 @@ from search.selection.ledger_file import ImageSet
 from search.vault.held import OPENINGS, Vault
 from search.vault.protocol import FORMAT, content_of, digest_of, public_key, receive, send, signed
 from trainables.errors import Failure, InvalidInput, counted
-from trainables.files import DAMAGED, json_digest, read_json, remove_drafts, write_json, write_whole
+from trainables.files import json_digest, read_json, reading, remove_drafts, write_json, write_whole
 
 if TYPE_CHECKING:
     from search.vault.scoring import SentModel
@@ -35,8 +35,9 @@ def answer(folder: Path, request: IO[bytes], reply: IO[bytes]) -> None:
         if head.get("format") != FORMAT:
             raise InvalidInput(f"The request has the format {head.get('format')!r}; this vault answers {FORMAT}.")
         if head.get("verb") == "describe":
-            found = vault.description([str(name) for name in head["metrics"]])
-            send(reply, signed({"nonce": head["nonce"], **vars(found)}, vault.private_key))
+            with reading("The request", "send it again"):
+                found = {"nonce": str(head["nonce"]), **vars(vault.description([*map(str, head["metrics"])]))}
+            send(reply, signed(found, vault.private_key))
         elif head.get("verb") == "open":
             with filelock.FileLock(folder / "lock"):  # a second request waits, and finds what the first has left
                 opening = _opening(vault, head, blobs)
@@ -155,8 +156,9 @@ def _opening(vault: Vault, head: Mapping[str, Any], blobs: Mapping[str, bytes]) 
     Raises:
         InvalidInput: the request is not one for this vault, or all openings are used up.
     """
-    try:
-        content = {key: head[key] for key in ("selection", "search", "allow_overlap", "models", "training")}
+    with reading("The request", "send it again"):
+        content = {key: head[key] for key in ("selection", "models", "training")}
+        content |= {"search": str(head["search"]), "allow_overlap": int(head["allow_overlap"])}
         selection, models = content["selection"], content["models"]
         named = [
             digest for sent in models for digest in (*sent["tensors"], sent["program"], sent["embeddings"]) if digest
@@ -169,8 +171,6 @@ def _opening(vault: Vault, head: Mapping[str, Any], blobs: Mapping[str, bytes]) 
             mistakes.append(f"The request lacks {counted(len(missing), 'file')} that it names; send it again.")
         _ = ImageSet.from_bytes(blobs.get(content["training"], b""))
         identity = json_digest([selection["digest"], models, content["training"]])
-    except DAMAGED as error:
-        raise InvalidInput(f"The request is damaged ({type(error).__name__}: {error}); send it again.") from error
     if mistakes:
         raise InvalidInput(mistakes)
     _check_models(vault, [_sent_model(sent, blobs.__getitem__) for sent in models])
@@ -227,7 +227,7 @@ def _check_models(vault: Vault, models: Sequence["SentModel"]) -> None:
 
     policy, features = vault.policy, vault.items.features()
     for model in models:
-        work = partial(tried, model, features, torch.device(policy.device))
+        work = partial(tried, model, features, vault.count, torch.device(policy.device))
         isolated(work, seconds=policy.seconds, memory_gb=policy.memory_gb if policy.device == "cpu" else None)
 
 

@@ -29,6 +29,13 @@ OPERATORS = frozenset(
 among them."""
 
 BATCH = 64
+MOST_DIMENSIONS = 16_384
+
+
+def check_dimensions(number: int) -> None:
+    """Raise :class:`InvalidInput` if embeddings have more than :data:`MOST_DIMENSIONS`."""
+    if number > MOST_DIMENSIONS:
+        raise InvalidInput(f"The model has {number:,} dimensions; a vault scores at most {MOST_DIMENSIONS:,}.")
 
 
 def check_program(content: bytes) -> None:
@@ -37,7 +44,6 @@ def check_program(content: bytes) -> None:
 
     try:
         program = onnx.load_model_from_string(content)
-        onnx.checker.check_model(program)
     except Exception as error:  # of protobuf, or of ONNX's C++
         raise InvalidInput("The ONNX program cannot be read; export the network again.") from error
     graph = program.graph
@@ -45,16 +51,21 @@ def check_program(content: bytes) -> None:
         raise InvalidInput(
             "The ONNX program has functions or operators of its own; export it with standard ones alone."
         )
-    tensors = [*graph.initializer, *(entry.t for node in graph.node for entry in node.attribute)]
+    entries = [entry for node in graph.node for entry in node.attribute]
+    tensors = [*graph.initializer, *(tensor for entry in entries for tensor in (entry.t, *entry.tensors))]
     if graph.sparse_initializer or any(tensor.external_data or tensor.data_location for tensor in tensors):
         raise InvalidInput("The ONNX program has weights in other files; export it with all of them inside.")
     unknown = {
         node.op_type for node in graph.node if node.op_type not in OPERATORS or node.domain not in ("", "ai.onnx")
     }
-    if unknown or any(entry.g.node or entry.graphs for node in graph.node for entry in node.attribute):
+    if unknown or any(entry.g.node or entry.graphs for entry in entries):
         raise InvalidInput(f"The ONNX program has the operators {listed(sorted(unknown))}, which a vault does not run.")
     if len(graph.input) != 1 or len(graph.output) != 1:
         raise InvalidInput("The ONNX program must have one input and one output; export it as `holdout export` does.")
+    try:
+        onnx.checker.check_model(program)
+    except Exception as error:  # of C++
+        raise InvalidInput("The ONNX program is damaged; export the network again.") from error
 
 
 def check_exportable(model: ModelConfig, frame: Frame) -> None:
@@ -101,10 +112,13 @@ class Program:
                 try:
                     (found,) = self._session.run(None, {name: items_B.numpy()})
                 except Exception as error:  # of C++
+                    if "alloc" in str(error):
+                        raise MemoryError from error
                     raise InvalidInput("The ONNX program cannot embed the items; it takes others.") from error
                 found_BD = np.asarray(found, dtype=np.float32)
                 if found_BD.ndim != 2 or len(found_BD) != len(batch):
                     raise InvalidInput("The ONNX program must return one embedding an item, [B, D]; it returns others.")
+                check_dimensions(found_BD.shape[1])
                 chunks.append(torch.from_numpy(found_BD))
             return torch.cat(chunks).to(device)
 

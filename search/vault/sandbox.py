@@ -108,10 +108,11 @@ def _run(work: Callable[[], Outcome], answer: int, seconds: float, memory_gb: fl
         head: dict[str, Any] = {"found": found, "isolated": isolated_by}
     except InvalidInput as error:
         head = {"error": error.sentences[0]}
-    except MemoryError:
-        head = {"error": "A model takes more memory than the vault allows; make it smaller."}
     except Exception as error:  # its text may tell of a test item
-        head = {"error": f"A model cannot be scored ({type(error).__name__}); `holdout check` tries it here."}
+        if isinstance(error, MemoryError) or "alloc" in str(error):  # libraries raise errors of their own
+            head = {"error": "A model takes more memory than the vault allows; make it smaller."}
+        else:
+            head = {"error": f"A model cannot be scored ({type(error).__name__}); `holdout check` tries it here."}
     text = json.dumps(head).encode()
     with open(answer, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text + content)

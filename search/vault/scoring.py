@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from search.selection import test_metrics
-from search.stages import WHITENED
-from search.vault.programs import Program
+from search.stages import UNTRAINED, WHITENED
+from search.vault.programs import MOST_DIMENSIONS, Program, check_dimensions
 from search.vault.sandbox import Outcome
 from trainables.data.loading import FeaturesInMemory, ImagesInMemory
 from trainables.data.store.view import Store, StoreView, protocol_for, superclasses_for
-from trainables.errors import InvalidInput
+from trainables.errors import InvalidInput, listed
 from trainables.inference.model_files import FROZEN, EmbedderSpec, of_network, parsed_tensors
 from trainables.metrics.table import is_retrieval, metric_name
 from trainables.models.backbones import FEATURES, LIBRARIES, backbone, on_features
@@ -33,8 +33,8 @@ from trainables.unit import without_order
 
 TRAINED = "trained"
 """The kind of a model whose embeddings are scored, and not the features of its backbone."""
+KINDS = (TRAINED, UNTRAINED, WHITENED)
 
-MOST_DIMENSIONS = 16_384
 TRIED = 4
 """Items of noise that a model embeds before an opening."""
 
@@ -63,6 +63,8 @@ class SentModel:
         Raises:
             InvalidInput: it is damaged, or names code, or a network that would be downloaded.
         """
+        if self.kind not in KINDS:
+            raise InvalidInput(f"The model is {self.kind!r:.100}; it must be one of {listed(KINDS)}.")
         if self.program is not None:  # what the network is, the program says
             return EmbedderSpec.from_json({**self.description, "model": {}}, "The model")
         spec = EmbedderSpec.from_json(self.description, "The model")
@@ -72,10 +74,7 @@ class SentModel:
                 f"The model's network is {name!r:.100}, whose code a vault does not run; send a built-in network, one "
                 "of torchvision or timm, or an ONNX program."
             )
-        if spec.model.dimensions > MOST_DIMENSIONS:
-            raise InvalidInput(
-                f"The model has {spec.model.dimensions:,} dimensions; a vault scores at most {MOST_DIMENSIONS:,}."
-            )
+        check_dimensions(spec.model.dimensions)
         return spec
 
     def side(self) -> int:
@@ -93,7 +92,10 @@ def score(model: SentModel, store: Store, names: Sequence[str], dataset: Any, de
     """
     view = store.subset(store.class_names)
     given = model.embeddings
-    embeddings_ND = _embedded(model, view, device) if given is None else _given(given, view)
+    if given is None:
+        embeddings_ND = _embedded(model, view, device)
+    else:  # in the order of the keys
+        embeddings_ND = _given(given, len(view))[np.argsort(np.argsort(view.image_keys)).tolist()]
     if not torch.isfinite(embeddings_ND).all() or without_order(embeddings_ND):
         raise InvalidInput("The embeddings of a model are not finite, or equal for all items; it cannot be scored.")
     superclasses_N, protocol = superclasses_for(names, dataset, view), protocol_for(dataset, view.image_keys)
@@ -135,39 +137,42 @@ def _by_class(parts: Mapping[str, Tensor], view: StoreView) -> bytes:
     return content.getvalue()
 
 
-def _given(content: bytes, view: StoreView) -> Tensor:
-    """Return the embeddings [N, D] of the items of ``view`` that were computed elsewhere."""
+def _given(content: bytes, count: int) -> Tensor:
+    """Return the embeddings [N, D] of ``count`` items that were computed elsewhere."""
     tensors, _ = parsed_tensors(content, Path("embeddings.safetensors"))
     found = tensors.get("embeddings", torch.empty(0))
-    if found.ndim != 2 or len(found) != len(view) or not 1 <= found.shape[1] <= MOST_DIMENSIONS:
+    if found.ndim != 2 or len(found) != count or not 1 <= found.shape[1] <= MOST_DIMENSIONS:
         raise InvalidInput(
-            f"The embeddings are of {' × '.join(map(str, found.shape))}; the vault has {len(view)} items, and accepts "
+            f"The embeddings are of {' × '.join(map(str, found.shape))}; the vault has {count} items, and accepts "
             f"at most {MOST_DIMENSIONS:,} dimensions."
         )
-    return found.float()[np.argsort(np.argsort(view.image_keys)).tolist()]
+    return found.float()
 
 
 Embed = Callable[[Any], Tensor]
 """A function from images, or items of features, to embeddings."""
 
 
-def tried(model: SentModel, features: int | None, device: torch.device) -> Outcome:
+def tried(model: SentModel, features: int | None, count: int, device: torch.device) -> Outcome:
     """Let ``model`` embed noise, images or vectors of ``features`` numbers; runs in a child process, before an opening.
+
+    Where it has embeddings of ``count`` items, these are checked.
 
     Raises:
         InvalidInput: it cannot.
     """
-    if model.embeddings is None:
-        noise = np.random.default_rng(0)
-        if features is None:
-            side = model.side()
-            shown = [noise.integers(0, 256, (side, side, 3), dtype=np.uint8) for _ in range(TRIED)]
-            embeddings_ND = _network(model, features, device)(ImagesInMemory(shown))
-        else:
-            numbers_NF = torch.from_numpy(noise.standard_normal((TRIED, features), dtype=np.float32))
-            embeddings_ND = _network(model, features, device)(FeaturesInMemory(numbers_NF))
-        if not torch.isfinite(embeddings_ND).all():
-            raise InvalidInput("The embeddings of a model are not finite; train it again.")
+    noise = np.random.default_rng(0)
+    if model.embeddings is not None:
+        embeddings_ND = _given(model.embeddings, count)
+    elif features is None:
+        side = model.side()
+        shown = [noise.integers(0, 256, (side, side, 3), dtype=np.uint8) for _ in range(TRIED)]
+        embeddings_ND = _network(model, features, device)(ImagesInMemory(shown))
+    else:
+        numbers_NF = torch.from_numpy(noise.standard_normal((TRIED, features), dtype=np.float32))
+        embeddings_ND = _network(model, features, device)(FeaturesInMemory(numbers_NF))
+    if not torch.isfinite(embeddings_ND).all():
+        raise InvalidInput("The embeddings of a model are not finite; train it again.")
     return {}, b""
 
 
