@@ -5,7 +5,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from search.plan.runs import CampaignFolder
 from search.plan.stored import StoredSearch, stored_search, trial_row
 from search.report.results import Answer, Comparison, Summary
 from search.trials import epochs_of
-from search.trust import allow, own_code, trusts_code
+from search.trust import ALLOWED, is_trusted, own_code
 from trainables.errors import InvalidInput
 from trainables.files import read_json
 
@@ -124,13 +124,13 @@ class Search:
         return results_so_far(self._stored.folder)
 
     def best_model(
-        self, loss: str | None = None, *, device: "str | torch.device | None" = None, trust_code: bool = False
+        self, loss: str | None = None, *, device: "str | torch.device | None" = None
     ) -> "Embedder | OwnModel":
         """Load the chosen model of ``loss``, the one that was tested.
 
         Without ``loss``, it is the recommended model; ``untrained`` and ``whitened`` are the networks without training.
-        The code of a user-defined network or training is imported with ``trust_code``, or if you started the search on
-        this machine.
+        The code of a user-defined network or training is imported if you started the search on this machine, or opened
+        it with ``trust_code``.
 
         Raises:
             InvalidInput: the search has no such loss, its models for the test are not trained yet, or the model names
@@ -143,8 +143,7 @@ class Search:
         folder = model_folder(self._stored, loss)
         description = read_json(folder / DESCRIPTION)
         named = own_code([description.get("model"), description.get("trainable")])
-        trusted = trust_code or trusts_code(self.folder, named)
-        return load_model(str(folder), device=device, trust_code=trusted)
+        return load_model(str(folder), device=device, trust_code=is_trusted(self.folder, named))
 
     def trial(self, loss: str, number: int) -> "TrialPage":
         """Return a trial: its row, its objective after each epoch, its checkpoint and its log.
@@ -250,19 +249,22 @@ def run(
     return Search(StoredSearch(folder))
 
 
-def open(name: str, *, runs: str | os.PathLike[str] | None = None, trust: Iterable[str] = ()) -> Search:
+def open(name: str, *, runs: str | os.PathLike[str] | None = None, trust_code: bool = False) -> Search:
     """Open the search ``name``, which may be running, for reading.
 
     Args:
         name: the search.
         runs: the runs folder; by default ``HOLDOUT_RUNS``, or ``runs``.
-        trust: hosts that this process may contact to read searches that you did not start on this machine.
+        trust_code: import the code and contact the addresses that the search names if you did not start it on this
+            machine; its code can do all that you can.
 
     Raises:
         InvalidInput: there is no search with this name.
     """
-    allow(trust)
-    return Search(stored_search(runs_folder(runs), name))
+    stored = stored_search(runs_folder(runs), name)
+    if trust_code:
+        ALLOWED.add(stored.folder.path.resolve())
+    return Search(stored)
 
 
 def compare(*names: str, runs: str | os.PathLike[str] | None = None, within: float | None = None) -> Comparison:

@@ -34,6 +34,7 @@ runs=$(realpath -- "${1:-runs}") port=${2:-5000}
 [ -d "$runs" ] || refuse "There is no runs folder $runs; a search makes it."
 [[ $database =~ (://[^/@]*:[^@]*@|[?\&]password=) ]] && refuse "The address of --database holds a password; put it in ~/.pgpass instead."
 PATH="$(dirname "$(realpath "$0")")/../.venv/bin:$PATH"
+[[ $database != *psycopg:* ]] || python -c 'import psycopg' 2> /dev/null || refuse "psycopg is not installed; pip install 'holdout-dml[postgres]'"
 quoted=$(python -c 'import sys; from urllib.parse import quote; print(quote(sys.argv[1]))' "$runs")
 
 export MLFLOW_BACKEND_STORE_URI=${database:-sqlite+pysqlite:///$quoted/mlflow.db}

@@ -88,7 +88,7 @@ def _escaped(text: str) -> str:
 
 
 def as_latex(tables: Sequence[TextTable]) -> str:
-    """Return LaTeX tables with their notes, for the package booktabs.
+    """Return LaTeX tables for the package booktabs, with their notes as comments.
 
     pandas' ``Styler.to_latex`` needs Jinja, does not support cells with several lines, and does not escape ±, −, < and
     a row's first bracket.
@@ -102,10 +102,11 @@ def _latex(table: TextTable) -> str:
         columns = "l" * table.labels + "r" * (len(table.header) - table.labels)
         header = " & ".join(map(_latex_escaped, table.header))
         lines += [r"\begin{table}", r"\centering", rf"\caption{{{_latex_escaped(table.title)}}}"]
+        lines += [rf"\label{{tab:{re.sub('[^a-z0-9]+', '-', table.title.partition(':')[0].lower()).strip('-')}}}"]
         lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf"{header} \\", r"\midrule"]
         lines += [rf"{' & '.join(map(_latex_escaped, row))} \\" for row in table.rows]
         lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
-    return "\n".join([*lines, *(f"{_latex_escaped(note.removesuffix('.'))}.\n" for note in table.notes), ""])
+    return "\n".join([*(f"% {' '.join(note.split())}" for note in table.notes), *lines, ""])
 
 
 _LATEX = {
@@ -149,12 +150,16 @@ def writing(option: str, place: object) -> Iterator[None]:
         ) from error
 
 
-def write_output(path: Path, csv: str, tables: Sequence[TextTable]) -> None:
+def write_output(path: Path, csv: str, tables: Sequence[TextTable], paper: Sequence[TextTable] = ()) -> None:
     """Write ``csv``, or ``tables`` as Markdown or LaTeX, to ``path``, in the format of its suffix.
+
+    ``paper`` are the tables in LaTeX where these are others.
 
     Raises:
         InvalidInput: the file cannot be written.
     """
-    content = {".csv": lambda: csv, ".md": lambda: as_markdown(tables), ".tex": lambda: as_latex(tables)}[path.suffix]()
+    content = {".csv": lambda: csv, ".md": lambda: as_markdown(tables), ".tex": lambda: as_latex(paper or tables)}[
+        path.suffix
+    ]()
     with writing("--output", path):
         write_text(path, content)

@@ -165,9 +165,10 @@ class Tally:
         return self.started - self.running
 
     @property
-    def failed_at_once(self) -> int:
-        """The number of failures due to the code if no trial has reported an epoch that can be tested, 0 otherwise."""
-        return self.code_errors.total() if self.untestable or not self.epochs else 0
+    def failed_without_value(self) -> int:
+        """The number of failures due to the code if no trial has a value of a model that can be tested, 0 otherwise."""
+        valued = self.complete or self.pruned or self.epochs_running
+        return self.code_errors.total() if self.untestable or not valued else 0
 
     @property
     def stopped(self) -> bool:

@@ -1,16 +1,14 @@
-"""Trust in stored searches, campaigns and indexes: what may be contacted and imported to read one.
+"""Trust in stored searches, campaigns and indexes: what they name may be imported or contacted.
 
-Somebody else's search file may name any host, variable and module, and somebody else's index any model. So they are
-read without contacting or importing any of them, unless this user made them here, or allowed it.
+Somebody else's search file may name any host, variable and module, and somebody else's index any model. None of them
+is imported or contacted unless this user made the folder on this machine, or allows it.
 """
 
 import hashlib
 import json
 import logging
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,8 @@ from trainables.storage import AnyPath
 
 logger = logging.getLogger(__name__)
 
-TRACKING, CHECKPOINTS = "tracking.uri", "checkpoints.storage_path"
-ADDRESSES = (TRACKING, CHECKPOINTS)
-"""The keys of a search file that hold addresses."""
+TRACKING, CHECKPOINTS, VAULT = ADDRESSES = ("tracking.uri", "checkpoints.storage_path", "final.vault")
+"""The keys of a search file that hold addresses, or a command that contacts one."""
 
 INDEX_MODEL, CAMPAIGN_RECIPE = "model", "recipe"
 """The key of an index's description that holds the address of its model, and a campaign file's of its recipe's path."""
@@ -38,21 +35,31 @@ def state_folder() -> Path:
 # What a search file names.
 
 
-def addresses_in(content: Mapping[str, Any]) -> dict[str, str]:
-    """Return the addresses in a search file, as written, by key."""
-    found = {}
-    for key in ADDRESSES:
-        section, _, name = key.partition(".")
-        within = content.get(section)
-        if isinstance(within, Mapping) and (address := within.get(name)) is not None:
-            found[key] = address
+def addresses_in(folder: AnyPath, content: Mapping[str, Any], keys: Collection[str] = ADDRESSES) -> set[str]:
+    """Return the addresses at ``keys`` of a file in ``folder``, as ``key: address``, except local ones.
+
+    Local are folders of checkpoints, and SQLite files in the runs folder.
+
+    Raises:
+        InvalidInput: an address is not text.
+    """
+    found = set()
+    for key in keys:
+        section, _, name = key.rpartition(".")
+        within = content.get(section) if section else content
+        address = within.get(name) if isinstance(within, Mapping) else None
+        if address is not None and not isinstance(address, str):
+            raise InvalidInput(f"{key} of {folder.name} is {address!r}, not text; restore its file from a copy.")
+        if address is not None and not _is_local(folder, key, address):
+            found.add(f"{key}: {address}")
     return found
 
 
-def commands_in(content: Mapping[str, Any]) -> set[str]:
-    """Return the command of the vault in a search file, which runs when a search begins and when it is tested."""
-    final = content.get("final")
-    return {str(final["vault"])} if isinstance(final, Mapping) and final.get("vault") else set()
+def _is_local(folder: AnyPath, key: str, address: str) -> bool:
+    if key in (CHECKPOINTS, VAULT):
+        return key == CHECKPOINTS and "://" not in address
+    file = None if "?" in address or "$" in address else sqlite_file(address)
+    return file is not None and file.resolve().is_relative_to(Path(str(folder)).parent.resolve())
 
 
 def own_code(content: Any) -> set[str]:
@@ -78,23 +85,14 @@ def _texts(content: Any) -> Iterator[str]:
 # What this user made: a file each in the state folder, which no runs folder can change.
 
 
-@dataclass(frozen=True, kw_only=True)
-class Started:
-    """What the file of a search named when this user started it: addresses by key, as written, and import paths."""
-
-    addresses: Mapping[str, str]
-    code: frozenset[str]
-
-
 def _record_of(folder: AnyPath) -> Path:
     return state_folder() / "searches" / f"{hashlib.sha256(os.fsencode(str(folder.resolve()))).hexdigest()}.json"
 
 
-def remember(folder: AnyPath, addresses: Mapping[str, str], code: Iterable[str] = ()) -> None:
-    """Record that this user makes ``folder``, which names ``addresses`` and ``code``; a failure is a warning."""
-    record = {"folder": str(folder.resolve()), "addresses": dict(addresses), "code": sorted(code)}
+def remember(folder: AnyPath, named: Iterable[str]) -> None:
+    """Record that this user makes ``folder``, with the addresses and code ``named`` in it; a failure is a warning."""
     try:
-        write_json(_record_of(folder), record)
+        write_json(_record_of(folder), {"folder": str(folder.resolve()), "named": sorted(named)})
     except (OSError, RuntimeError) as error:
         logger.warning(
             "The user's state folder cannot be written (%s), so %s counts as somebody else's: other commands will ask "
@@ -111,91 +109,35 @@ def forget(folder: Path) -> None:
         logger.warning("The record of %s in the user's state folder cannot be removed (%s).", folder.name, error)
 
 
-def started(folder: AnyPath) -> Started | None:
-    """Return what this user started in ``folder`` on this machine; None if it is somebody else's, or a copy."""
+def started(folder: AnyPath) -> frozenset[str] | None:
+    """Return what ``folder`` named when this user made it here; None if it is somebody else's, or a copy."""
     try:
-        content = json.loads(_record_of(folder).read_bytes())
-        return Started(addresses=dict(content["addresses"]), code=frozenset(content["code"]))
+        return frozenset(json.loads(_record_of(folder).read_bytes())["named"])
     except (OSError, RuntimeError, *DAMAGED):
         return None
 
 
-# What the user allowed this process.
+ALLOWED: set["AnyPath | None"] = set()
+"""Resolved folders of which this process may import and contact all that their files name; None stands for all."""
 
 
-@dataclass
-class Allowed:
-    """The hosts and files that may be contacted, and whether code may be imported."""
-
-    places: frozenset[str] = frozenset()
-    code: bool = False
-
-
-ALLOWED = Allowed()
+def is_trusted(folder: AnyPath, named: Collection[str]) -> bool:
+    """Return True if the addresses and code ``named`` in ``folder`` may be contacted and imported."""
+    if not named or not ALLOWED.isdisjoint((None, folder.resolve())):
+        return True
+    return (started(folder) or frozenset()).issuperset(named)
 
 
-def allow(places: Iterable[str]) -> None:
-    """Allow this process to contact ``places``: hosts, or paths of SQLite files."""
-    ALLOWED.places |= frozenset(places)
-
-
-_PLAIN = re.compile(
-    r"[a-z\d+.-]+://(?:[^\s:/@?#\\]*(?::[^\s:/@?#\\]*)?@)?([\w.-]+)(?::\d+)?(?:/[^\s@?#\\]*)?", re.ASCII
-)
-"""An address of which all libraries read the same host."""
-
-
-def place_of(address: str) -> str | None:
-    """Return what an address contacts, its host or the path of a SQLite file; None if libraries might disagree."""
-    if address.startswith("sqlite"):
-        return str(sqlite_file(address) or address)
-    return found[1] if (found := _PLAIN.fullmatch(address)) else None
-
-
-def check_address(folder: AnyPath, key: str, address: str) -> None:
-    """Check that ``address``, which the file in ``folder`` has at ``key``, may be contacted or opened.
-
-    That is so for SQLite files in its runs folder, local folders of checkpoints, an address that the file had when this
-    user made it, and places that the user allowed.
-
-    Raises:
-        InvalidInput: it may not.
-    """
-    if _is_local(folder, key, address) or ((known := started(folder)) and known.addresses.get(key) == address):
-        return
-    place = place_of(address)
-    if place is None or place not in ALLOWED.places:
-        trust = {CAMPAIGN_RECIPE: "", INDEX_MODEL: " or, if you trust it, add --model with this address"}
-        allowed = f" or, if you trust it, add `--trust {place}`" if place else ""
+def check_trusted(folder: AnyPath, named: Collection[str]) -> None:
+    """Raise :class:`InvalidInput` unless the addresses and code ``named`` in ``folder`` may be used."""
+    if not is_trusted(folder, named):
         raise InvalidInput(
-            f"{key} of {folder.name} is {address}, which is not contacted: you did not make {folder.name} here; "
-            f"make it yourself{trust.get(key, allowed)}."
+            f"{folder.name} names {listed(sorted(named), shown=5)}, which is neither imported nor contacted: you did "
+            f"not make {folder.name} here, or it was changed since. If you trust its author, add --trust-code (in "
+            "Python, trust_code=True)."
         )
 
 
-def _is_local(folder: AnyPath, key: str, address: str) -> bool:
-    if key == CHECKPOINTS:
-        return "://" not in address
-    file = None if "?" in address or "$" in address else sqlite_file(address)
-    return file is not None and file.resolve().is_relative_to(Path(str(folder)).parent.resolve())
-
-
-def check_addresses(folder: Path, content: Mapping[str, Any], keys: Collection[str] = ADDRESSES) -> None:
-    """Check that the addresses of a stored search file may be contacted, as :func:`check_address` does."""
-    for key, address in addresses_in(content).items():
-        if key in keys:
-            check_address(folder, key, str(address))
-
-
-def trusts_code(folder: Path, paths: Collection[str]) -> bool:
-    """Return True if the import paths may be imported: the user allowed it, or started the search with them."""
-    return not paths or ALLOWED.code or ((known := started(folder)) is not None and known.code.issuperset(paths))
-
-
-def check_code(folder: Path, paths: Collection[str]) -> None:
-    """Raise unless the import paths, which the search or campaign in ``folder`` names, may be imported."""
-    if not trusts_code(folder, paths):
-        raise InvalidInput(
-            f"{folder.name} names code that would be imported and run ({listed(sorted(paths), shown=5)}), and you did "
-            "not start it here; if you trust it, add --trust-code."
-        )
+def check_addresses(folder: AnyPath, content: Mapping[str, Any], keys: Collection[str] = ADDRESSES) -> None:
+    """Check that the addresses at ``keys`` of a stored file may be contacted, as :func:`check_trusted` does."""
+    check_trusted(folder, addresses_in(folder, content, keys))

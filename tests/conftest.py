@@ -122,7 +122,7 @@ def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     monkeypatch.setenv(REFERRED, "")
-    monkeypatch.setattr(trust, "ALLOWED", trust.Allowed())  # commands in this process allow what their options say
+    trust.ALLOWED.clear()  # commands in this process allow what their options say
     return folder
 
 

@@ -36,7 +36,7 @@ PARTS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "optuna": {
-        "search/study/study.py": ("optuna:Study._get_trials", "optuna:Study()._directions"),
+        "search/study/study.py": ("optuna:Study._get_trials",),
         "search/driver/verify/recomputed.py": ("optuna.distributions:BaseDistribution._contains",),
     },
     "mlflow": {

@@ -103,7 +103,7 @@ def seen_study(sampler: Sampler) -> optuna.Study:
     """Create a study as the samplers of searches see it."""
     study = plain_study(sampler)
     trials = partial(study.get_trials, deepcopy=False)
-    return SeenStudy(study.study_name, study._storage, trials, goal=None, as_worst=sampler.models_complete)
+    return SeenStudy(study.study_name, study._storage, trials, as_worst=sampler.models_complete)
 
 
 WAYS: dict[str, tuple[Callable[[Sampler], optuna.Study], Tell]] = {

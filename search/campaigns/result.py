@@ -16,7 +16,7 @@ from search.campaigns.tables import (
     joined,
     row_axes,
 )
-from search.config.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, Member, parse_campaign
+from search.config.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, Member, merged, parse_campaign
 from search.config.recipes import recipes
 from search.config.search_config import SearchConfig, parse_config, settled
 from search.difference import Family, RowKey
@@ -24,7 +24,7 @@ from search.driver.synchronise import synchronise_campaign
 from search.driver.verify import Check, check, code_named, differing, guarded, stored_copy, verify
 from search.plan.make_plan import plan_from_rules
 from search.plan.plan import Plan
-from search.plan.runs import CampaignFolder, RunFolder, trusted_config
+from search.plan.runs import CampaignFolder, RunFolder, stored_config, trusted_config
 from search.plan.search import OpenedSearch
 from search.report.comparison import chosen_after_opening, image_set_of, openings_told, training_told, unlike_told
 from search.report.pairs import pairs_of
@@ -35,8 +35,8 @@ from search.selection import scored_openings
 from search.stages import BASELINES, UNTRAINED, Role, Stage
 from search.text_table import as_markdown, rows_as_markdown
 from search.trials import epochs_trained
-from search.trust import CAMPAIGN_RECIPE, check_address, check_code, own_code
-from trainables.files import read_json
+from search.trust import CAMPAIGN_RECIPE, check_addresses, check_trusted, own_code
+from trainables.files import read_json, reading
 
 # The rows of a campaign by their coordinates, and its cells: one number per row and metric.
 
@@ -221,7 +221,7 @@ def _comparisons(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summa
         sharing = [result for result, its in zip(results, image_sets, strict=True) if its == image_set]
         folders = [search.plan.folder for search, _ in sharing]
         rows = [row for _, summary in sharing for row in summary.rows]
-        keys = (*coordinates, *(key for key in rows_of(campaign) if _is_untrained(key)))
+        keys = (*coordinates, *_untrained(campaign).values())
         within = campaign.members[0].config.final.within
         found, missing = pairs_of(folders, rows, tested_metrics(campaign.config), keys, wanted, within)
         pairs += found
@@ -229,8 +229,8 @@ def _comparisons(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summa
     return pairs, left_out
 
 
-def _is_untrained(key: RowKey) -> bool:
-    return key.role is Role.BASELINE and key.loss == UNTRAINED
+def _untrained(campaign: Campaign) -> dict[str, RowKey]:
+    return {key.search: key for key in rows_of(campaign) if key.role is Role.BASELINE and key.loss == UNTRAINED}
 
 
 def _paired_rows(campaign: Campaign) -> Coordinates:
@@ -250,12 +250,11 @@ def _paired_columns(campaign: Campaign) -> list[str]:
 
 def _wanted_pairs(campaign: Campaign) -> list[tuple[RowKey, RowKey]]:
     """Return all pairs of rows of a column, and of each row with the untrained network of its search."""
-    columns, rows = _paired_columns(campaign), _paired_rows(campaign)
+    columns, rows, untrained = _paired_columns(campaign), _paired_rows(campaign), _untrained(campaign)
     by_column: dict[str, list[RowKey]] = {}
     for key, place in rows.items():
         by_column.setdefault(joined(place, columns), []).append(key)
     pairs = [pair for keys in by_column.values() for pair in itertools.combinations(keys, 2)]
-    untrained = {key.search: key for key in rows_of(campaign) if _is_untrained(key)}
     return [*pairs, *((key, untrained[key.search]) for key in rows if key.search in untrained)]
 
 
@@ -285,14 +284,18 @@ def stored_campaign(folder: CampaignFolder) -> Campaign:
     """Return the stored campaign in ``folder``; reading it imports the user-defined code that its searches name.
 
     Raises:
-        InvalidInput: its file cannot be read, or names code that the user did not allow or somebody else's recipe file.
+        InvalidInput: its file cannot be read, or names code or a recipe file that is not trusted.
     """
     content = folder.content()
-    if (recipe := content.get("recipe")) not in (None, *recipes()):
-        check_address(folder.config.parent, CAMPAIGN_RECIPE, str(recipe))
+    if content.get(CAMPAIGN_RECIPE) not in recipes():
+        check_addresses(folder.config.parent, content, [CAMPAIGN_RECIPE])
 
     def allowed(search: dict[str, Any]) -> SearchConfig:
-        check_code(RunFolder(folder.runs, str(search.get("name"))).path, own_code(search))
+        run = RunFolder(folder.runs, str(search.get("name")))
+        check_trusted(run.path, own_code(search))
+        if run.config.exists():  # a batch size that was not given was fitted to the classes
+            with reading(run.config):
+                search = merged({"training": {"batch_size": stored_config(run)["training"]["batch_size"]}}, search)
         return parse_config(search)
 
     return parse_campaign(content, allowed)
@@ -306,7 +309,7 @@ def verify_campaign(folder: CampaignFolder) -> Iterator[Check]:
     """Yield the checks of the campaign in ``folder``, up to the first one that fails."""
     for name in folder.searches():
         if (run := RunFolder(folder.runs, name)).config.exists():
-            check_code(run.path, code_named(run))
+            check_trusted(run.path, code_named(run))
     yield from guarded(lambda: _checks(folder))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from search.cli.options import Json
-from search.cli.output import Tables, show, stacked
+from search.cli.output import Tables, messages, show, stacked
 from search.text_table import TextTable
 from trainables.errors import InvalidInput
 from trainables.parts import is_own, load_part
@@ -103,20 +104,39 @@ OTHERS = (
     "torchvision:NAME is any classification network of torchvision (torchvision:convnext_tiny), "
     "timm:NAME any network of timm (timm:resnet18.tv_in1k), after `pip install timm`. "
     "`holdout backbones torchvision:convnext_tiny` describes one. "
-    "Besides the published files, model.weights takes any .safetensors or torch.save file that holds the same tensors, "
+    "`holdout backbones resnet50 --download` downloads its published weights. "
+    "Besides these, model.weights takes any .safetensors or torch.save file that holds the same tensors, "
     "also inside a checkpoint or under a prefix."
 )
 
 
 def backbones(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="A network; by default all of them.")] = None,
+    download: Annotated[bool, typer.Option("--download", help="Download the weights of NAME, or the rest.")] = False,
     as_json: Json = False,
 ) -> None:
     """List the networks, with their features, their input, and the location of their ImageNet weights."""
     from trainables.models.backbones import BACKBONES
 
+    if download:
+        _download(name)
     entries = [_described(entry) for entry in (BACKBONES if name is None else [name])]
     show(entries, as_json, lambda: stacked([*map(_entry, entries), () if name else (OTHERS,)]))
+
+
+def _download(name: str | None) -> None:
+    """Download the published weights of a network, with a progress bar."""
+    from rich.progress import wrap_file
+
+    from trainables.models.backbones import backbone
+    from trainables.models.download import download
+
+    if name is None:
+        raise InvalidInput("--download needs a network, as in `holdout backbones resnet50 --download`.")
+    published = backbone(name).imagenet
+    if published is None:
+        raise InvalidInput(f"{name} has no published weights to download; `holdout backbones` lists those that have.")
+    download(published, partial(wrap_file, description=published.file, console=messages()))
 
 
 def _described(name: str) -> dict[str, Any]:
@@ -155,7 +175,8 @@ def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
         table.add_row("imagenet", "no published weights")
     else:
         table.add_row("imagenet", Text(imagenet["address"]))
-        table.add_row("", Text(f"{'present:' if imagenet['present'] else 'save as'} {imagenet['file']}"))
+        state = "present:" if imagenet["present"] else "add --download, or save as"
+        table.add_row("", Text(f"{state} {imagenet['file']}"))
     heading = Text.assemble((entry["name"], "bold"), "  ", entry["summary"])
     return heading, Padding(table, (0, 0, 1, 1))
 

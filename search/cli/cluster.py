@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli.options import RUNS, AllowFailed, Json, Runs, SearchFile, Settings, Trust, known_names
+from search.cli.options import RUNS, AllowFailed, Json, Runs, SearchFile, Settings, known_names
 from search.cli.output import Tables, say, show
 from search.config.names import is_plain_name
 from search.stages import Stage
@@ -40,7 +40,6 @@ def status(
         ),
     ] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
     address: Annotated[
         str | None, typer.Option("--address", metavar="URL", help="Ask the cluster with this dashboard.")
     ] = None,
@@ -100,12 +99,13 @@ def _status_table(found: list[dict[str, Any]], location: str) -> TextTable:
             rows.append((entry["name"], state, *[""] * (len(COLUMNS) - 2)))
         if entry["problem"]:
             notes.append(f"{entry['name']}: {entry['problem']}")
+    jobs = "" if location.startswith("at") else "; `holdout status --jobs` lists those that were submitted to a cluster"
     return TextTable(
         title=f"Searches {location}",
         header=COLUMNS,
         rows=tuple(rows),
         labels=3,
-        notes=tuple(notes) if found else (f"There is no search {location}.",),
+        notes=tuple(notes) if found else (f"There is no search {location}{jobs}.",),
     )
 
 

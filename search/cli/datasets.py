@@ -43,6 +43,9 @@ def datasets(
             "--picture", metavar="FILE", help="Write random images of the training half to a .png or .webp file."
         ),
     ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FOLDER", help="Write all images as files, a folder for each class.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List the data sets, with publisher and layout on disk; with --root, check a folder."""
@@ -51,13 +54,13 @@ def datasets(
     from trainables.data import DATASETS
     from trainables.data.dataset import similar_names
 
-    if root is None and not settings and picture is None:
+    if root is None and not settings and picture is None and to is None:
         entries = [_described(entry) for entry in (DATASETS if name is None else [known_dataset(name)])]
         show(entries, as_json, lambda: stacked(map(_entry, entries)))
         return
     if name is None:
         raise InvalidInput(
-            "--root, --set and --picture need the name of a data set, as in `holdout datasets cub200 --root DIR`."
+            "--root, --set, --picture and --to need the name of a data set, as in `holdout datasets cub200 --root DIR`."
         )
     if picture is not None and picture.suffix not in PICTURES:
         raise InvalidInput(
@@ -66,12 +69,14 @@ def datasets(
         )
     options = apply_settings({} if root is None else {"root": str(root)}, settings or [])
     dataset = build_dataset(name, options)
-    if picture is not None and dataset.noun != "images":
-        raise InvalidInput("--picture: the data set has no images; leave it out.")
+    if (picture or to) and dataset.noun != "images":
+        raise InvalidInput(f"{'--picture' if picture else '--to'}: the data set has no images; leave it out.")
     split = _split(dataset)
     counts = _counts(dataset, split)
     if picture is not None:
         _draw(dataset, split, picture)
+    if to is not None:
+        _write_images(dataset, to)
     _say_damage(dataset, split)
     say([*filter(None, [similar_names(dataset.classes()), dataset.left_out()])], "yellow")
     show({"name": name, **counts}, as_json, lambda: _counted(name, counts, dataset.noun))
@@ -147,6 +152,19 @@ def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
     say([f"Wrote {len(shown)} of {len(keys):,} images of the training half to {file}."])
 
 
+def _write_images(dataset: "Dataset", folder: Path) -> None:
+    """Write the images into a new ``folder``, with names of digits."""
+    from PIL import Image
+
+    if folder.exists():
+        raise InvalidInput(f"--to {folder} exists already; name a folder that does not.")
+    for name, keys in dataset.classes().items():
+        (folder / name).mkdir(parents=True)
+        for number, key in enumerate(keys):
+            Image.fromarray(dataset.read(key)).save(folder / name / f"{number:04d}.png")
+    say([f"Wrote the images to {folder}."])
+
+
 def _counts(dataset: "Dataset", split: "ClassSplit") -> dict[str, Any]:
     classes = dataset.classes()
 
@@ -201,7 +219,7 @@ def init(
     ] = None,
     backbone: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="A pretrained network to start from, such as resnet50 or timm:NAME."),
+        typer.Option(metavar="NAME", help="A pretrained network, such as timm:NAME; for photographs resnet50."),
     ] = None,
     weights: Annotated[
         str | None, typer.Option(metavar="FILE", help="The file of its weights; by default those of ImageNet.")
@@ -210,10 +228,12 @@ def init(
 ) -> None:
     """Write a commented search file with sizes that fit your images or embeddings and this machine.
 
-    With a pretrained network the search trains a layer on its features, which are computed once.
+    With a pretrained network the search trains a layer on its features, which are computed once. Photographs get one
+    unless --backbone convnet asks for the small network.
     """
     from search.config.image_facts import dataset_facts, facts_of
     from search.config.initial_file import (
+        common_network,
         initial_text,
         name_for,
         pretrained,
@@ -232,15 +252,18 @@ def init(
         raise InvalidInput(
             f"--root {root} is the folder of a CSV file's paths, and there is no CSV file; leave it out."
         )
-    frozen = network is not None
+    frozen = None if backbone is None else network is not None
     facts = dataset_facts(Glyphs(), frozen=frozen) if folder is None else facts_of(folder, root, frozen=frozen)
-    if facts.features is not None and frozen:
+    if facts.features is not None and backbone is not None:
         raise InvalidInput(f"{folder} holds embeddings, which need no network; leave out --backbone and --weights.")
     path = output or Path(f"{name_for(facts.root)}.yaml")
     refuse_existing(path)
+    if backbone is None and facts.of_photographs:
+        network = common_network()
     machine = this_machine()
     sizes = sizes_for(facts, machine, network)
-    loaded = None if network is None or sizes.image_size is None else network.check(sizes.image_size)
+    is_missing = network is not None and network.is_missing
+    loaded = None if network is None or is_missing or not sizes.image_size else network.check(sizes.image_size)
     write_initial_file(path, initial_text(facts, machine, network))
     found = "\n".join((*facts.sentences(), *([loaded] if loaded else ()), machine.sentence))
     record = {
@@ -250,4 +273,5 @@ def init(
         "machine": asdict(machine),
         "sizes": asdict(sizes),
     }
-    show(record, as_json, lambda: f"{found}\nWrote {path}. Read it, then run:\n\n  holdout run {path}")
+    first = f"  holdout backbones {sizes.backbone} --download\n" if is_missing else ""
+    show(record, as_json, lambda: f"{found}\nWrote {path}. Read it, then run:\n\n{first}  holdout run {path}")

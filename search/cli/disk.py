@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.filesize import decimal
 
-from search.cli.options import RUNS, AnyName, Json, Runs, Trust
+from search.cli.options import RUNS, AnyName, Json, Runs, TrustCode
 from search.cli.output import Tables, say, show
 from search.text_table import TextTable
 from search.trust import started
@@ -36,7 +36,7 @@ def disk(
         ),
     ] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Show the disk usage of searches and decoded images, largest first, and the free space."""
@@ -70,7 +70,7 @@ def _trim(runs: Path, to: float | None) -> list[dict[str, Any]]:
 
     records = []
     # The file of somebody else's search may name any folder as its cache.
-    for cache in caches_of(run for run in find_runs(runs) if started(run.path)):
+    for cache in caches_of(run for run in find_runs(runs) if started(run.path) is not None):
         removed = make_room(cache, limit=None if to is None else round(to * 1e9))
         freed = sum(store.size for store in removed)
         records.append({"cache": str(cache), "removed": [str(store.path) for store in removed], "freed": freed})
@@ -82,7 +82,7 @@ def remove(
     name: AnyName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     runs: Runs = RUNS,
-    trust: Trust = None,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Remove a search, or a campaign with its searches: folder, checkpoints and studies."""

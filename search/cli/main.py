@@ -185,6 +185,7 @@ def _usage(error: typer.TyperException) -> str:
 
 def _interrupt(words: list[str]) -> None:
     """Print a line and end. The line comes first, since the sender may kill the process soon (Ray: after 3 s)."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `timeout` sends it twice
     resume = " The same command resumes where this one stopped." if RESUMABLE.intersection(words) else ""
     say([f"Interrupted.{resume}"], "yellow")
     logging.disable()  # libraries log errors when they are interrupted

@@ -20,13 +20,11 @@ from search.cli.options import (
     Name,
     Runs,
     SkipUnreadable,
-    Trust,
     TrustCode,
-    TrustSearch,
 )
 from search.cli.output import Tables, messages, say, show, show_line
 from search.text_table import TextTable, writing
-from search.trust import INDEX_MODEL, check_address, remember
+from search.trust import INDEX_MODEL, addresses_in, check_addresses, remember
 from trainables.errors import InvalidInput, counted
 from trainables.files import given_path, write_whole
 from trainables.inference.index import ImageIndex, Neighbour, read_description, refuse_neighbours, refuse_other_folder
@@ -50,8 +48,7 @@ def export(
         str | None, typer.Option("--loss", help="A loss, or `untrained` or `whitened`; by default the recommended one.")
     ] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Write the chosen model with its card, also as ONNX that is checked on real images."""
@@ -123,8 +120,7 @@ def index(
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     made = ImageIndex.of(files.embeddings_ND, files.paths, loaded)
     made.save(to)
-    if loaded.address is not None:
-        remember(given_path(to), {INDEX_MODEL: loaded.address})
+    remember(given_path(to), addresses_in(given_path(to), {INDEX_MODEL: loaded.address}, [INDEX_MODEL]))
     described = made.description
     if as_json:
         show({"folder": to, **files.record(), **described.to_json()}, as_json, str)
@@ -155,7 +151,7 @@ def query(
     if address is None:
         raise InvalidInput(f"The index {index} does not name its model; add --model.")
     if not model:
-        check_address(given_path(index), INDEX_MODEL, address)
+        check_addresses(given_path(index), {INDEX_MODEL: address}, [INDEX_MODEL])
         if not address.startswith("models:/") and isinstance(there := given_path(address), Path) and not there.exists():
             raise InvalidInput(f"The model of {index} is no longer at {address}; add --model with its new path.")
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from search import trust
+from search.trust import ALLOWED
 
 RUNS = Path("runs")
 """The default runs folder."""
@@ -43,34 +43,20 @@ Output = Annotated[
     typer.Option("--output", metavar="FILE", help="Also write the table to a .csv, .md or .tex file; may be repeated."),
 ]
 
-# Trust in a search that somebody else wrote (see search/trust.py). The callbacks act; commands read neither value.
-
-
-def _allow_places(places: list[str] | None) -> list[str] | None:
-    trust.allow(places or ())
-    return places
-
 
 def _allow_code(trusted: bool) -> bool:
-    trust.ALLOWED.code |= trusted
+    """Act on the option (see search/trust.py); most commands do not read its value."""
+    if trusted:
+        ALLOWED.add(None)
     return trusted
 
 
-Trust = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--trust",
-        metavar="HOST",
-        callback=_allow_places,
-        help="Contact this host, which the search names; may be repeated. Not needed for a search that you started.",
-    ),
-]
-TrustSearch = Annotated[
+TrustCode = Annotated[
     bool,
     typer.Option(
         "--trust-code",
         callback=_allow_code,
-        help="Allow the import of the code that the search names. Not needed for a search that you started.",
+        help="Import the code and contact the addresses that somebody else's files name. Code can do all that you can.",
     ),
 ]
 
@@ -92,7 +78,4 @@ BatchSize = Annotated[
 ]
 SkipUnreadable = Annotated[
     bool, typer.Option("--skip-unreadable", help="Skip images that cannot be read, and list them.")
-]
-TrustCode = Annotated[
-    bool, typer.Option("--trust-code", help="Import and run the code of a user-defined network that the model names.")
 ]

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from search.cli.options import RUNS, AnyName, Json, Names, Output, Runs, Settings, Trust, TrustSearch
+from search.cli.options import RUNS, AnyName, Json, Names, Output, Runs, Settings, TrustCode
 from search.cli.output import Tables, messages, say, show, show_line
 from search.driver.progress_view import phase
 from search.packages import check_extra
@@ -40,21 +40,20 @@ def compare(
         ),
     ] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Compare the losses of searches on the same split, and show which of them differ."""
     from search.plan.runs import existing_run, mlflow_page
     from search.report.comparison import compare_stored
-    from search.report.comparison_tables import as_csv, text_tables
+    from search.report.comparison_tables import as_csv, paper_tables, text_tables
 
     refuse_unknown(output or [])
     folders = [existing_run(runs, name) for name in dict.fromkeys(names)]
     comparison = compare_stored(folders, within=within)
     tables = text_tables(comparison)
     for path in output or []:
-        write_output(path, as_csv(comparison), tables)
+        write_output(path, as_csv(comparison), tables, paper_tables(comparison))
     show(comparison.model_dump(mode="json"), as_json, lambda: Tables(tables))
     if len(folders) > 1 and not as_json:
         page = mlflow_page(folders) or f"`holdout sync {shlex.join(names)}` writes a page that compares them"
@@ -73,8 +72,7 @@ def report(
         typer.Option("--output", metavar="FILE", help="The file to write; by default the search's report.html."),
     ] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
 ) -> None:
     """Write a report on a search, several of one split, or a campaign, as one HTML file; it does not open the test."""
     from search.campaigns import write_report
@@ -92,8 +90,7 @@ def verify(
         typer.Option("--retrain", metavar="LOSS:NUMBER", help="Also retrain a trial, such as mpa:3 or mpa@final:0."),
     ] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Recompute all results from the records, and report what differs from the stored ones."""
@@ -160,7 +157,7 @@ def _refuse_running(run: "RunFolder") -> None:
 
 def serve(
     runs: Runs = RUNS,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 for any free one.")] = 8650,
 ) -> None:
     """Serve a live page of all searches and campaigns in the runs folder to this machine. It is read-only."""
@@ -187,12 +184,13 @@ def doctor(
     if not as_json:
         say([f"Checking this machine{' and the search' if file else ''}, which takes some seconds …"], "dim")
     from search.config.recipes import read_search
-    from search.config.search_config import parse_config
+    from search.config.search_config import validate_config
     from search.driver.doctor import examine
 
-    config = parse_config(read_search(file, settings or [])) if file else None
+    found = validate_config(read_search(file, settings or [])) if file else None
+    config, fits_batch = (found.result(), not found.gives("training.batch_size")) if found else (None, False)
     results = []
-    for result in examine(config, runs):
+    for result in examine(config, runs, fits_batch=fits_batch):
         results.append(result)
         if not as_json:
             show(None, False, partial(_doctor_row, result))

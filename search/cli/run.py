@@ -20,8 +20,7 @@ from search.cli.options import (
     Runs,
     SearchFile,
     Settings,
-    Trust,
-    TrustSearch,
+    TrustCode,
 )
 from search.cli.output import Tables, messages, say, show
 from search.config.names import is_plain_name
@@ -121,8 +120,7 @@ def select(
     name: Name,
     allow_failed: AllowFailed = False,
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Confirm the finalists with fresh seeds, and freeze one configuration per loss."""
@@ -141,8 +139,7 @@ def test(
         str | None, typer.Option("--again", metavar="REASON", help="Open the test classes once more, for this reason.")
     ] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Train the chosen configurations and score them on the held-out classes, once."""
@@ -179,8 +176,7 @@ def enqueue(
         ),
     ],
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Propose trials for a search; its next run trains them first."""
@@ -209,8 +205,7 @@ def sync(
         ),
     ] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Update MLflow from the studies of searches or campaigns, and print the address of the page that compares them."""
@@ -249,8 +244,7 @@ def register(
     name: Name,
     model_name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="The registered model's name.")] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Register the chosen models in MLflow, as `holdout sync NAME --register`."""

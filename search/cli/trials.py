@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from search.cli.options import RUNS, Json, Name, Runs, Trust
+from search.cli.options import RUNS, Json, Name, Runs, TrustCode
 from search.cli.output import Tables, say, show
 from search.text_table import NOTHING, TextTable
 from trainables.errors import InvalidInput, counted
@@ -44,7 +44,7 @@ def trials(
     ] = 0,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write all trials to a CSV file.")] = None,
     runs: Runs = RUNS,
-    trust: Trust = None,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """List the trials of a search, with params, value, state and why they ended; or show one of them."""
@@ -77,7 +77,7 @@ def _of_study(search: "StoredSearch", study: str, rows: list["TrialRow"], top: i
     title, retried = f"{search.name}/{study}", search.attributes(*search.study_of(study)).get("retried", ())
     notes = [] if rows else [f"{title}: no trial yet"]
     if retried:
-        notes.append(f"{title} began anew after {counted(len(retried), 'trial')} failed before any epoch: {retried[0]}")
+        notes.append(f"{title} began anew after {counted(len(retried), 'trial')} failed without a value: {retried[0]}")
     if len(rows) > (most := top or MOST_ROWS):
         notes.append(f"The best {most:,} of {len(rows):,} trials; --csv FILE or --json gives all.")
         rows = sorted(rows, key=lambda row: -math.inf if row.value is None else row.value, reverse=True)[:most]

@@ -14,6 +14,7 @@ from trainables.data.sets.manifest import Manifest, is_manifest
 from trainables.data.split import FEWEST_CLASSES, FEWEST_IMAGES, ClassSplit, check_images, split_dataset
 from trainables.data.store.build import image_sizes
 from trainables.errors import InvalidInput, counted, ranged
+from trainables.training.config import RESIZE
 
 SAMPLE = 200
 """Number of images whose size is read: only their headers, and only of classes that train or validate."""
@@ -26,6 +27,8 @@ SEEDS = 200
 
 RATIO, HALF = 0.9, 0.5
 """The default, and the ratio of a frozen network whose validation classes the default would leave too few of."""
+SMALL_SIDE = 64
+"""The largest images that the small network is meant for, in pixels after resizing."""
 VALIDATING = 4
 """With fewer than forty training classes, this many validate where at least twice as many are left to train."""
 
@@ -75,6 +78,11 @@ class ImageFacts:
         return self.class_sizes.count
 
     @property
+    def of_photographs(self) -> bool:
+        """True if the images are files too large for the small network, so that a pretrained one fits them."""
+        return self.root is not None and self.short_side is not None and self.short_side.middle > SMALL_SIDE * RESIZE
+
+    @property
     def on_half(self) -> bool:
         """True if half of the training classes validate, and the final models learn from all of them."""
         return self.ratio == HALF
@@ -105,7 +113,7 @@ class ImageFacts:
         return [*found, *self.notes]
 
 
-def facts_of(path: Path, root: Path | None = None, *, frozen: bool = False) -> ImageFacts:
+def facts_of(path: Path, root: Path | None = None, *, frozen: bool | None = None) -> ImageFacts:
     """Return the facts about a file of embeddings, a CSV file, or a folder with one sub-folder of images per class.
 
     ``root`` is the folder to which the paths of a CSV file are relative, if it is not that of the file; ``frozen`` as
@@ -124,21 +132,23 @@ def dataset_at(path: Path, root: Path | None = None) -> Dataset:
     return Folder(root=str(path.resolve()))
 
 
-def dataset_facts(dataset: Dataset, *, frozen: bool = False) -> ImageFacts:
+def dataset_facts(dataset: Dataset, *, frozen: bool | None = None) -> ImageFacts:
     """Return the facts about a data set, divided for a search on the features of a ``frozen`` network or not.
+
+    By default photographs are for a frozen network.
 
     Raises:
         InvalidInput: it cannot be searched, with the reason.
     """
     classes = dataset.classes()
     _refuse(classes)
-    split = _split(dataset, classes, frozen=frozen or dataset.features() is not None)
+    split = _split(dataset, classes, frozen=bool(frozen) or dataset.features() is not None)
 
     def sizes(names: Sequence[str]) -> tuple[int, ...]:
         return tuple(len(classes[name]) for name in names)
 
     place = getattr(dataset, "file", None) or getattr(dataset, "root", None)
-    return ImageFacts(
+    facts = ImageFacts(
         root=None if place is None else str(place),
         features=dataset.features(),
         classes=len(classes),
@@ -153,6 +163,7 @@ def dataset_facts(dataset: Dataset, *, frozen: bool = False) -> ImageFacts:
         notes=tuple(filter(None, [similar_names(classes), dataset.left_out()])),
         short_side=_short_side(dataset, [key for name in (*split.train, *split.validation) for key in classes[name]]),
     )
+    return dataset_facts(dataset, frozen=True) if frozen is None and facts.of_photographs else facts
 
 
 def _refuse(classes: Mapping[str, Sequence[str]]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from search.config.image_facts import ImageFacts
+from search.config.image_facts import SMALL_SIDE, ImageFacts
 from search.config.keys import commented, commented_out
 from search.config.search_config import SearchConfig
 from trainables.data.sets.features import is_feature_file
@@ -15,14 +15,13 @@ from trainables.errors import InvalidInput
 from trainables.files import absolute, write_text
 from trainables.machine import allotted_cpus
 from trainables.metrics.table import KS
-from trainables.models.backbones import BACKBONES, FEATURES
+from trainables.models.backbones import FEATURES, backbone
 from trainables.models.config import BACKBONE, IMAGENET, ModelConfig
 from trainables.models.weights import weights_path
 from trainables.training.config import RESIZE
 
-SMALLEST_SIDE, SMALL_SIDE, MIDDLE_SIDE, LARGE_SIDE = 16, 64, 112, 224
-"""In pixels: the minimum of the small network, its intended maximum, the size of ImageNet's networks, and half of it
-for a CPU."""
+SMALLEST_SIDE, MIDDLE_SIDE, LARGE_SIDE = 16, 112, 224
+"""In pixels: the minimum of the small network, the size of ImageNet's networks, and half of it for a CPU."""
 
 BATCH, IMAGES_PER_CLASS = 120, 5
 BATCHES_AN_EPOCH = 4
@@ -59,6 +58,12 @@ class Pretrained:
     backbone: str
     weights: str
 
+    @property
+    def is_missing(self) -> bool:
+        """True if the published weights are not on this machine; building a network without any raises its error."""
+        published = backbone(self.backbone).imagenet if self.weights == IMAGENET else None
+        return published is not None and not weights_path(published).is_file()
+
     def check(self, image_size: int) -> str:
         """Build the network with these weights and embed an image; return what was loaded as a sentence.
 
@@ -73,17 +78,23 @@ class Pretrained:
         return f"{self.backbone}: {loaded}{compared}."
 
 
-def pretrained(backbone: str | None, weights: str | None) -> Pretrained | None:
-    """Return the network that a user names; ImageNet's weights if there are no others, None without a backbone."""
-    if backbone is None and weights is None:
+def pretrained(name: str | None, weights: str | None) -> Pretrained | None:
+    """Return the network that a user names, with ImageNet's weights if there are no others; None for the small one."""
+    if weights is None and name in (None, ModelConfig().backbone):
         return None
-    if backbone is None:
+    if name is None:
         raise InvalidInput(
             f"--weights is {weights}, and --backbone is missing: name the network that the weights belong to, such as "
             "--backbone resnet50; `holdout backbones` lists others."
         )
     weights = IMAGENET if weights is None else weights
-    return Pretrained(backbone=backbone, weights=weights if weights == IMAGENET else absolute(weights))
+    return Pretrained(backbone=name, weights=weights if weights == IMAGENET else absolute(weights))
+
+
+def common_network() -> Pretrained:
+    """Return the best common network whose ImageNet weights are on this machine, else the one to download."""
+    common = [Pretrained(backbone=name, weights=IMAGENET) for name in ("resnet50", "resnet18")]
+    return next((network for network in common if not network.is_missing), common[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +118,7 @@ class Sizes:
 def sizes_for(facts: ImageFacts, machine: Machine, network: Pretrained | None = None) -> Sizes:
     """Choose sizes that fit the images and the machine, and that the batch sampler can fill.
 
-    A pretrained ``network`` that the user names is frozen, so that a search takes minutes on any machine.
+    A pretrained ``network`` is frozen, so that a search takes minutes on any machine.
     """
     images_per_class = max(2, min(IMAGES_PER_CLASS, facts.class_sizes.middle))
     most = min(BATCH // images_per_class, facts.train_classes)
@@ -137,32 +148,12 @@ def sizes_for(facts: ImageFacts, machine: Machine, network: Pretrained | None = 
             sizes, backbone=network.backbone, weights=network.weights, frozen=True, embedding_dim=512, image_size=side,
             epochs=20,
         )  # fmt: skip
-    if not machine.gpus or facts.short_side.middle <= SMALL_SIDE * RESIZE:
-        return sizes
-    backbone, weights = _large_backbone()
-    return replace(
-        sizes,
-        backbone=backbone,
-        weights=weights,
-        embedding_dim=512 if backbone == "resnet50" else 128,
-        image_size=_image_size(facts.short_side.middle, LARGE_SIDE),
-        epochs=min(max(math.ceil(1000 / steps), 10), 60),
-        gpus_per_trial=1,
-    )
+    return sizes
 
 
 def _image_size(short_side: int, most: int) -> int:
     """Return the side of a crop from images with this short side, without enlarging them first."""
     return max(SMALLEST_SIDE, min(most, int(short_side / RESIZE)))
-
-
-def _large_backbone() -> tuple[str, str | None]:
-    """Return the best common network with ImageNet weights on this machine, else a smaller one without weights."""
-    for name in ("resnet50", "resnet18"):
-        published = BACKBONES[name].imagenet
-        if published is not None and weights_path(published).is_file():
-            return name, "imagenet"
-    return "resnet18", None
 
 
 def name_for(root: str | None) -> str:
@@ -180,7 +171,6 @@ def name_for(root: str | None) -> str:
 def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None = None) -> str:
     """Return the search file for these images on this machine, with a comment on every key."""
     sizes = sizes_for(facts, machine, network)
-    is_fine_tuned = sizes.weights is not None and not sizes.frozen
     content: dict[str, Any] = {
         "name": name_for(facts.root),
         "dataset": _dataset(facts),
@@ -190,7 +180,7 @@ def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None
             "epochs": sizes.epochs,
             "batch_size": sizes.batch_size,
             "images_per_class": sizes.images_per_class,
-            "lr": 1e-4 if is_fine_tuned else 1e-3,
+            "lr": 1e-3,
         },
         "losses": ["proxy_anchor", "mpa", "pnp"],
         "search": {
@@ -214,11 +204,9 @@ def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None
         content["split"]["seed"] = facts.split_seed
     if sizes.image_size is not None:
         content["model"] = {"backbone": sizes.backbone, "weights": sizes.weights}
-        content["training"] |= {
-            "image_size": sizes.image_size,
-            "augment": "crop_flip",
-            "warmup_epochs": int(is_fine_tuned),
-        }
+        content["training"]["image_size"] = sizes.image_size
+    if sizes.image_size is not None and not sizes.frozen:  # which frozen features are computed without
+        content["training"]["augment"] = "crop_flip"
     if sizes.frozen:
         content["model"]["freeze"] = BACKBONE
     if sizes.frozen or facts.features is not None:

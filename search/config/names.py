@@ -75,12 +75,6 @@ def allowed_measure(name: str) -> str:
     return name if name in COSTS else known_metric(name)
 
 
-def allowed_objective(text: str) -> str:
-    """Return ``text``; raise unless it is a metric or cost, with a minus in front if it is minimised."""
-    allowed_measure(text.removeprefix("-"))
-    return text
-
-
 def _metric_hint(name: str) -> str:
     """Suggest the metric that ``name`` may mean: papers write recall_at_1 as ``R@1``."""
     spelt_out = re.sub(r"(?i)^([rp])(?=@)", lambda match: {"r": "recall", "p": "precision"}[match[1].lower()], name)

@@ -175,18 +175,17 @@ class SearchConfig(ConfigSection):
 
     @cached_property
     def goal(self) -> Goal:
-        """What ranks configurations: the objectives and constraints."""
+        """What ranks configurations: the objective and the constraints."""
         return Goal.of(self.search.model_dump())
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """The metrics and costs of the objectives and constraints, as the file names them."""
-        objectives = (entry.removeprefix("-") for entry in self.search.objectives or (self.search.objective,))
-        return tuple(dict.fromkeys((*objectives, *self.search.constraints)))
+        """The metrics and costs of the objective and the constraints, as the file names them."""
+        return tuple(dict.fromkeys((self.search.objective, *self.search.constraints)))
 
     @property
     def test_metrics(self) -> tuple[str, ...]:
-        """The metrics of the test: those of the file, of the objectives and of the constraints."""
+        """The metrics of the test: those of the file, of the objective and of the constraints."""
         measured = tuple(name for name in self.measured if name not in COSTS)
         if isinstance(self.metrics.test, str):
             return (*all_metrics(), *filter(is_own, measured))
@@ -303,15 +302,13 @@ def mistakes_across(config: SearchConfig) -> Iterator[str]:
             f"dataset.name is {config.dataset.name}, whose items are neither images nor embeddings; name a training of "
             "your own for them in trainable."
         )
-    costs = [name for name in config.measured if name in COSTS]
     wishes = (config.space.get(MODEL), *(of_loss.get(MODEL) for of_loss in config.space.values()))
     freezes = [wish.get("freeze") for wish in wishes if isinstance(wish, Mapping)]
     frozen = config.model.is_frozen or any(entry == BACKBONE or BACKBONE in (entry or ()) for entry in freezes)
-    if EMBED_MS in costs and frozen:
-        key = "constraints" if EMBED_MS in config.search.constraints else "objectives"
+    if EMBED_MS in config.search.constraints and frozen:
         yield (
-            f"search.{key}: {EMBED_MS} is the time of the whole network, and the features of a frozen backbone are "
-            f"computed once; leave model.freeze out, or use {SIZE_MB}."
+            f"search.constraints: {EMBED_MS} is the time of the whole network, and the features of a frozen backbone "
+            f"are computed once; leave model.freeze out, or use {SIZE_MB}."
         )
 
 

@@ -2,14 +2,14 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fsspec import available_protocols
 from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
-from search.config.names import allowed_measure, allowed_objective, known_metric
+from search.config.names import allowed_measure, known_metric
 from search.config.parts import build_dataset
 from search.config.validation import ConfigSection
 from search.goal import bound_text
@@ -20,7 +20,6 @@ from trainables.data import Dataset
 from trainables.errors import InvalidInput, raise_if_any
 from trainables.files import absolute
 from trainables.rules import Bounds, OneOf
-from trainables.spec import COSTS
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Address = Annotated[str, Field(min_length=1), AfterValidator(without_a_password)]
@@ -192,7 +191,6 @@ Ship = tuple[Annotated[str, AfterValidator(_package)], ...]
 
 # The stages: search, select and test.
 
-Objectives = Annotated[tuple[Annotated[str, AfterValidator(allowed_objective)], ...], Field(min_length=1)]
 Constraints = dict[Annotated[str, AfterValidator(allowed_measure)], Annotated[str, AfterValidator(bound_text)]]
 
 
@@ -216,32 +214,14 @@ class SearchSection(ConfigSection):
     """The rule that ends bad trials early."""
     objective: Metric = "map_at_r"
     """The metric on the validation classes that ranks trials. Example: recall_at_1."""
-    objectives: Objectives | None = None
-    """Several metrics to optimise at once, a minus before those to minimise; the first one is the `objective`. The
-    configuration nearest to the best values of all is chosen.
-    `embed_ms` and `size_mb` are milliseconds per item and megabytes of the model. Example: [map_at_r, -embed_ms].
-    """
     constraints: Constraints = Field(default_factory=dict)
-    """Bounds on metrics, `embed_ms` or `size_mb` that a chosen configuration must meet. Example: {embed_ms: "< 5"}."""
+    """Bounds that a chosen configuration must meet, on metrics, `embed_ms` or `size_mb`: milliseconds per item and
+    megabytes of the model. Example: {embed_ms: "< 5"}.
+    """
     seed: int = 0
     """The seed of all trials and proposals."""
     max_concurrent: Annotated[int | None, Bounds(ge=1)] = None
     """The maximum of trials at once; null: as many as the resources allow. Example: 4."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _first_objective(cls, content: Any) -> Any:
-        """Set the objective, if the file leaves it out, to the first of the objectives."""
-        objectives = content.get("objectives") if isinstance(content, Mapping) else None
-        if not isinstance(objectives, list) or not objectives:
-            return content
-        if (first := str(objectives[0])).startswith("-") or first in COSTS:
-            raise InvalidInput(
-                "the first of objectives ranks the epochs of a training, so it must be a metric that is maximised; it "
-                f"is {first}: put another one first."
-            )
-        # What a validator returns is no longer JSON, where pydantic takes a list for a tuple.
-        return {"objective": objectives[0], **content, "objectives": tuple(objectives)}
 
     @model_validator(mode="after")
     def _keys_fit(self) -> "SearchSection":
@@ -257,20 +237,10 @@ class SearchSection(ConfigSection):
             )
         if self.budget == "together" and (self.epochs, self.hours) == (None, None):
             yield "budget is together, but there is no budget to share; set epochs or hours, or leave it out."
-        first, *others = self.objectives or (self.objective,)
-        if self.objectives and not others:
-            yield f"objectives has only one metric, {first}; set objective to it instead."
-        if first != self.objective:
-            yield f"objective is {self.objective}, and the first of objectives {first}; leave objective out."
-        metrics = [entry.removeprefix("-") for entry in (first, *others)]
-        if repeated := sorted({name for name in metrics if metrics.count(name) > 1}):
-            yield f"objectives: {', '.join(repeated)} is given more than once; keep one of each."
-        if others and self.pruner != "none":
-            yield f"pruner {self.pruner} compares trials by one metric, and there are objectives; set pruner to none."
-        if (others or self.constraints) and sampler.one_metric:
+        if self.constraints and sampler.without_constraints:
             yield (
-                f"sampler {self.sampler} compares trials by one metric, and there are "
-                f"{'objectives' if others else 'constraints'}; set sampler to tpe, gp, random, qmc or grid."
+                f"sampler {self.sampler} compares trials by one metric, and there are constraints; set sampler to tpe, "
+                "gp, random, qmc or grid."
             )
 
 

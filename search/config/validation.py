@@ -85,6 +85,11 @@ class ValidatedFile(Findings, Generic[Built]):
     """The mistakes of a file, and the object ``built`` from it without the wrong entries, if they make one."""
 
     built: Built | None = None
+    content: Any = None
+
+    def gives(self, key: str) -> bool:
+        """Return True if the file has the entry ``key``, right or wrong."""
+        return _holds(self.content, tuple(key.split(".")))
 
     def result(self) -> Built:
         """Return the object that the file describes; raise :class:`InvalidInput` if a mistake was found."""
@@ -132,6 +137,7 @@ class _Reader(Generic[Built]):
         self._content: Any = plain(content)
         self._remaining: Any = self._content
         self._found = ValidatedFile[Built]()
+        self._found.content = self._content
 
     def read(self) -> ValidatedFile[Built]:
         self._drop([path for path, value in _leaves(self._content) for path in self._if_unusable(path, value)])
@@ -206,6 +212,11 @@ class _Reader(Generic[Built]):
             deeper = (*path, *value)
             if any(known.endswith(f".{_dotted(deeper)}") for known in self._keys):
                 path = deeper
+        if path == ("search", "objectives"):
+            return (
+                f"{_dotted(path)}: a search has one objective; it is {_shown(value)}: name one metric in "
+                'search.objective, and bound the others in search.constraints, such as {embed_ms: "< 5"}.'
+            )
         hint = _key_hint(_dotted(path), self._keys)
         kind = "section" if len(path) == 1 else "key"
         return f"{_dotted(path)}: no such {kind}{hint}; {'correct it, or ' if hint else ''}remove it."

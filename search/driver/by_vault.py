@@ -6,19 +6,10 @@ from typing import Any
 from search.driver.verify.comparison import differing
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, stored_split
-from search.selection import (
-    BaselineScoring,
-    ImageSet,
-    ScoredOpening,
-    Scoring,
-    Selection,
-    baseline_entry,
-    images_in,
-)
-from search.stages import UNTRAINED, WHITENED
-from search.vault.client import ToScore, backbone_tensors, open_vault, trained_model
+from search.selection import BaselineScoring, ImageSet, ScoredOpening, Scoring, Selection, images_in
+from search.vault.client import ask, models_of, opening_request
 from search.vault.held import HeldItems
-from search.vault.protocol import content_of, digest_of
+from search.vault.protocol import SentModel, content_of, digest_of
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import Failure, InvalidInput
 from trainables.files import json_digest, json_text, read_json
@@ -26,123 +17,94 @@ from trainables.files import json_digest, json_text, read_json
 ANSWER = "vault.json"
 """The signed answer, beside the results of the models."""
 
+Scorings = Sequence[Scoring | BaselineScoring]
+
 
 def test_items(plan: Plan) -> StoreSpec:
     """Return the test items that a vault hands out without labels; those of the training half if it keeps them."""
-    if (folder := plan.config.final.vault_items) is None:
-        return plan.images
-    items = HeldItems(vault=folder)
-    names = tuple(items.classes())
-    return StoreSpec(dataset=items, class_names=names, short_side=plan.short_side, cache=plan.cache)
+    folder = plan.config.final.vault_items
+    return plan.images if folder is None else HeldItems(vault=folder).store(plan.short_side, plan.cache)
+
+
+def models_to_send(scorings: Scorings, run: Callable[..., list[Any]], *, labels_only: bool) -> list[SentModel]:
+    """Return the models of ``scorings``, or what they ``run`` on workers to give for :func:`test_items`."""
+    if not labels_only:
+        return [model for scoring in scorings for model in models_of(scoring)]
+    from search.selection import embeddings_of  # imports torch
+
+    found = [entry for of_scoring in run(embeddings_of, scorings) for entry in of_scoring]
+    return [SentModel(row=row, embeddings=embeddings) for row, embeddings in found]
 
 
 def scores_of_vault(
-    plan: Plan, selection: Selection, scorings: Sequence[Scoring | BaselineScoring], run: Callable[..., list[Any]]
+    plan: Plan, selection: Selection, scorings: Scorings, run: Callable[..., list[Any]]
 ) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """Let the vault score the models of ``scorings``, whose images are :func:`test_items`.
-
-    Args:
-        plan: the search.
-        selection: its frozen choice.
-        scorings: the final models and the networks without training.
-        run: computes a function on workers.
-
-    Returns:
-        The files of the opening, and what its record has besides them.
+    """Let the vault score the final models and the networks without training; return the files and parts of the record.
 
     Raises:
-        Failure: the vault does not answer, or refuses; nothing is lost.
+        InvalidInput: the vault refuses; nothing is lost.
+        Failure: it does not answer, or can score none of them.
     """
-    vault, address = dict(plan.split.vault), str(plan.config.final.vault)
-    if vault["labels_only"] == "True":
-        from search.selection import embeddings_of  # imports torch
-
-        found = [entry for of_scoring in run(embeddings_of, scorings) for entry in of_scoring]
-        models = [ToScore(row=row, embeddings=embeddings) for row, embeddings in found]
-    else:
-        models = [model for scoring in scorings for model in _models(scoring)]
-    training = images_in(plan.images.make()).to_bytes()
-    content = {
-        "selection": selection.to_json(),
-        "search": plan.config.name,
-        "allow_overlap": plan.config.split.allow_overlap,
-    }
+    vault, name = dict(plan.split.vault), plan.config.name
+    models = models_to_send(scorings, run, labels_only=vault["labels_only"] == "True")
+    content = {"selection": selection.to_json(), "search": name, "allow_overlap": plan.config.split.allow_overlap}
+    request = opening_request(content, models, images_in(plan.images.make()).to_bytes())
     try:
-        answer, signed, sent = open_vault(address, vault["key"], content, models, training)
+        signed, sent = ask(str(plan.config.final.vault), *request)
     except InvalidInput as error:
-        raise InvalidInput(
-            [*error.sentences, "The trainings are kept; run the same command again after that."]
-        ) from error
-    names = {f"{number:04d}.npz": model.row["per_image"] for number, model in enumerate(models)}
-    files = {names[name]: sent[digest] for name, digest in answer["files"].items()}
+        kept = "The trainings are kept; run the same command again after that."
+        raise InvalidInput([*error.sentences, kept]) from error
+    answer = content_of(signed, vault["key"])
     parts = parts_of(answer, vault["key"])
     if not parts["scores"]:
-        reason = parts["failed"][0]["reason"]
-        raise Failure(f"The vault could not score any final model of {plan.config.name}: {reason}")
+        raise Failure(f"The vault could not score any final model of {name}: {parts['failed'][0]['reason']}")
+    files = {file: sent[digest] for file, digest in files_of(answer).items()}
     return {ANSWER: json_text(signed).encode(), **files}, parts
 
 
 def parts_of(answer: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Return what the record of an opening has of the content of a vault's ``answer``."""
-    scores: list[dict[str, Any]] = []
-    baselines: list[dict[str, Any]] = []
-    failed: list[dict[str, Any]] = []
+    found: dict[str, list[dict[str, Any]]] = {"scores": [], "baselines": [], "failed": []}
     for row, entry in zip(answer["rows"], answer["scores"], strict=True):
         if "reason" in entry:
-            loss, seed = row.get("loss", row.get("name")), row.get("seed")
-            failed.append({"loss": loss, "seed": seed, "per_image": row["per_image"], "reason": entry["reason"]})
+            named = {"loss": row.get("loss", row.get("name")), "seed": row.get("seed"), "per_image": row["per_image"]}
+            found["failed"].append({**named, **entry})
         else:
-            (baselines if "name" in row else scores).append({**row, **entry})
+            found["baselines" if "name" in row else "scores"].append({**row, **entry})
     return {
         "finished": answer["time"],
         "overlap": answer["overlap"],
         "copies": answer["copies"],
-        "scores": scores,
-        "baselines": baselines,
-        "failed": failed,
+        **found,
         "vault": {"key": key, **{name: answer[name] for name in ("number", "of", "isolated")}},
     }
 
 
+def files_of(answer: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SHA-256 of the results of each model that was scored, by their name in the record."""
+    return {answer["rows"][int(name[:4])]["per_image"]: digest for name, digest in answer["files"].items()}
+
+
 def check_answer(folder: RunFolder, selection: Selection, record: ScoredOpening) -> Iterator[str]:
     """Yield how the ``record`` of an opening differs from the answer that its vault signed."""
-    split = stored_split(folder)
-    key = dict(split.vault)["key"]
-    signed = read_json(folder.path / "test" / record.id / ANSWER)
-    answer = content_of(signed, key)  # raises if another key signed it
+    answer = _answer(folder, record)
     what = f"test.json opening {record.id[:12]} "
-    frozen = {"selection": selection.digest, "test": split.test_digest}
+    frozen = {"selection": selection.digest, "test": stored_split(folder).test_digest}
     yield from differing(what, {name: answer[name] for name in frozen}, frozen)
-    parts = parts_of(answer, key)
-    stored = {name: part for name, part in record.content().items() if name in parts}
-    yield from differing(what, stored, {name: part for name, part in parts.items() if part != []})
-    named = {row["per_image"]: answer["files"].get(f"{at:04d}.npz") for at, row in enumerate(answer["rows"])}
+    parts = {name: part for name, part in parts_of(answer, record.vault["key"]).items() if part != []}
+    yield from differing(what, {name: record.content().get(name) for name in parts}, parts)
     files = {name: digest for name, digest in record.files.items() if name != ANSWER}
-    yield from differing(f"{what}files ", files, {name: digest for name, digest in named.items() if digest})
+    yield from differing(f"{what}files ", files, files_of(answer))
 
 
-def check_sent(
-    plan: Plan, record: ScoredOpening, scorings: Sequence[Scoring | BaselineScoring], training: ImageSet
-) -> Iterator[str]:
+def check_sent(plan: Plan, record: ScoredOpening, scorings: Scorings, training: ImageSet) -> Iterator[str]:
     """Yield which models or training images that are kept here are not those of the signed answer."""
-    answer = content_of(read_json(plan.folder.path / "test" / record.id / ANSWER), dict(plan.split.vault)["key"])
-    what = f"test.json opening {record.id[:12]} "
-    kept = {"training": digest_of(training.to_bytes())}
+    answer, kept = _answer(plan.folder, record), {"training": digest_of(training.to_bytes())}
     if dict(plan.split.vault)["labels_only"] == "False":
-        models = [model for scoring in scorings for model in _models(scoring)]
-        kept["models"] = json_digest([model.to_json() for model in models])
-    yield from differing(what, {name: answer[name] for name in kept}, kept)
+        kept["models"] = json_digest([model.to_json() for scoring in scorings for model in models_of(scoring)])
+    yield from differing(f"test.json opening {record.id[:12]} ", {name: answer[name] for name in kept}, kept)
 
 
-def _models(scoring: Scoring | BaselineScoring) -> Iterator[ToScore]:
-    if isinstance(scoring, Scoring):
-        row = {name: getattr(scoring, name) for name in ("loss", "source_trial", "seed", "fold", "per_image")}
-        yield trained_model(row, scoring.spec, scoring.checkpoint)
-        return
-    from trainables.inference.model_files import description_of
-
-    digest, description = digest_of(scoring.whitening), description_of(scoring.whitening)
-    backbone = backbone_tensors(scoring.spec.model)
-    for name in (UNTRAINED, WHITENED):
-        row = baseline_entry(name, scoring.network, digest)
-        yield ToScore(row=row, description=description, kind=name, tensors=(backbone, scoring.whitening))
+def _answer(folder: RunFolder, record: ScoredOpening) -> dict[str, Any]:
+    """Return the content of the answer beside a ``record``; raise if another key than the frozen one signed it."""
+    return content_of(read_json(folder.path / "test" / record.id / ANSWER), dict(stored_split(folder).vault)["key"])

@@ -38,6 +38,7 @@ from search.tables import ENGINES, PRUNERS, engine_name, ray_address
 from trainables.data.header import inspect
 from trainables.errors import InvalidInput, counted, listed
 from trainables.machine import allotted_cpus, allotted_memory, driver_problem
+from trainables.metrics.ranking import faiss_wheels, import_faiss
 from trainables.spec import DeviceMemory, TrialSpec
 from trainables.storage import DiskFull
 from trainables.training.cost import Cost, ImageCounts, measured_costs
@@ -183,11 +184,15 @@ def _torch() -> Iterator[CheckResult]:
 
 
 def _faiss() -> Iterator[CheckResult]:
-    try:
-        import faiss
-    except (ImportError, RuntimeError, OSError) as error:  # faiss-gpu without CUDA's libraries raises any of them
+    faiss, problem = import_faiss()
+    if faiss is None:
         fix = "Run `make setup`; without it torch searches neighbours, on a CPU more slowly."
-        yield CheckResult("faiss", "warning", f"cannot be imported: {error}", fix)
+        yield CheckResult("faiss", "warning", f"cannot be imported: {problem}", fix)
+        return
+    if len(wheels := faiss_wheels()) > 1:
+        both = " ".join(wheels)
+        fix = f"Run `pip uninstall --yes {both} && pip install {wheels[0]}`."
+        yield CheckResult("faiss", "warning", f"{' and '.join(wheels)} share a folder; removing one breaks both", fix)
         return
     there = torch.cuda.device_count()
     on_gpus = f"; on {'the GPU' if there == 1 else f'{there} GPUs'} torch searches" if there else ""
@@ -352,6 +357,8 @@ def examine(
     runs: Path,
     machine_checks: Sequence[Callable[[], Iterator[CheckResult]]] = MACHINE_CHECKS,
     search_checks: Sequence[Callable[[Plan], Iterator[CheckResult]]] = SEARCH_CHECKS,
+    *,
+    fits_batch: bool = False,
 ) -> Iterator[CheckResult]:
     """Yield every check of this machine, and those of a search and of its engine, or without one of all engines."""
     resources = config.resources if config else None
@@ -361,7 +368,7 @@ def examine(
     if config is None:
         return
     try:
-        plan = make_plan(config, runs)
+        plan = make_plan(config, runs, fits_batch=fits_batch)
     except InvalidInput as error:
         for sentence in error.sentences:
             yield CheckResult("search", "failed", sentence)

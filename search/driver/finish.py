@@ -21,7 +21,7 @@ from search.plan.stored import StoredSearch
 from search.report.models import comparison_of, model_to_hand_out, write_model_folders
 from search.text_table import NOTHING, TextTable, rows_as_markdown
 from search.tracking import Projection
-from search.trust import check_code, own_code, trusts_code
+from search.trust import check_trusted, is_trusted, own_code
 from trainables.errors import InvalidInput
 from trainables.files import draft_of, remove_dead_drafts_of, write_text
 from trainables.inference.model_files import CARD, DESCRIPTION, EmbedderSpec, TrainableSpec
@@ -113,7 +113,7 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
     """
     if folder.exists():
         raise InvalidInput(f"--to is {str(folder)!r}, which already exists; name a new folder.")
-    check_code(stored.folder.path, own_code(stored.config))
+    check_trusted(stored.folder.path, own_code(stored.config))
     model, comparison = model_to_hand_out(stored, loss), comparison_of(stored)
     images = [] if isinstance(model.spec, TrainableSpec) else _training_images(stored)
     from trainables.inference.embedder import load_model  # imports torch
@@ -126,7 +126,7 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
         programs: tuple[Program, ...] = ()
         if isinstance(model.spec, EmbedderSpec):
             named = own_code(model.spec.model.backbone)  # a checkpoint may name another network than the search file
-            embedder = load_model(str(draft), device="cpu", trust_code=trusts_code(stored.folder.path, named))
+            embedder = load_model(str(draft), device="cpu", trust_code=is_trusted(stored.folder.path, named))
             programs = (write_program(draft, embedder, images),)
             write_text(draft / CARD, model.card(comparison, rows_as_markdown(programs_table(programs))))
         try:

@@ -60,7 +60,7 @@ FinalModel = tuple[str, FrozenTrial, TrialSpec, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class _Candidate:
     """A search with its frozen selection, its trained models and the records of earlier openings."""
 
     search: OpenedSearch
@@ -115,7 +115,7 @@ def score_test(
             _score(candidate, opening, console, run)
 
 
-def _candidate(search: OpenedSearch) -> Candidate:
+def _candidate(search: OpenedSearch) -> _Candidate:
     plan = search.plan
     selection = frozen_selection(search)
     finals = [
@@ -133,7 +133,7 @@ def _candidate(search: OpenedSearch) -> Candidate:
         ]
     )
     frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines)  # raises before the opening
-    return Candidate(
+    return _Candidate(
         search=search,
         selection=selection,
         models=[final_model(plan, loss, trial) for loss, trial in finals],
@@ -196,7 +196,7 @@ def scored_as(loss: str, trial: FrozenTrial) -> dict[str, Any]:
     }
 
 
-def _check_kept(candidates: Sequence[Candidate], console: Console, run: Run) -> None:
+def _check_kept(candidates: Sequence[_Candidate], console: Console, run: Run) -> None:
     """Raise, before the opening, if final models cannot be loaded for the test as they were trained."""
     from search.selection import kept_problem  # imports torch
 
@@ -220,11 +220,11 @@ def _check_kept(candidates: Sequence[Candidate], console: Console, run: Run) -> 
         )
 
 
-def _openings(candidates: Sequence[Candidate], opener: str, reason: str | None) -> dict[str, Opening]:
+def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None) -> dict[str, Opening]:
     """Return the opening of each search: its unscored one, else a new one shared by all with the same test classes."""
     ledger = Ledger(candidates[0].search.plan.folder.openings)
     openings: dict[str, Opening] = {}
-    unopened: dict[tuple[str, Dataset], list[Candidate]] = {}
+    unopened: dict[tuple[str, Dataset], list[_Candidate]] = {}
     for candidate in candidates:
         selection = candidate.selection
         if opening := resumed_opening(candidate.search, selection, reason):
@@ -250,7 +250,7 @@ def _openings(candidates: Sequence[Candidate], opener: str, reason: str | None) 
     return openings
 
 
-def _score(candidate: Candidate, opening: Opening, console: Console, run: Run) -> None:
+def _score(candidate: _Candidate, opening: Opening, console: Console, run: Run) -> None:
     plan = candidate.search.plan
     images = sealed(plan).images(candidate.selection, opening)
     console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
@@ -263,7 +263,7 @@ def _score(candidate: Candidate, opening: Opening, console: Console, run: Run) -
 
 
 def _score_held(
-    candidate: Candidate,
+    candidate: _Candidate,
     opening: Opening,
     images: StoreSpec,
     store: Path,
@@ -337,7 +337,7 @@ def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
     return overlap
 
 
-def write_scores(candidate: Candidate, opening: Opening, files: Mapping[str, bytes], **parts: Any) -> None:
+def write_scores(candidate: _Candidate, opening: Opening, files: Mapping[str, bytes], **parts: Any) -> None:
     """Write the ``files`` of an opening and its record in ``test.json``, and note in the ledger that it has scores."""
     plan = candidate.search.plan
     for name, content in files.items():

@@ -11,7 +11,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from search.difference import Family, RowKey, shown_metrics
-from search.plan.plan import training_of
+from search.plan.plan import training_of, trial_directory
 from search.plan.search import OpenedSearch
 from search.report.comparison import Comparison, compare
 from search.report.summary import Summary, write_summary
@@ -35,6 +35,7 @@ from spaces.space import Value
 from trainables.errors import Failure, counted, raise_if_any
 from trainables.metrics.table import metric_name
 from trainables.spec import derived_seed
+from trainables.training.checkpoints import forget_last
 
 logger = logging.getLogger(__name__)
 
@@ -54,17 +55,19 @@ def search_stage(search: OpenedSearch) -> QueuedStage:
 
 
 def to_retry(search: OpenedSearch, stage: Stage) -> dict[str, int]:
-    """Return how many trials failed, by loss, whose code failed before any epoch; empty if the stage has its result."""
+    """Return how many trials failed, by loss, whose code failed before any value; empty if the stage has its result."""
     is_over = search.is_done(Stage.TEST if stage is Stage.TEST else Stage.SELECT)
     losses = () if is_over else search.config.loss_names
-    return {loss: count for loss in losses if (count := Tally.of(search.trials(loss, stage)).failed_at_once)}
+    return {loss: count for loss in losses if (count := Tally.of(search.trials(loss, stage)).failed_without_value)}
 
 
 def retry(search: OpenedSearch, stage: Stage) -> None:
-    """Begin the studies anew whose code failed before any epoch."""
+    """Begin the studies anew whose code failed before any value."""
     for loss, count in to_retry(search, stage).items():
         study, trials = study_name(search.name, loss, stage), counted(count, "trial")
-        logger.warning("Retrying %s of %s that failed before any epoch.", trials, study)
+        logger.warning("Retrying %s of %s that failed before any was complete.", trials, study)
+        for trial in search.trials(loss, stage):
+            forget_last(trial_directory(search.plan, loss, stage, trial.number))  # if the driver was killed before
         search.begin_anew(loss, stage)
 
 

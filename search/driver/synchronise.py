@@ -339,8 +339,9 @@ def _shown(comparison: Comparison, row: Row) -> dict[str, str]:
     (summary,) = comparison.searches
     tested = (row.test or {}).get(comparison.objective)
     marked = {"recommended": "yes"} if summary.recommended and summary.recommended.loss == row.loss else {}
-    confirmed = {"confirmed": f"{row.confirmed.mean:.3f}"} if row.confirmed else {}
-    test = {"test": _score(tested)} if tested else {}
+    objective = comparison.objective
+    confirmed = {f"confirmed {objective}": _score(row.confirmed)} if row.confirmed else {}
+    test = {f"test {objective}": _score(tested)} if tested else {}
     return {
         **marked,
         **confirmed,

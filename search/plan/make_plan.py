@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from search.config.search_config import SearchConfig, differences, may_change, parse_stored, validate_config
-from search.config.validation import Findings
+from search.config.validation import Findings, ValidatedFile
 from search.plan.checks.data import (
     check_features,
     check_gallery,
@@ -14,18 +15,23 @@ from search.plan.checks.data import (
     check_split,
     check_store_size,
     split_of,
+    with_batch_size,
+    with_fitting_batch,
 )
 from search.plan.checks.parts import check_compiler, check_network, check_parts, check_spaces
-from search.plan.checks.services import ask_vault, check_addresses, check_folder, check_machine
+from search.plan.checks.services import check_addresses, check_folder, check_machine, check_vault
 from search.plan.growth import Growth, growth, in_order, is_tested, successor, unfinished_defaults
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
 from search.stages import Stage
-from search.trust import CHECKPOINTS, addresses_in, check_code, commands_in, own_code, remember
+from search.trust import CHECKPOINTS, addresses_in, check_trusted, own_code, remember
 from spaces.search_space import SearchSpace
 from trainables.data.dataset import is_utf8, similar_names
 from trainables.data.split import ClassSplit
 from trainables.errors import InvalidInput
+
+OF_VAULT = ("final", "metrics", "trainable", "dataset")
+"""The sections of a search file that a vault has to fit."""
 
 
 def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
@@ -52,13 +58,11 @@ def reopened(runs: Path, name: str, *, trains: bool = False) -> Plan:
     """Return the plan of the stored search ``name``; its network is only tried, which takes seconds, if it ``trains``.
 
     Raises:
-        InvalidInput: it does not exist, cannot be resumed on this machine, or names a place or code that is not
+        InvalidInput: it does not exist, cannot be resumed on this machine, or names an address or code that is not
             allowed.
     """
     folder = existing_run(runs, name)
-    config = trusted_config(folder)
-    check_code(folder.path, commands_in(config.model_dump(mode="json")))
-    plan = make_plan(config, runs, resumed=True, is_finished=lambda _: not trains)
+    plan = make_plan(trusted_config(folder), runs, resumed=True, is_finished=lambda _: not trains)
     return _with_split_of(folder, plan)
 
 
@@ -66,7 +70,7 @@ def plan_from_rules(folder: RunFolder) -> Plan:
     """Return the plan that follows from a search's file and its data set, without checking this machine's resources.
 
     Raises:
-        InvalidInput: the file or the data set cannot be read, or names a place or code that is not allowed.
+        InvalidInput: the file or the data set cannot be read, or names an address or code that is not allowed.
     """
     config, found = trusted_config(folder, addresses=(CHECKPOINTS,)), Findings()
     data = split_of(found, config)
@@ -87,6 +91,7 @@ def make_plan(
     *,
     resumed: bool = False,
     findings: Findings | None = None,
+    fits_batch: bool = False,
     is_finished: Callable[[Plan], bool] = lambda plan: False,
 ) -> Plan:
     """Run all checks of a search and return its plan. Nothing is written.
@@ -95,6 +100,7 @@ def make_plan(
         resumed: skip the checks of storage and tracking server, since a search survives an outage of MLflow, and do not
             try its spaces on the losses again.
         findings: earlier mistakes, to raise with the others.
+        fits_batch: lower the batch size to what the training classes fill.
         is_finished: return True if nothing will be trained, so that the network need not be tried; called if no check
             found a mistake.
 
@@ -104,8 +110,10 @@ def make_plan(
     found = Findings() if findings is None else findings
     if not is_utf8(place := str(runs.resolve())):
         found.add([f"The runs folder is {place!r}, which is no text in UTF-8; rename it, or give another with --runs."])
-    data = split_of(found, config)
+    data, fitted = split_of(found, config), None
     if data is not None:
+        if fits_batch:
+            config, fitted = found.check(partial(with_fitting_batch, config, data)) or (config, None)
         check_split(found, config, data)
         check_features(found, config)
     check_store_size(found, config)
@@ -119,7 +127,7 @@ def make_plan(
         found.check(lambda: check_folder("--runs", runs))
     vault = None
     if config.final.vault is not None and not resumed:
-        vault = found.check(lambda: ask_vault(config), "final", "metrics", "trainable", "dataset")
+        vault = found.check(partial(check_vault, config), *OF_VAULT)
     if data is not None and found.sentences:  # otherwise all of them are decoded next
         check_images_readable(found, config, data)
     plan = None
@@ -131,17 +139,17 @@ def make_plan(
         notices = check_network(found, config, spaces, None if resumed else plan)  # last, since it imports torch
     found.raise_if_any()
     assert plan is not None
-    return replace(plan, notices=notices)
+    return replace(plan, notices=(*filter(None, [fitted]), *notices))
 
 
 # A search that begins.
 
 
-def _new(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
+def _new(config: SearchConfig, folder: RunFolder, found: ValidatedFile[SearchConfig]) -> Plan:
     for name in folder.successors()[:1]:
         sentence = f"name: {name} continues from the trials of {config.name}, whose folder is missing; restore it from "
         found.add([f"{sentence}a copy, or give the search another name."])
-    plan = make_plan(config, folder.runs, findings=found)
+    plan = make_plan(config, folder.runs, findings=found, fits_batch=not found.gives("training.batch_size"))
     _remember(plan)
     split = plan.split
     names = (*split.train, *split.validation, *split.test)
@@ -152,11 +160,12 @@ def _new(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
 # A search that is resumed, that grows, or that was tested and has a successor.
 
 
-def _stored(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
+def _stored(config: SearchConfig, folder: RunFolder, found: ValidatedFile[SearchConfig]) -> Plan:
     content = stored_config(folder)
-    wanted = config.model_dump(mode="json")
-    check_code(folder.path, (own_code(content) | commands_in(content)) - own_code(wanted) - commands_in(wanted))
+    check_trusted(folder.path, own_code(content) - own_code(config.model_dump(mode="json")))
     stored = parse_stored(content, folder.config)
+    if not found.gives("training.batch_size"):  # it was fitted to the classes when the search began
+        config = with_batch_size(config, stored.training.batch_size)
     if campaign_of(folder.runs, config.name):  # whose searches are chosen and tested together
         found.add(_late_trials(stored, config, folder))
         return _resumed(config, stored, folder, found, Growth())
@@ -170,7 +179,9 @@ def _stored(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
     return plan
 
 
-def _successor(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:
+def _successor(
+    config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: ValidatedFile[SearchConfig], grown: Growth
+) -> Plan:
     """Return the plan of the search that continues from the trials of the one in ``folder``."""
     following = successor(folder)
     renamed = config.model_copy(update={"name": following.name})
@@ -207,6 +218,8 @@ def _later_trainings(plan: Plan, stored: SearchConfig, grown: Growth) -> int:
 
 def _resumed(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:
     found.add(_forbidden_changes(stored, config, found, grown))
+    if config.final.vault is not None and not folder.selection.exists():  # the test stage asks soon, or has its answer
+        found.check(partial(check_vault, config, dict(stored_split(folder).vault).get("key")), *OF_VAULT)
     config, notices = _with_stored_trials(config, stored, found)
     plan = make_plan(config, folder.runs, resumed=not grown.losses, findings=found, is_finished=_is_finished)
     return replace(_with_split_of(folder, plan), notices=(*notices, *plan.notices))
@@ -253,7 +266,7 @@ def _late_trials(stored: SearchConfig, wanted: SearchConfig, folder: RunFolder) 
 
 def _remember(plan: Plan) -> None:
     content = plan.config.model_dump(mode="json")
-    remember(plan.folder.path, addresses_in(content), own_code(content) | commands_in(content))
+    remember(plan.folder.path, addresses_in(plan.folder.path, content) | own_code(content))
 
 
 def _is_finished(plan: Plan) -> bool:

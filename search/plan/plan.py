@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics of each epoch's validation: those of the file, of the objectives and of the constraints."""
+        """The metrics of each epoch's validation: those of the file, of the objective and of the constraints."""
         measured = (name for name in self.config.measured if name not in COSTS)
         return tuple(dict.fromkeys((*self.config.metrics.validation, *measured)))
 

@@ -17,7 +17,7 @@ import yaml
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from search.secrets import sqlite_address
-from search.trust import ADDRESSES, CAMPAIGN_RECIPE, check_addresses, check_code, own_code, remember, started
+from search.trust import ADDRESSES, CAMPAIGN_RECIPE, addresses_in, check_trusted, own_code, remember, started
 from trainables.errors import Failure, InvalidInput, suggestion
 from trainables.files import DAMAGED, read_json, reading, remove_dead_drafts, write_json, write_text
 
@@ -216,7 +216,7 @@ def refuse_odd_files(folder: RunFolder) -> None:
 
     It might lead to any file of the reader, or never end. The folder of the trainings may be a link to another disk.
     """
-    if started(folder.path):
+    if started(folder.path) is not None:
         return
     for place, folders, files in os.walk(folder.path):
         if Path(place) == folder.path and "trials" in folders:
@@ -274,14 +274,12 @@ def trusted_config(folder: RunFolder, addresses: Collection[str] = ADDRESSES) ->
     """Return the stored search file as a configuration, which imports the user-defined code that it names.
 
     Raises:
-        InvalidInput: it is damaged; or it names code, or at the keys ``addresses`` a place, that the user did not
-            allow.
+        InvalidInput: it is damaged; or it names code, or an address at the keys ``addresses``, that is not trusted.
     """
     from search.config.search_config import parse_stored  # imports pydantic
 
     content = stored_config(folder)
-    check_addresses(folder.path, content, addresses)
-    check_code(folder.path, own_code(content))
+    check_trusted(folder.path, addresses_in(folder.path, content, addresses) | own_code(content))
     return parse_stored(content, folder.config)
 
 
@@ -309,8 +307,8 @@ class CampaignFolder:
         self.config.parent.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         write_text(self.config, text)
-        if config.recipe is not None:
-            remember(self.config.parent, {CAMPAIGN_RECIPE: config.recipe})
+        folder = self.config.parent
+        remember(folder, addresses_in(folder, {CAMPAIGN_RECIPE: config.recipe}, [CAMPAIGN_RECIPE]))
 
     def end(self, result: Mapping[str, Any]) -> bool:
         """Write the result as JSON; return True if it changed."""

@@ -20,7 +20,7 @@ from search.stages import Stage, study_name
 from search.study import LossStudy, StudyStorage, copy_studies, open_studies
 from search.tables import PRUNERS
 from search.trials import Tally
-from search.trust import check_code, own_code
+from search.trust import check_trusted, own_code
 from spaces.search_space import SearchSpace
 from trainables.errors import InvalidInput
 from trainables.files import file_digest, write_json, write_text
@@ -79,7 +79,7 @@ class OpenedSearch:
         )
 
     def begin_anew(self, loss: str, stage: Stage) -> None:
-        """Replace a study without an epoch by a new one; the default and trials of the user's are enqueued again.
+        """Replace a study without a value by a new one; the default and trials of the user's are enqueued again.
 
         The journal keeps the lines of the old one, and the attribute ``retried`` the outcomes of its failed trials.
         """
@@ -87,13 +87,17 @@ class OpenedSearch:
         before = self.storage.attributes_of(name)
         failed = [trial.user_attrs["outcome"] for trial in trials if trial.state == TrialState.FAIL]
         kept: dict[str, Any] = {key: before[key] for key in ("sessions", "slots") if key in before}
+        default = self.plan.spaces[loss].default  # that of the corrected code
         given = [(trial, key) for trial in trials for key in ("default", "enqueued") if key in trial.user_attrs]
         self._studies.pop((loss, stage), None)
         with self.storage.transaction():
             self.storage.delete_study(self.storage.get_study_id_from_name(name))
             study = self.study(loss, stage)
             study.set_attributes({**kept, "retried": [*before.get("retried", ()), *failed]})
-            study.enqueue((trial.system_attrs["fixed_params"], {key: trial.user_attrs[key]}) for trial, key in given)
+            study.enqueue(
+                (default if key == "default" else trial.system_attrs["fixed_params"], {key: trial.user_attrs[key]})
+                for trial, key in given
+            )
 
     def trials(self, loss: str, stage: Stage) -> list[FrozenTrial]:
         """Return the trials of a loss's study in a stage, without creating the study."""
@@ -227,7 +231,7 @@ def copy_trials(search: OpenedSearch) -> None:
 
     A copy counts as the successor's own; it keeps its state, values, params and attributes, and has its source in
     ``copied_from``. Those of a study are copied in one transaction, so that a process that resumes after a kill copies
-    none twice. No other trials may be added before. A loss whose code failed before any epoch begins anew.
+    none twice. No other trials may be added before. A loss whose code failed before any value begins anew.
     """
     predecessor = search.plan.predecessor
     if predecessor is None:
@@ -238,7 +242,7 @@ def copy_trials(search: OpenedSearch) -> None:
     for loss, stage in itertools.product(search.config.loss_names, stages):
         trials = [trial for trial in source.trials(loss, stage) if trial.state.is_finished()]
         numbers, space = [trial.number for trial in trials], search.plan.spaces[loss]
-        if trials and not Tally.of(trials).failed_at_once and not search.trials(loss, stage):
+        if trials and not Tally.of(trials).failed_without_value and not search.trials(loss, stage):
             search.study(loss, stage).add(_copy(trial, source.name, numbers, space) for trial in trials)
 
 
@@ -265,7 +269,7 @@ def search_so_far(stored: StoredSearch) -> OpenedSearch:
     """
     if not stored.folder.journal.exists():
         raise InvalidInput(f"{stored.name} has no studies yet; wait until its first trial begins.")
-    check_code(stored.folder.path, own_code(stored.config))
+    check_trusted(stored.folder.path, own_code(stored.config))
     config, found = parse_config(dict(stored.config)), Findings()
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()

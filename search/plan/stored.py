@@ -13,7 +13,7 @@ from search.stages import Stage, short_study_name, study_name
 from search.study import JournalReader, StudyCounts
 from search.tables import PRUNERS
 from search.trials import Tally, record_keys
-from search.trust import ADDRESSES, CHECKPOINTS, addresses_in, check_address
+from search.trust import CHECKPOINTS, addresses_in, check_addresses
 from spaces.space import Value
 from trainables.errors import InvalidInput, printable, suggestion
 from trainables.files import read_json, reading
@@ -43,8 +43,7 @@ class StoredSearch:
         content: Mapping[str, Any] = stored_config(self.folder)
         with reading(self.folder.config, f"restore it from a copy, or run the file of {self.name} in another folder"):
             _ = content["losses"][0], content["checkpoints"]["storage_path"]
-            if wrong := [key for key in ADDRESSES if not isinstance(addresses_in(content).get(key, ""), str)]:
-                raise TypeError(f"{wrong[0]} is not text")
+        addresses_in(self.folder.path, content)  # raises unless they are text
         refuse_renamed(self.folder, content.get("name"))
         return content
 
@@ -97,8 +96,7 @@ class StoredSearch:
     def trial_directory(self, study: str, number: int) -> str:
         """Return the place of a trial's checkpoints and logs; raise if the user did not allow to contact it."""
         address = self.config["checkpoints"]["storage_path"]
-        if address:
-            check_address(self.folder.path, CHECKPOINTS, address)
+        check_addresses(self.folder.path, self.config, [CHECKPOINTS])
         shared = address or str(self.folder.runs.resolve())
         return f"{trials_in(shared, self.name)}/{study}/{number:04d}"
 

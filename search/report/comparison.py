@@ -246,9 +246,6 @@ def openings_told(folders: Sequence[RunFolder]) -> str:
     if vaults := [record.vault for folder in opened for record in scored_openings(folder.test)[:1] if record.vault]:
         scored = dict.fromkeys(f"opening {of['number']} of {of['of']} by the vault {of['key'][:12]}" for of in vaults)
         return f"{', '.join(scored)}; {told}"
-    if vaults := [record.vault for folder in opened for record in scored_openings(folder.test)[:1] if record.vault]:
-        scored = dict.fromkeys(f"opening {of['number']} of {of['of']} by the vault {of['key'][:12]}" for of in vaults)
-        return f"{', '.join(scored)}; {told}"
     return f"{ledger.sentence(openings[0])}; {told}"
 
 

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from search.difference import RowKey
@@ -24,7 +24,7 @@ from search.report.rows import COLUMNS, Column, Entry, Row, SeedStatistics
 from search.stages import UNTRAINED, WHITENED, Role
 from search.text_table import NOTHING, TextTable
 from trainables.errors import counted
-from trainables.metrics.table import is_bounded
+from trainables.metrics.table import is_bounded, split_subset
 
 # The columns of the result table that an output shows.
 
@@ -107,8 +107,58 @@ def _numbers(entry: float | SeedStatistics) -> Record:
 def text_tables(comparison: Comparison) -> list[TextTable]:
     """Return the answers, the table of the losses, and that of the pairs if there are any."""
     losses = replace(losses_table(comparison), notes=tuple(_notes(comparison)))
-    tables = [_answers(comparison), losses, _front(comparison), pairs_table(comparison)]
+    tables = [_answers(comparison), losses, pairs_table(comparison)]
     return [table for table in tables if table.rows or table.notes]
+
+
+def paper_tables(comparison: Comparison) -> list[TextTable]:
+    """Return the tables of a paper: the test values of each row, in per cent where a metric is between 0 and 1; pairs.
+
+    While the test is sealed there are no values.
+    """
+    losses, rows, metrics = losses_table(comparison), shown_rows(comparison), comparison.test_metrics
+
+    def cell(row: Row, metric: str) -> str:
+        found = (row.test or {}).get(metric)
+        if found is None:
+            return NOTHING
+        factor = 100 if is_bounded(metric) else 1
+        spread = f" ± {factor * found.std:.1f}" if found.std else ""
+        return f"{factor * found.mean:.1f}{spread}"
+
+    table = TextTable(
+        title=f"{losses.title}; test values, mean ± sample deviation over seeds",
+        header=("loss", "configuration", *map(printed_metric, metrics)),
+        rows=tuple(
+            (
+                row_loss_label(comparison, row),
+                row.role if row.number else "default",
+                *(cell(row, metric) for metric in metrics),
+            )
+            for row in rows
+        ),
+        labels=2,
+        notes=(*(line for answer in comparison.answers for line in answer.lines[:-1]), *_notes(comparison)),
+    )
+    pairs = pairs_table(comparison)
+    if comparison.pairs:
+        pairs = replace(
+            pairs, title=f"{table.title.partition(':')[0]}, differences of {printed_metric(comparison.pairs[0].metric)}"
+        )
+    return [_text(comparison.changed), table, pairs]
+
+
+def printed_metric(name: str) -> str:
+    """Return the name of a metric as papers print it.
+
+    >>> [printed_metric(name) for name in ("map_at_r", "recall_at_1", "nmi-small", "r_precision", "dists_intra")]
+    ['MAP@R', 'Recall@1', 'NMI-small', 'R-Precision', 'dists_intra']
+    """
+    metric, part = split_subset(name)
+    family, at, k = metric.partition("_at_")
+    known = {"map": "MAP", "ndcg": "nDCG", "nmi": "NMI", "f1": "F1", "r_precision": "R-Precision"}
+    shown = known.get(family, family.capitalize() if at else metric) + (f"@{k.upper()}" if at else "")
+    return f"{shown}-{part}" if part else shown
 
 
 def _answers(comparison: Comparison) -> TextTable:
@@ -253,34 +303,6 @@ def _corrected(pairs: Sequence[Pair]) -> str:
     return f"corrected for {counted(len(pairs), 'pair')}"
 
 
-def _front(comparison: Comparison) -> TextTable:
-    """Return the Pareto fronts and chosen configurations of searches with constraints or several objectives."""
-    entries = [
-        (loss_label(comparison, summary.name, loss), entry)
-        for summary in comparison.searches
-        for loss, of_loss in summary.losses.items()
-        for entry in of_loss.front
-    ]
-    metrics = list(dict.fromkeys(metric for _, entry in entries for metric in entry.searched))
-    return TextTable(
-        title="Pareto front on the validation classes: the configurations that no other one dominates",
-        header=("loss", "trial", *metrics, *(f"{metric}\nfresh seeds" for metric in metrics)),
-        rows=tuple(
-            (
-                label,
-                f"{entry.trial}{' (chosen)' if entry.chosen else ''}",
-                *(_number(measured, metric) for measured in (entry.searched, entry.confirmed) for metric in metrics),
-            )
-            for label, entry in entries
-        ),
-        labels=2,
-    )
-
-
-def _number(measured: Mapping[str, float] | None, metric: str) -> str:
-    return NOTHING if measured is None or metric not in measured else f"{measured[metric]:.4g}"
-
-
 # The comparison on one screen, printed at the end of a search and at the top of its report.
 
 
@@ -289,7 +311,7 @@ def headline_tables(comparison: Comparison) -> list[TextTable]:
     names = " ".join(summary.name for summary in comparison.searches)
     more = f"`holdout compare {names}` shows all values, hyperparameters, pairs and notes"
     notes = [*headline_sentences(comparison), more]
-    tables = [_answers(comparison), headline_losses(comparison), _front(comparison), _text(notes)]
+    tables = [_answers(comparison), headline_losses(comparison), _text(notes)]
     return [table for table in tables if table.rows or table.notes]
 
 

@@ -45,22 +45,6 @@ class Incumbent(Result):
     trial: int
 
 
-class FrontTrial(Result):
-    """A configuration on the Pareto front, or the chosen one, of a search with constraints or several objectives.
-
-    Attributes:
-        trial: the number of its first complete trial.
-        searched: the metrics of objectives and constraints in the search, means of its complete trials.
-        confirmed: their means over fresh seeds; None if it was not confirmed.
-        chosen: True for the chosen configuration, which other seeds may have put behind the front.
-    """
-
-    trial: int
-    searched: Mapping[str, float]
-    confirmed: Mapping[str, float] | None
-    chosen: bool
-
-
 class Finding(Result):
     """A remark about a study: a ``kind`` for programs, its ``parameters``, and a ``sentence`` with the numbers."""
 
@@ -78,8 +62,6 @@ class LossSummary(Result):
         tuned: the chosen configuration; before the choice, the best of the search.
         choice: the reason of the choice, in words.
         anytime: the search's improvements in order.
-        front: the Pareto front of the complete trials that meet the constraints, and the chosen configuration; empty if
-            one metric decides alone.
         diagnostics: findings about the study.
     """
 
@@ -91,7 +73,6 @@ class LossSummary(Result):
     best: BestTrial | None
     choice: str | None
     anytime: tuple[Incumbent, ...]
-    front: tuple[FrontTrial, ...]
     diagnostics: tuple[Finding, ...]
 
     @model_serializer(mode="wrap")

@@ -133,8 +133,6 @@ def pairs_of(
     except FileNotFoundError as error:
         if any(record.vault for folder in opened for record in scored_openings(folder.test)):
             return [], ["no pairs: the vault keeps the values of classes, which intervals need"]
-        if any(record.vault for folder in opened for record in scored_openings(folder.test)):
-            return [], ["no pairs: the vault keeps the values of classes, which intervals need"]
         return [], [f"no pairs: the per-image results {error.filename} are missing"]
     by_row = {
         row.key: [

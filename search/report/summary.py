@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from search.plan.plan import Plan
 from search.plan.runs import RunFolder, refuse_renamed
 from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import StoredSearch
-from search.report.loss_results import BestTrial, FrontTrial, Incumbent, LossSummary, TrialCounts, diagnose
+from search.report.loss_results import BestTrial, Incumbent, LossSummary, TrialCounts, diagnose
 from search.report.results import Baseline, SplitSummary, Summary, TimeSummary
 from search.report.rows import Row, SeedOutcomes, SeedStatistics
 from search.report.statistics import over_seeds
@@ -28,7 +28,7 @@ from search.selection import (
     scored_openings,
 )
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
-from search.trials import by_params, epochs_of, running_value
+from search.trials import epochs_of, running_value
 from spaces.space import Value
 from trainables.errors import InvalidInput, listed
 from trainables.files import json_text, write_text
@@ -169,7 +169,6 @@ def _loss_summary(
         best=best,
         choice=selection.reasons.get(loss) if selection else None,
         anytime=incumbents(searched, partial(_value, plan)),
-        front=tuple(_front(searched, confirmed, chosen, plan.config.goal)),
         diagnostics=(),
     )
     # Unchanged trials have unchanged diagnostics, and computing these imports torch.
@@ -265,10 +264,10 @@ def _tested(models: Sequence[ScoredModel]) -> Mapping[str, SeedStatistics | None
 def _best(complete: Sequence[FrozenTrial], goal: Goal) -> BestTrial | None:
     """Return the complete trial that the ``goal`` prefers, the first of equal ones; None without any.
 
-    Without constraints and further objectives it is the one of highest value; trial 0 stands for other seeds of it.
+    Without constraints it is the one of highest value; trial 0 stands for other seeds of it.
     """
     default = [trial for trial in complete if trial.number == 0]
-    if complete and not goal.is_plain:
+    if complete and goal.constraints:
         complete = [complete[goal.ranked([goal.measured(trial) for trial in complete])[0]]]
     best = max(complete, key=lambda trial: -math.inf if trial.value is None else trial.value, default=None)
     if best is None or best.value is None:
@@ -276,24 +275,6 @@ def _best(complete: Sequence[FrozenTrial], goal: Goal) -> BestTrial | None:
     first = next((trial for trial in default if trial.params == best.params), best)
     value = best.value if first.value is None else first.value
     return BestTrial(params=dict(best.params), value=value, number=first.number)
-
-
-def _front(
-    searched: Sequence[FrozenTrial], confirmed: Sequence[FrozenTrial], chosen: Confirmation | None, goal: Goal
-) -> Iterator[FrontTrial]:
-    """Yield the configurations of the Pareto front, and the chosen one; nothing if one metric decides alone."""
-    if goal.is_plain:
-        return
-    groups = by_params([trial for trial in searched if trial.state == TrialState.COMPLETE])
-    measured = [goal.mean(group) for group in groups]
-    front = goal.front(measured)
-    for place, group in enumerate(groups):
-        is_chosen = chosen is not None and group[0].params == chosen.params
-        if place in front or is_chosen:
-            fresh = goal.mean(
-                [trial for trial in confirmed if trial.state == TrialState.COMPLETE and trial.params == group[0].params]
-            )
-            yield FrontTrial(trial=group[0].number, searched=measured[place], confirmed=fresh or None, chosen=is_chosen)
 
 
 def incumbents(

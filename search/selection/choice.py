@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from optuna.trial import FrozenTrial, TrialState
 
 from search.difference import Basis, Difference, Recommendation
-from search.goal import CHOICE_IN_FRONT, Goal
+from search.goal import Goal
 from search.trials import best_epochs, by_params, classes_of, epochs_of, mean_of, values_of
 from spaces.space import Value
 from trainables.errors import counted
@@ -27,8 +27,8 @@ class Confirmation:
         classes: the objective of each class that validated, the mean over the fresh seeds; empty if it has none.
         best_epochs: the best epoch of each finished training, or of each of its folds.
         failed: the number of fresh seeds with a failed training.
-        measured: the means over the fresh seeds of the metrics of constraints and several objectives; empty if one
-            metric decides alone.
+        measured: the means over the fresh seeds of the objective and the constraints' metrics; empty without
+            constraints.
     """
 
     number: int
@@ -53,14 +53,14 @@ class Confirmation:
 def finalists(trials: Sequence[FrozenTrial], count: int, goal: Goal | None = None) -> list[FrozenTrial]:
     """Return the first complete trials of the ``count`` best configurations, and trial 0 if it is not among them.
 
-    Configurations are ranked by the mean value of their trials, and with constraints or several objectives as in
-    :meth:`search.goal.Goal.ranked`; None stands for a plain goal. The result is empty without a complete trial.
+    Configurations are ranked by the mean value of their trials, and with constraints as in
+    :meth:`search.goal.Goal.ranked`. The result is empty without a complete trial.
     """
     compared = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     valued = [(value, group) for group in by_params(compared) if (value := mean_of(group)) is not None]
     best_first = [group for _, group in sorted(valued, key=lambda entry: -entry[0])]
     whole = [[trial for trial in group if trial.state == TrialState.COMPLETE] for group in best_first]
-    if goal and not goal.is_plain:
+    if goal and goal.constraints:
         whole = [whole[place] for place in goal.ranked([goal.mean(group) for group in whole])]
     best = [group[0] for group in whole][:count]
     if best and trials[0].params not in [trial.params for trial in best]:
@@ -98,7 +98,7 @@ def confirmations(
             },
             best_epochs=tuple(epoch for trial in good for epoch in best_epochs(epochs_of(trial), objective)),
             failed=sum(any(trial.state == TrialState.FAIL for trial in runs) for runs in by_seed.values()),
-            measured=goal.mean(good) if goal and not goal.is_plain else {},
+            measured=goal.mean(good) if goal and goal.constraints else {},
         )
     return result
 
@@ -114,11 +114,6 @@ def confirmations(
 
 def rule_in_words(basis: Basis, goal: Goal) -> str:
     """Return the sentence about the rule in ``selection.json``."""
-    if len(goal.objectives) > 1:
-        return (
-            f"finalists: those that this rule prefers in the search, and trial 0; {goal.rule}, with fresh seeds "
-            f"{basis.confirmation}; ties go to the lower trial number"
-        )
     errors = "1 standard error" if basis.better_by == 1 else f"{basis.better_by:g} standard errors"
     text = (
         "finalists: the configurations of highest value (the mean of their trials), and trial 0 (the papers' default), "
@@ -135,16 +130,16 @@ def choose(
     """Return the chosen one of the confirmed ``candidates``, and the reason.
 
     The result is None if no seed finished, or no candidate meets the constraints of the ``goal``. ``default`` are the
-    parameters of the default configuration; without a ``goal`` one metric decides alone.
+    parameters of the default configuration.
     """
     tried = [candidate for candidate in candidates.values() if candidate.values]
     allowed = [candidate for candidate in tried if not (goal and goal.unmet(candidate.measured))]
     if not allowed:
         return None
-    if goal and len(goal.objectives) > 1:
-        best, reason = _from_front(allowed, goal)
-    else:
-        best, reason = _better_than_default(allowed, default, basis)
+    best, reason = _better_than_default(allowed, default, basis)
+    if goal and goal.constraints:
+        found = (f"its {entry.metric} is {best.measured[entry.metric]:.4g}" for entry in goal.constraints)
+        reason += f"; {' and '.join(dict.fromkeys(found))}"
     if len(allowed) < len(tried):
         reason += f"; {len(tried) - len(allowed)} of {counted(len(tried), 'finalist')} do not meet the constraints"
     return best, reason
@@ -196,18 +191,6 @@ def _compared(candidate: Confirmation, default: Confirmation, basis: Basis) -> s
     return (
         f"trial {candidate.number} is {searched.side(basis.objective)} the default {basis.validation}, {joint} "
         f"{confirmed.side(basis.objective)} it {basis.confirmation}"
-    )
-
-
-def _from_front(allowed: Sequence[Confirmation], goal: Goal) -> tuple[Confirmation, str]:
-    fewest = min(candidate.failed for candidate in allowed)
-    among = [candidate for candidate in allowed if candidate.failed == fewest]
-    measured = [candidate.measured for candidate in among]
-    best = among[goal.ranked(measured)[0]]
-    values = ", ".join(f"{entry.metric} {best.measured[entry.metric]:.4g}" for entry in goal.objectives)
-    return best, (
-        f"trial {best.number} is one of {len(goal.front(measured))} on the Pareto front of {len(among)} confirmed "
-        f"configurations, with {values} and {counted(len(best.values), 'fresh seed')}: {CHOICE_IN_FRONT}"
     )
 
 

@@ -40,6 +40,11 @@ class Scoring:
     per_image: str
     gpu: bool
 
+    @property
+    def row(self) -> dict[str, Any]:
+        """The part of its entry in ``test.json`` that follows from the trial."""
+        return {name: getattr(self, name) for name in ("loss", "source_trial", "seed", "fold", "per_image")}
+
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineScoring:

@@ -46,8 +46,8 @@ class Sampler(ABC):
     summary: ClassVar[str]
     without_pruning: ClassVar[str | None] = None
     """The reason why the sampler cannot be combined with a pruner."""
-    one_metric: ClassVar[bool] = False
-    """True if it compares trials by one metric, and knows neither further objectives nor constraints."""
+    without_constraints: ClassVar[bool] = False
+    """True if it compares trials by the objective alone."""
     has_model: ClassVar[bool] = False
     """True if it uses a model after some startup trials."""
     models_complete: ClassVar[bool] = False

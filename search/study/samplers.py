@@ -83,7 +83,7 @@ class CmaEs(Sampler):
 
     summary = "covariance matrix adaptation: for many trials of numeric hyperparameters"
     without_pruning = "learns from complete trials alone, and a pruner leaves few of them"
-    one_metric = models_complete = needs_every_parameter = True
+    without_constraints = models_complete = needs_every_parameter = True
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return Optuna's sampler. It stores each generation's state in the trials."""
@@ -205,7 +205,7 @@ class Coordinate(Stepwise):
     size_in_words = "trying all hyperparameters of {loss} takes up to {size:,} trials"
     summary = "one hyperparameter after the other over its grid, the best value kept (as in Psomas, 2020)"
     without_pruning = "compares values after all epochs, which pruned trials do not reach"
-    one_metric = True
+    without_constraints = True
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return a sampler of the next value of the current hyperparameter."""

@@ -15,7 +15,6 @@ import optuna
 from optuna import Study
 from optuna.pruners import NopPruner
 from optuna.storages import BaseStorage
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from search.goal import Goal
@@ -36,8 +35,8 @@ def pruning_sentence(objective: str, step: int, value: float, reason: str) -> st
 class LossStudy:
     """One loss's study in one stage: ``<search>/<loss>``, later ``<search>/<loss>@confirm`` and ``@final``.
 
-    Each method that changes it returns when the change is stored. ``tally`` counts its trials. Optuna stores the first
-    objective of the ``goal`` as the value of a trial, and what it lacks of each constraint as Optuna's constraints.
+    Each method that changes it returns when the change is stored. ``tally`` counts its trials. Optuna stores what a
+    trial lacks of each constraint of the ``goal`` as Optuna's constraints.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class LossStudy:
             known = self.attributes()
             self.set_attributes({key: value for key, value in attributes.items() if known.get(key) != value})
         self._trials: list[FrozenTrial] = []  # kept here because Optuna's storage takes long to list them
-        self._seen = SeenStudy(name, storage, self.trials, goal, as_worst=bool(sampler and sampler.models_complete))
+        self._seen = SeenStudy(name, storage, self.trials, as_worst=bool(sampler and sampler.models_complete))
         self._rule = pruner.rule(name)
         self._first_with: dict[Params, int] = {}
         self._take_new()
@@ -189,7 +188,7 @@ class LossStudy:
 
 
 class SeenStudy(Study):
-    """The study ``name`` as its sampler sees it: with all objectives, and failures due to the parameters as bad trials.
+    """The study ``name`` as its sampler sees it: with failures due to the parameters as bad trials.
 
     Among ``trials``, the stored ones, these are FAIL, and all of Optuna's samplers ignore FAIL: a model that knows
     nothing about the region beyond a cliff keeps proposing it. Here they are PRUNED without an intermediate value. TPE
@@ -204,36 +203,22 @@ class SeenStudy(Study):
     """
 
     def __init__(
-        self,
-        name: str,
-        storage: BaseStorage,
-        trials: Callable[[], list[FrozenTrial]],
-        goal: Goal | None,
-        as_worst: bool,
+        self, name: str, storage: BaseStorage, trials: Callable[[], list[FrozenTrial]], as_worst: bool
     ) -> None:
         super().__init__(name, storage, pruner=NopPruner())
         self._stored, self._as_worst = trials, as_worst
         self._bad: dict[int, FrozenTrial] = {}
-        self._goal = goal if goal and len(goal.objectives) > 1 else None
-        self._with_all: dict[int, FrozenTrial] = {}
-        if self._goal:
-            self._directions = [StudyDirection.MAXIMIZE] * len(self._goal.objectives)
 
     def take(self, trial: FrozenTrial) -> None:
         """Take note of a stored trial; one that has ended will not change any more."""
         if failed_by_params(trial):
             self._bad[trial.number] = changed(trial, state=TrialState.PRUNED, intermediate_values={})
-        if self._goal and trial.state == TrialState.COMPLETE:
-            values = list(self._goal.values(self._goal.measured(trial)))
-            self._with_all[trial.number] = changed(trial, values=values)
 
     def _get_trials(
         self, deepcopy: bool = True, states: Container[TrialState] | None = None, use_cache: bool = False
     ) -> list[FrozenTrial]:
         """Return the trials in the order of their numbers; all of Optuna's samplers call this method."""
         trials = self._stored()
-        for number, trial in self._with_all.items():
-            trials[number] = trial
         for number, trial in self._as_bad(trials).items():
             trials[number] = trial
         trials = [trial for trial in trials if states is None or trial.state in states]
@@ -246,7 +231,7 @@ class SeenStudy(Study):
             return self._bad
         changes: dict[str, Any] = {}
         if self._as_worst:
-            changes = {"state": TrialState.COMPLETE, "values": list(map(min, zip(*(t.values for t in complete))))}
+            changes = {"state": TrialState.COMPLETE, "values": min(trial.values for trial in complete)}
         worst = {name: max(trial.constraints[name] for trial in complete) for name in complete[0].constraints}
         constraints = create_trial(value=0.0, constraints=worst).system_attrs  # as Optuna stores them
         return {

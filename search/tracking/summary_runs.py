@@ -270,8 +270,6 @@ PREFIX = "mlflow.sharedViewState."
 FIRST_COLUMNS = ("0", "attributes.`Run Name`")
 """The columns before those of its values: the check box and the name."""
 LAST_COLUMNS = ("runDateAndNestInfo", "duration")
-SHOWN_TAGS = {"recommended": 110, "confirmed": 95, "test": 165, "minus default": 135, "minus untrained": 145}
-"""Tags of the runs of losses that the results view shows, with the widths of their columns in pixels."""
 WIDTHS = {"attributes.`Run Name`": 150, "runDateAndNestInfo": 105}
 """In pixels."""
 LOCAL_SERVER = "http://127.0.0.1:5000"
@@ -307,7 +305,10 @@ def _column(kind: str, name: str) -> str:
     return f"{kind}.`{key_of(name)}`"
 
 
-FIRST_TAGS = tuple(_column("tags", name) for name in SHOWN_TAGS)
+def shown_tags(objective: str) -> dict[str, int]:
+    """Return the tags of a loss's run that the results view shows, with the widths of their columns in pixels."""
+    values = dict.fromkeys((f"confirmed {objective}", f"test {objective}"), 185)
+    return {"recommended": 110, **values, "minus default": 135, "minus untrained": 145}
 
 
 def _view(search: DescribedSearch, before: str | None) -> str:
@@ -317,13 +318,14 @@ def _view(search: DescribedSearch, before: str | None) -> str:
     Tags stand for the metrics, which MLflow shows with all their digits.
     """
     there, created = [], int(time.time() * 1000)
+    first = {_column("tags", name): width for name, width in shown_tags(search.objective).items()}
     with suppress(*DAMAGED):  # anybody may change a tag; a damaged view is made anew
         stored = json.loads(before) if before else {}
         there = [str(column) for column in json.loads(stored["state"])["selectedColumns"]]
         created = int(stored["createdAt"])
     params = [_column("params", name) for names in search.searched.values() for name in names]
-    columns = list(dict.fromkeys((*FIRST_TAGS, *there, *params)))
-    others = [name for name in columns if name not in FIRST_TAGS]
+    columns = list(dict.fromkeys((*first, *there, *params)))
+    others = [name for name in columns if name not in first]
     state = {
         "searchFilter": f"tags.`{KIND}` = 'loss'",
         "orderByKey": _column("metrics", f"confirmed/{search.objective}"),
@@ -333,7 +335,7 @@ def _view(search: DescribedSearch, before: str | None) -> str:
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
         "selectedColumns": columns,
-        "columnOrder": [*FIRST_COLUMNS, *FIRST_TAGS, *LAST_COLUMNS, *others],
-        "columnWidths": WIDTHS | dict(zip(FIRST_TAGS, SHOWN_TAGS.values(), strict=True)),
+        "columnOrder": [*FIRST_COLUMNS, *first, *LAST_COLUMNS, *others],
+        "columnWidths": WIDTHS | first,
     }
     return json.dumps({"name": "Results", "createdAt": created, "updatedAt": created, "state": json.dumps(state)})

@@ -1,31 +1,30 @@
-"""The side of a search: what it asks a vault, and the signed answer."""
+"""The side of a search: what it asks a vault, and the models that it sends."""
 
 import secrets
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
-from search.vault.protocol import FORMAT, Description, content_of, digest_of, receive, send
+from search.selection import BaselineScoring, Scoring, baseline_entry
+from search.stages import UNTRAINED, WHITENED
+from search.vault.protocol import FORMAT, Description, SentModel, content_of, digest_of, receive, send
 from trainables.errors import Failure, InvalidInput
 from trainables.files import DAMAGED, as_path
-from trainables.models.config import ModelConfig
-from trainables.spec import TrialSpec
 
 MOST_ANSWERED = 1 << 34
 DESCRIBED_S = 120
 """The time limit of a description: a connection, and the start of Python."""
 
 
-def _ask(address: str, head: Mapping[str, Any], blobs: Sequence[bytes] = (), *, seconds: float | None = None) -> Any:
+def ask(address: str, head: Mapping[str, Any], blobs: Sequence[bytes] = (), *, seconds: float | None = None) -> Any:
     """Send a request to the command ``address``; return the head of the answer and its blobs.
 
     Raises:
         InvalidInput: the vault refuses it.
-        Failure: the command fails, or says something else.
+        Failure: the command fails, or answers something else.
     """
     request = BytesIO()
     send(request, {**head, "format": FORMAT}, blobs)
@@ -49,150 +48,68 @@ def _ask(address: str, head: Mapping[str, Any], blobs: Sequence[bytes] = (), *, 
 
 
 def describe(address: str, metrics: Sequence[str]) -> Description:
-    """Return what the vault at ``address`` says of itself to a search with these test ``metrics``.
+    """Return what the vault at the command ``address`` says of itself to a search with these test ``metrics``.
 
     Raises:
-        InvalidInput: it refuses.
-        Failure: it does not answer.
+        InvalidInput: it refuses, or does not answer.
     """
     nonce = secrets.token_hex(16)
-    answer, _ = _ask(address, {"verb": "describe", "nonce": nonce, "metrics": [*metrics]}, seconds=DESCRIBED_S)
     try:
+        answer, _ = ask(address, {"verb": "describe", "nonce": nonce, "metrics": [*metrics]}, seconds=DESCRIBED_S)
         content = content_of(answer)
         if content.pop("nonce") != nonce:
-            raise ValueError("an answer to another request")
+            raise ValueError("it answers another request")
         return Description(**{**content, "problems": tuple(content["problems"])})
-    except DAMAGED as error:
-        raise Failure(f"The vault {address!r} gives an answer that cannot be read ({error}); is it a vault?") from error
-
-
-def check_vault(
-    address: str,
-    items: Path | None,
-    metrics: Sequence[str],
-    features: int | None,
-    own: str | None,
-) -> Description:
-    """Return the description of a vault that will score a search; raise with all that prevents it.
-
-    Args:
-        address: the command that answers.
-        items: the folder of the test items without labels, for a vault that hands them out.
-        metrics: those of the test.
-        features: the numbers of the search's vectors; None for images.
-        own: the user-defined training, whose models only vaults score that hand out their items; None without one.
-    """
-    try:
-        found = describe(address, metrics)
     except Failure as error:
         raise InvalidInput(f"final.vault: {error}") from error
-    sentences = [*found.problems]
-    if found.opened >= found.openings:
-        sentences.append(
-            f"final.vault: all {found.openings} openings of the vault were made; ask its owner for another."
-        )
-    if found.features != features:
-        takes, has = (f"vectors of {n} numbers" if n else "images" for n in (found.features, features))
-        sentences.append(f"final.vault: its items are {takes}, and those of dataset are {has}; name another vault.")
-    if found.labels_only and (items is None or not items.is_dir()):
-        sentences.append(
-            "final.vault_items: the vault hands out its test items without labels and takes embeddings of them; give "
-            f"the folder with these items, not {'null' if items is None else repr(str(items))}."
-        )
-    if not found.labels_only and items is not None:
-        sentences.append("final.vault_items: the vault keeps its test items secret; set it to null.")
-    if not found.labels_only and own is not None:
-        sentences.append(
-            f"final.vault: {own} is a user-defined training, whose code the vault does not run; ask its owner for one "
-            "that hands out its items (`holdout vault make --labels-only`)."
-        )
-    if sentences:
-        raise InvalidInput(sentences)
-    return found
+    except InvalidInput:
+        raise
+    except DAMAGED as error:
+        raise InvalidInput(f"final.vault: {address!r} answers as no vault does ({error}); correct it.") from error
 
 
 # The models of an opening.
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToScore:
-    """A model to send: its ``row`` in ``test.json``, its ``description``, and the contents of its files by use."""
+def opening_request(
+    content: Mapping[str, Any], models: Sequence[SentModel], training: bytes
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Return the head and the blobs of the request to score ``models``.
 
-    row: Mapping[str, Any]
-    description: Any = None
-    kind: str = "trained"
-    tensors: tuple[bytes, ...] = ()
-    program: bytes | None = None
-    embeddings: bytes | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "row": dict(self.row),
-            "description": self.description,
-            "kind": self.kind,
-            "tensors": [*map(digest_of, self.tensors)],
-            "program": self.program and digest_of(self.program),
-            "embeddings": self.embeddings and digest_of(self.embeddings),
-        }
-
-    @property
-    def blobs(self) -> list[bytes]:
-        return [*self.tensors, *filter(None, (self.program, self.embeddings))]
-
-
-def trained_model(row: Mapping[str, Any], spec: TrialSpec, checkpoint: str) -> ToScore:
-    """Return the model of a final training, with the backbone apart where it was frozen."""
-    from trainables.inference.model_files import FROZEN, network_file
-    from trainables.models.backbones import is_own_network
-
-    path = as_path(checkpoint)
-    digest = digest_of(path.read_bytes())
-    weights, description = network_file(path)
-    row = {**row, "model_sha256": digest}
-    if is_own_network(spec.model.backbone):
-        return ToScore(row=row, description=description, program=_program(spec.model, weights, description))
-    frozen = (backbone_tensors(spec.model),) if FROZEN in description["origin"] else ()
-    return ToScore(row=row, description=description, tensors=(*frozen, weights))
-
-
-def _program(model: ModelConfig, weights: bytes, description: Any) -> bytes:
-    """Return the ONNX program of a network of the user's own."""
-    from trainables.inference.embedder import embedder_of
-    from trainables.inference.model_files import ModelFiles, parsed_tensors
-    from trainables.inference.portable import onnx_bytes
-
-    tensors, _ = parsed_tensors(weights, Path("model.safetensors"))
-    files = ModelFiles(
-        address=model.backbone, path=Path(), tensors=tensors, description=description, card="", is_checkpoint=False
-    )
-    return onnx_bytes(embedder_of(files, device="cpu", trust_code=True))
-
-
-def backbone_tensors(model: ModelConfig) -> bytes:
-    """Return a file with the initial backbone of ``model``, which a search does not store."""
-    from trainables.inference.model_files import tensors_bytes
-    from trainables.training.inputs import of_backbone, untrained
-
-    return tensors_bytes(untrained(of_backbone(model)).state_dict())
-
-
-def open_vault(
-    address: str, key: str, content: Mapping[str, Any], models: Sequence[ToScore], training: bytes
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, bytes]]:
-    """Ask the vault to score ``models``; return the content of its answer, the signed answer, and its files by SHA-256.
-
-    Args:
-        address: the command that answers.
-        key: the public key that was frozen when the search began.
-        content: the frozen selection, the search's name and the images that may overlap.
-        models: the final models, and the networks without training.
-        training: the digests of the training images.
-
-    Raises:
-        InvalidInput: the vault refuses, or another one answers.
-        Failure: it does not answer.
+    ``content`` has the frozen selection, the search's name and the number of test images that may be among the
+    ``training`` ones, whose digests these are.
     """
     sent = [model.to_json() for model in models]
     head = {"verb": "open", **content, "models": sent, "training": digest_of(training)}
-    answer, files = _ask(address, head, [training, *(blob for model in models for blob in model.blobs)])
-    return content_of(answer, key), answer, files
+    return head, [training, *(blob for model in models for blob in model.blobs)]
+
+
+def models_of(scoring: Scoring | BaselineScoring) -> Iterator[SentModel]:
+    """Yield the model of a final training, or the baselines; a backbone that was frozen is a file of its own."""
+    from search.vault.programs import program_of
+    from trainables.inference.model_files import FROZEN, EmbedderSpec, description_of, read_network, tensors_bytes
+    from trainables.models.backbones import is_own_network
+    from trainables.training.inputs import of_backbone, untrained, whole_network
+
+    config, backbone = scoring.spec.model, of_backbone(scoring.spec.model)
+    is_own = is_own_network(config.backbone)
+    if isinstance(scoring, BaselineScoring):
+        layer, state = scoring.whitening, untrained(backbone).state_dict()
+        description = description_of(layer)
+        spec = replace(EmbedderSpec.from_json(description, "The whitening"), model=backbone)
+        tensors, program = ((layer,), program_of(spec, state)) if is_own else ((tensors_bytes(state), layer), None)
+        for name in (UNTRAINED, WHITENED):
+            row = baseline_entry(name, scoring.network, digest_of(layer))
+            yield SentModel(row=row, description=description, kind=name, tensors=tensors, program=program)
+        return
+    path = as_path(scoring.checkpoint)
+    row = {**scoring.row, "model_sha256": digest_of(path.read_bytes())}
+    state, description = read_network(path)
+    frozen = description["origin"].get(FROZEN)
+    if is_own:
+        whole = whole_network(state, config, frozen) if frozen else state
+        program = program_of(EmbedderSpec.from_json(description, path), whole)
+        yield SentModel(row=row, description=description, program=program)
+        return
+    first = [tensors_bytes(untrained(backbone).state_dict())] if frozen else []
+    yield SentModel(row=row, description=description, tensors=(*first, tensors_bytes(state)))

@@ -9,17 +9,15 @@ Only its owner may read it (mode 0700). It holds:
 - ``openings/``: what was asked for in each opening, and the answer.
 """
 
-import json
-import secrets
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from search.selection.ledger_file import ImageSet, LedgerFile, images_in
+from search.selection import ImageSet, LedgerFile, images_in
 from search.vault.protocol import Description, digest_of, public_key
 from trainables.data.dataset import Dataset
 from trainables.data.images import read_image
@@ -42,9 +40,8 @@ class Policy:
         models: the most models of an opening.
         by_class: True if values by class are answered, which intervals need.
         labels_only: True if the items are handed out without labels, and embeddings of them are scored.
-        seconds: the time limit of a model.
-        memory_gb: the memory limit of a model.
-        message_gb: the most bytes of the models of an opening.
+        seconds, memory_gb: the limits of a model.
+        message_gb: the limit of a request.
         device: where models are scored.
     """
 
@@ -75,33 +72,33 @@ class HeldItems(Dataset):
         return {name: tuple(keys) for name, keys in self._content["classes"].items()}
 
     def identity(self) -> str:
-        return f"vault {self._content['salt']}"
+        return f"vault {self._content['name']}"
 
     def stamp(self, key: str) -> str:
         return key  # the items of a vault do not change
 
     def features(self) -> int | None:
-        found: int | None = self._content["features"]
-        return found
+        return self._content["features"]  # type: ignore[no-any-return]
 
     def read(self, key: str) -> np.ndarray:
         place = Path(self.vault, FOLDER)
         return read_image(place / key) if self.features() is None else _vectors(place / VECTORS)[int(key)]
 
     def parts(self) -> Mapping[str, str]:
-        found: Mapping[str, str] = self._content["parts"]
-        return found
+        return self._content["parts"]  # type: ignore[no-any-return]
 
     def cameras(self) -> Mapping[str, str]:
-        found: Mapping[str, str] = self._content["cameras"]
-        return found
+        return self._content["cameras"]  # type: ignore[no-any-return]
 
     def superclasses(self) -> Mapping[str, str] | None:
-        found: Mapping[str, str] | None = self._content["superclasses"]
-        return found
+        return self._content["superclasses"]  # type: ignore[no-any-return]
 
     def test_subsets(self) -> dict[str, tuple[str, ...]]:
         return {name: tuple(classes) for name, classes in self._content["subsets"].items()}
+
+    def store(self, short_side: int, cache: str) -> StoreSpec:
+        """Return the request for the decoded items, scaled down to a short side of ``short_side`` pixels."""
+        return StoreSpec(dataset=self, class_names=tuple(self.classes()), short_side=short_side, cache=cache)
 
 
 @lru_cache(maxsize=2)
@@ -127,24 +124,23 @@ class Vault:
     folder: Path
 
     @cached_property
-    def policy(self) -> Policy:
-        with reading(self.folder / CONFIG):
-            return Policy(**self._config["policy"])
-
-    @cached_property
     def _config(self) -> dict[str, Any]:
         path = self.folder / CONFIG
         if not path.is_file():
             raise InvalidInput(f"{self.folder} is not a vault: it has no {CONFIG}; `holdout vault make` makes one.")
         with reading(path):
-            found: dict[str, Any] = read_json(path)
-            return found
+            content = read_json(path)
+            return {**content, "policy": Policy(**content["policy"])}
+
+    @property
+    def policy(self) -> Policy:
+        return self._config["policy"]  # type: ignore[no-any-return]
 
     @property
     def private_key(self) -> bytes:
         return (self.folder / KEY).read_bytes()
 
-    @cached_property
+    @property
     def items(self) -> HeldItems:
         return HeldItems(vault=str(self.folder))
 
@@ -152,77 +148,50 @@ class Vault:
     def ledger(self) -> LedgerFile:
         return LedgerFile(self.folder / LEDGER)
 
-    @property
-    def count(self) -> int:
-        """The number of its test items."""
-        return sum(map(len, self.items.classes().values()))
-
-    def store(self, short_side: int) -> StoreSpec:
-        """Return the request for the decoded test items, scaled down to a short side of ``short_side`` pixels."""
-        return StoreSpec(
-            dataset=self.items,
-            class_names=tuple(self.items.classes()),
-            short_side=short_side,
-            cache=str(self.folder / "cache"),
-        )
+    def store(self, short_side: int) -> Path:
+        """Find or build the store of the decoded test items."""
+        return self.items.store(short_side, str(self.folder / "cache")).make()
 
     def images(self) -> ImageSet:
         """Return the digests of the test items."""
-        return images_in(self.store(1).make())
+        return images_in(self.store(1))
 
     def openings(self) -> list[Mapping[str, Any]]:
         """Return the lines of its openings, in order."""
-        return [entry for entry in self.ledger.entries().values() if "opened" in entry]
+        return [line for line in self.ledger.lines() if "opened" in line]
 
     def description(self, metrics: list[str]) -> Description:
         """Return what the vault says of itself to a search that asks for ``metrics``."""
-        noun, features = self.items.noun, self.items.features()
+        classes = self.items.classes()
         return Description(
             key=public_key(self.private_key),
             test=self._config["test"],
-            noun=noun,
-            features=features,
-            classes=len(self.items.classes()),
-            items=self.count,
+            features=self.items.features(),
+            classes=len(classes),
+            items=sum(map(len, classes.values())),
             by_class=self.policy.by_class,
             labels_only=self.policy.labels_only,
             openings=self.policy.openings,
             opened=len(self.openings()),
-            problems=tuple(self.metric_problems(metrics)),
+            problems=tuple(self._metric_problems(metrics)),
         )
 
-    def metric_problems(self, metrics: list[str]) -> list[str]:
-        """Return sentences on ``metrics`` that the vault does not compute."""
-        subsets = self.items.test_subsets()
-        bases = {name: split_subset(name) for name in metrics}
+    def _metric_problems(self, metrics: list[str]) -> Iterator[str]:
+        """Yield sentences on ``metrics`` that the vault does not compute."""
         own = [name for name in metrics if is_own(name)]
-        others = [base for name, (base, _) in bases.items() if name not in own]
-        unknown = [
-            *unknown_metrics(others),
-            *(name for name, (_, part) in bases.items() if part not in (None, *subsets)),
-        ]
-        problems = []
+        bases = {name: split_subset(name) for name in metrics if name not in own}
+        others, subsets = [base for base, _ in bases.values()], (None, *self.items.test_subsets())
+        unknown = [*unknown_metrics(others), *(name for name, (_, part) in bases.items() if part not in subsets)]
         if own:
-            problems.append(f"metrics: {listed(own)} is your own code, which a vault does not run; leave it out.")
+            yield f"metrics: {listed(own)} is your own code, which a vault does not run; leave it out."
         if unknown:
-            problems.append(f"metrics: {listed(unknown)} is not computed by this vault; leave it out.")
+            yield f"metrics: {listed(unknown)} is not computed by this vault; leave it out."
         elif superclass_metrics(others) and self.items.superclasses() is None:
-            problems.append("metrics: the items of this vault have no superclasses; leave out metrics of them.")
-        elif (k := largest_k(others)) >= self.count:
-            problems.append(f"metrics: k = {k} needs more than {k} {self.items.noun}; name a smaller k.")
-        return problems
+            yield "metrics: the items of this vault have no superclasses; leave out metrics of them."
+        elif (k := largest_k(others)) >= sum(map(len, self.items.classes().values())):
+            yield f"metrics: k = {k} needs more than {k} {self.items.noun}; name a smaller k."
 
 
 def salted(salt: str, images: ImageSet) -> str:
     """Return the digest by which a vault names its test items: it says nothing without the ``salt``."""
     return digest_of(f"{salt} {images.digest}".encode())
-
-
-def new_config(policy: Policy, salt: str, images: ImageSet) -> str:
-    """Return the content of ``vault.json``."""
-    assert [entry.name for entry in fields(policy)], "a policy of settings"
-    return json.dumps({"policy": asdict(policy), "salt": salt, "test": salted(salt, images)}, indent=2) + "\n"
-
-
-def new_salt() -> str:
-    return secrets.token_hex(16)

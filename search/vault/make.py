@@ -2,19 +2,20 @@
 
 import csv
 import io
-import os
 import random
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from search.selection.ledger_file import images_in
-from search.vault.held import CONFIG, FOLDER, KEY, TEST, VECTORS, HeldItems, Policy, new_config, new_salt
+from search.selection import images_in
+from search.vault.held import CONFIG, FOLDER, KEY, TEST, VECTORS, HeldItems, Policy, salted
 from search.vault.protocol import new_key, public_key
 from search.vault.sandbox import READABLE
 from trainables.data.dataset import Dataset, ItemDataset
@@ -24,9 +25,8 @@ from trainables.data.sets.folders import RootedDataset
 from trainables.data.sets.manifest import CAMERA, CLASS, GROUP, PART, PATH
 from trainables.data.split import check_images, split_dataset
 from trainables.data.store.build import read_item
-from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput, raise_if_any
-from trainables.files import json_text
+from trainables.files import draft_of, json_text
 from trainables.storage import full_disk_errors
 
 LISTED, VECTORS_FILE = "data.csv", "data.npz"
@@ -53,44 +53,36 @@ def make_vault(dataset: Dataset, to: Path, training: Path, items: Path | None, p
         raise InvalidInput("The data set has items that are neither images nor vectors; a vault holds only these two.")
     if open_to := [place for place in READABLE if to.is_relative_to(place)]:
         raise InvalidInput(f"{to} is below {open_to[0]}, which the processes that score can read; name another folder.")
-    raise_if_any(
-        [
-            f"{folder} exists already; name a folder that does not."
-            for folder in filter(None, (to, training, items))
-            if folder.exists()
-        ]
-    )
+    folders = [*filter(None, (to, training, items))]
+    raise_if_any([f"{folder} exists already; name a folder that does not." for folder in folders if folder.exists()])
     classes = dataset.classes()
     split = split_dataset(dataset, classes, ratio=0.9, seed=seed)
     check_images(split, classes, dataset.noun)
     check_galleries(dataset, split, classes)
-    half = {*split.train, *split.validation}
-    key, salt = new_key(), new_salt()
-    with _together(*filter(None, (to, training, items))) as (draft, *others):
+    key, salt = new_key(), secrets.token_hex(16)
+    with _together(folders) as (draft, *others):
         draft.chmod(0o700)
-        _hand_out(dataset, {name: keys for name, keys in classes.items() if name in half}, others[0])
-        kept = {name: classes[name] for name in split.test}
-        content = _hold(dataset, kept, draft, salt)
-        names = tuple(content["classes"])
-        held = StoreSpec(
-            dataset=HeldItems(vault=str(draft)), class_names=names, short_side=1, cache=str(draft / "cache")
-        )
-        images = images_in(held.make())
+        half = {*split.train, *split.validation}
+        _hand_out(dataset, [(name, key) for name, keys in classes.items() if name in half for key in keys], others[0])
+        content = _hold(dataset, {name: classes[name] for name in split.test}, draft)
+        (draft / TEST).write_text(json_text(content))
+        images = images_in(HeldItems(vault=str(draft)).store(1, str(draft / "cache")).make())
         (draft / KEY).touch(mode=0o600)
         (draft / KEY).write_bytes(key)
-        (draft / CONFIG).write_text(new_config(policy, salt, images))
+        config = {"policy": asdict(policy), "salt": salt, "test": salted(salt, images)}
+        (draft / CONFIG).write_text(json_text(config))
         if items:
             shutil.copytree(draft / FOLDER, others[1] / FOLDER)
             unlabelled = {"items": sorted(key for keys in content["classes"].values() for key in keys)}
             neutral = {"classes": unlabelled, "parts": {}, "cameras": {}, "superclasses": None, "subsets": {}}
-            (others[1] / TEST).write_text(json_text({**content, **neutral, "salt": ""}))
+            (others[1] / TEST).write_text(json_text({**content, **neutral}))
     return public_key(key)
 
 
 @contextmanager
-def _together(*folders: Path) -> Iterator[list[Path]]:
+def _together(folders: Sequence[Path]) -> Iterator[list[Path]]:
     """Yield empty folders beside ``folders``, which are renamed to them at the end, or removed on an error."""
-    drafts = [folder.with_name(f".{folder.name}.draft-{os.getpid()}") for folder in folders]
+    drafts = [*map(draft_of, folders)]
     try:
         with full_disk_errors(folders[0]):
             for draft in drafts:
@@ -103,26 +95,22 @@ def _together(*folders: Path) -> Iterator[list[Path]]:
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def _hand_out(dataset: Dataset, classes: Mapping[str, Sequence[str]], folder: Path) -> None:
-    """Write the training half, with its groups, official parts and cameras."""
-    keys = [(name, key) for name, of_class in classes.items() for key in of_class]
-    groups, parts, cameras = dataset.groups(), dataset.parts(), dataset.cameras()
+def _hand_out(dataset: Dataset, items: Sequence[tuple[str, str]], folder: Path) -> None:
+    """Write the training half, pairs of class and key, with its groups, official parts and cameras."""
+    names, keys = zip(*items, strict=True)
+    marks = {GROUP: dataset.groups(), PART: dataset.parts(), CAMERA: dataset.cameras()}
     if dataset.features() is not None:
-        arrays: dict[str, Any] = {
-            EMBEDDINGS: np.stack([read_item(dataset, key) for _, key in keys]),
-            LABELS: np.array([name for name, _ in keys]),
-            IDS: np.array([key for _, key in keys]),
-        }
-        if groups:
-            arrays[GROUPS] = np.array([groups[key] for _, key in keys])
-        np.savez(folder / VECTORS_FILE, **arrays)
+        arrays = {LABELS: np.array(names), IDS: np.array(keys)}
+        arrays[EMBEDDINGS] = np.stack([read_item(dataset, key) for key in keys])
+        if marks[GROUP]:
+            arrays[GROUPS] = np.array([marks[GROUP][key] for key in keys])
+        np.savez(folder / VECTORS_FILE, **arrays)  # type: ignore[arg-type]
         return
-    marks = {GROUP: groups, PART: parts, CAMERA: cameras}
-    columns = [name for name, found in marks.items() if any(key in found for _, key in keys)]
+    columns = [name for name, found in marks.items() if any(key in found for key in keys)]
     text = io.StringIO()
     lines = csv.writer(text)
     lines.writerow([PATH, CLASS, *columns])
-    for number, (name, key) in enumerate(keys):
+    for number, (name, key) in enumerate(items):
         path = key if isinstance(dataset, RootedDataset) else f"images/{number:06d}.png"
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         _copy(dataset, key, folder / path)
@@ -130,29 +118,31 @@ def _hand_out(dataset: Dataset, classes: Mapping[str, Sequence[str]], folder: Pa
     (folder / LISTED).write_text(text.getvalue())
 
 
-def _hold(dataset: Dataset, classes: Mapping[str, Sequence[str]], folder: Path, salt: str) -> dict[str, Any]:
+def _hold(dataset: Dataset, classes: Mapping[str, Sequence[str]], folder: Path) -> dict[str, Any]:
     """Write the test half under neutral names, and return the content of ``test.json``.
 
     Classes and the items of each stay in their order, of which clusterings depend; their numbers are drawn.
     """
-    draw = random.Random(salt)
+    draw = random.SystemRandom()
     (folder / FOLDER).mkdir()
-    numbers = draw.sample(range(len(classes)), len(classes))
-    class_of = {name: f"class {number:04d}" for name, number in zip(classes, numbers, strict=True)}
+    class_of = {
+        name: f"class {number:04d}" for name, number in zip(classes, draw.sample(range(len(classes)), len(classes)))
+    }
     keys = [key for of_class in classes.values() for key in of_class]
-    rows = dict(zip(keys, draw.sample(range(len(keys)), len(keys)), strict=True))
+    shuffled = draw.sample(keys, len(keys))
     if dataset.features() is not None:
-        name_of = {key: str(row) for key, row in rows.items()}
-        vectors = [read_item(dataset, key) for key in sorted(keys, key=rows.__getitem__)]
-        np.save(folder / FOLDER / VECTORS, np.stack(vectors), allow_pickle=False)
+        name_of = {key: str(row) for row, key in enumerate(shuffled)}
+        vectors = np.stack([read_item(dataset, key) for key in shuffled])
+        np.save(folder / FOLDER / VECTORS, vectors, allow_pickle=False)
     else:
-        suffixes = {key: Path(key).suffix.lower() if isinstance(dataset, RootedDataset) else ".png" for key in keys}
-        name_of = {key: f"{row:06d}{suffixes[key]}" for key, row in rows.items()}
+        is_file = isinstance(dataset, RootedDataset)
+        suffixes = {key: Path(key).suffix.lower() if is_file else ".png" for key in keys}
+        name_of = {key: f"{row:06d}{suffixes[key]}" for row, key in enumerate(shuffled)}
         for key, name in name_of.items():
             _copy(dataset, key, folder / FOLDER / name)
     superclass_of = dataset.superclasses()
-    content = {
-        "salt": salt,
+    return {
+        "name": secrets.token_hex(16),
         "features": dataset.features(),
         "classes": {class_of[name]: [name_of[key] for key in of_class] for name, of_class in classes.items()},
         "parts": _renamed(dataset.parts(), name_of),
@@ -163,8 +153,6 @@ def _hold(dataset: Dataset, classes: Mapping[str, Sequence[str]], folder: Path, 
             for subset, names in dataset.test_subsets().items()
         },
     }
-    (folder / TEST).write_text(json_text(content))
-    return content
 
 
 def _renamed(marks: Mapping[str, str], name_of: Mapping[str, str]) -> dict[str, str]:

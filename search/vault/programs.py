@@ -3,17 +3,17 @@
 Shapes: B items of a batch, D embedding dimensions.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from trainables.data.augment import Frame
-from trainables.data.loading import load
 from trainables.errors import InvalidInput, listed
 from trainables.inference.model_files import EmbedderSpec
-from trainables.models.config import ModelConfig
+from trainables.models.config import Lora
 
 OPERATORS = frozenset(
     """
@@ -28,7 +28,6 @@ OPERATORS = frozenset(
 """Operators of networks. Loops and branches, whose time tells of an item, random numbers and models in models are not
 among them."""
 
-BATCH = 64
 MOST_DIMENSIONS = 16_384
 
 
@@ -46,8 +45,8 @@ def check_program(content: bytes) -> None:
         program = onnx.load_model_from_string(content)
     except Exception as error:  # of protobuf, or of ONNX's C++
         raise InvalidInput("The ONNX program cannot be read; export the network again.") from error
-    graph = program.graph
-    if program.functions or any(entry.domain not in ("", "ai.onnx") for entry in program.opset_import):
+    graph, standard = program.graph, ("", "ai.onnx")
+    if program.functions or any(entry.domain not in standard for entry in program.opset_import):
         raise InvalidInput(
             "The ONNX program has functions or operators of its own; export it with standard ones alone."
         )
@@ -55,9 +54,7 @@ def check_program(content: bytes) -> None:
     tensors = [*graph.initializer, *(tensor for entry in entries for tensor in (entry.t, *entry.tensors))]
     if graph.sparse_initializer or any(tensor.external_data or tensor.data_location for tensor in tensors):
         raise InvalidInput("The ONNX program has weights in other files; export it with all of them inside.")
-    unknown = {
-        node.op_type for node in graph.node if node.op_type not in OPERATORS or node.domain not in ("", "ai.onnx")
-    }
+    unknown = {node.op_type for node in graph.node if node.op_type not in OPERATORS or node.domain not in standard}
     if unknown or any(entry.g.node or entry.graphs for entry in entries):
         raise InvalidInput(f"The ONNX program has the operators {listed(sorted(unknown))}, which a vault does not run.")
     if len(graph.input) != 1 or len(graph.output) != 1:
@@ -68,30 +65,39 @@ def check_program(content: bytes) -> None:
         raise InvalidInput("The ONNX program is damaged; export the network again.") from error
 
 
-def check_exportable(model: ModelConfig, frame: Frame) -> None:
-    """Raise :class:`InvalidInput` if a vault could not run the ONNX program of the user's own network ``model``."""
+def program_of(spec: EmbedderSpec, tensors: Mapping[str, Tensor] | None = None) -> bytes:
+    """Return the program of the user's own network of ``spec``, with its initial weights or ``tensors``.
+
+    Raises:
+        InvalidInput: a vault could not run it.
+    """
     from trainables.inference.embedder import Embedder
     from trainables.inference.portable import onnx_bytes
     from trainables.training.inputs import untrained
 
-    spec = EmbedderSpec(model=model, decoded_side=frame.side, frame=frame, batch_size=BATCH, origin={})
+    plain = replace(spec, model=replace(spec.model, weights=None, freeze=None, lora=Lora()))
+    network = untrained(plain.model)
+    if tensors is not None:
+        network.load_state_dict(tensors)
     try:
-        content = onnx_bytes(Embedder(untrained(model), spec, "", torch.device("cpu")))
+        content = onnx_bytes(Embedder(network, plain, "", torch.device("cpu")), raw=True)
     except Exception as error:  # a network of the user's can make the exporter raise anything
-        reason = str(error).strip().partition("\n")[0]
+        reason = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
         raise InvalidInput(
-            f"model.backbone: {model.backbone} cannot be exported to ONNX ({type(error).__name__}: {reason:.200}), in "
-            "which form a vault takes a network of your own; change it, or ask for a vault of `--labels-only`."
+            f"model.backbone: {spec.model.backbone} cannot be exported to ONNX ({reason:.200}), in which form a vault "
+            "takes a network of your own; change it, or ask for a vault of `--labels-only`."
         ) from error
     check_program(content)
+    return content
 
 
-class Program:
-    """A checked program, which embeds images or vectors."""
+class Program(nn.Module):
+    """A checked program as a network from images or vectors to embeddings [B, D]."""
 
     def __init__(self, content: bytes) -> None:
         from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
 
+        super().__init__()
         check_program(content)
         options = SessionOptions()
         options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL  # it computes constants when loading
@@ -101,25 +107,15 @@ class Program:
         except Exception as error:  # of C++
             raise InvalidInput("The ONNX program cannot be loaded; export the network again.") from error
 
-    def on(self, spec: EmbedderSpec, device: torch.device) -> Any:
-        """Return the function that embeds images or vectors, [N, D]."""
-        name = self._session.get_inputs()[0].name
-
-        def embedded(items: Any) -> Tensor:
-            chunks = []
-            for batch in torch.arange(len(items)).split(min(BATCH, spec.batch_size)):
-                items_B = load(items, batch, "none", spec.frame, device=torch.device("cpu"))
-                try:
-                    (found,) = self._session.run(None, {name: items_B.numpy()})
-                except Exception as error:  # of C++
-                    if "alloc" in str(error):
-                        raise MemoryError from error
-                    raise InvalidInput("The ONNX program cannot embed the items; it takes others.") from error
-                found_BD = np.asarray(found, dtype=np.float32)
-                if found_BD.ndim != 2 or len(found_BD) != len(batch):
-                    raise InvalidInput("The ONNX program must return one embedding an item, [B, D]; it returns others.")
-                check_dimensions(found_BD.shape[1])
-                chunks.append(torch.from_numpy(found_BD))
-            return torch.cat(chunks).to(device)
-
-        return embedded
+    def forward(self, items_B: Tensor) -> Tensor:
+        try:
+            (found,) = self._session.run(None, {self._session.get_inputs()[0].name: items_B.cpu().numpy()})
+        except Exception as error:  # of C++
+            if "alloc" in str(error):
+                raise MemoryError from error
+            raise InvalidInput("The ONNX program cannot embed the items; it takes others.") from error
+        found_BD = np.asarray(found, dtype=np.float32)
+        if found_BD.ndim != 2 or len(found_BD) != len(items_B):
+            raise InvalidInput("The ONNX program must return one embedding an item, [B, D]; it returns others.")
+        check_dimensions(found_BD.shape[1])
+        return torch.from_numpy(found_BD).to(items_B.device)

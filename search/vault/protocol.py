@@ -1,12 +1,12 @@
 """Messages between a search and a vault, on standard input and output.
 
-A message is a line of JSON, the head, and then the blobs that it lists with their SHA-256 and size, one after the
-other. An answer is the text of a JSON object with its Ed25519 signature; one with ``error`` in place of it refuses.
+A message is a line of JSON, the head, and then the blobs that it lists with their SHA-256 and size. An answer's head is
+the text of a JSON object with its Ed25519 signature; one with ``error`` in place of it refuses.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
@@ -41,12 +41,8 @@ def send(stream: IO[bytes], head: Mapping[str, Any], blobs: Iterable[bytes] = ()
 def receive(stream: IO[bytes], most: int) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Read a message; return its head and its blobs by their SHA-256.
 
-    Args:
-        stream: the message ends before the end of the stream, or at it.
-        most: the most bytes of all blobs together.
-
     Raises:
-        InvalidInput: it is cut or damaged, or larger than ``most``.
+        InvalidInput: it is cut or damaged, or its blobs have more than ``most`` bytes together.
     """
     line = stream.readline(LONGEST_HEAD)
     try:
@@ -101,30 +97,19 @@ def content_of(answer: Mapping[str, Any], key: str | None = None) -> dict[str, A
     return found
 
 
-# What a vault says of itself.
+# What is sent.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """A vault before an opening.
+    """A vault before an opening: its public key, a salted digest of its test items, their number, and what it answers.
 
-    Attributes:
-        key: its public key (hex).
-        test: the salted digest of its test items: equal sets of other vaults have others.
-        noun: what its items are called, in the plural.
-        features: the numbers of an item that is a vector; None for images.
-        classes: the number of its test classes.
-        items: the number of its test items.
-        by_class: True if values by class are answered, of which intervals are made.
-        labels_only: True if its items are handed out without their labels, and only these are secret.
-        openings: the number of openings that it allows.
-        opened: the number of openings so far.
-        problems: sentences on what it does not offer of what was asked for.
+    ``features`` are the numbers of an item that is a vector, None for images; ``opened`` of the ``openings`` were made;
+    ``problems`` are sentences on metrics that were asked for and are not offered.
     """
 
     key: str
     test: str
-    noun: str
     features: int | None
     classes: int
     items: int
@@ -139,3 +124,47 @@ class Description:
         """What a split freezes of it, by name; the number of openings changes."""
         kept = ("key", "test", "classes", "items", "by_class", "labels_only")
         return tuple((name, str(value)) for name, value in asdict(self).items() if name in kept)
+
+
+TRAINED = "trained"
+"""The kind of a model whose embeddings are scored, and not the features of its backbone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentModel:
+    """A model in a request.
+
+    Attributes:
+        row: what identifies it in ``test.json``.
+        description: that of its checkpoint, :class:`~trainables.inference.model_files.EmbedderSpec` as JSON.
+        kind: :data:`TRAINED`, or ``untrained`` or ``whitened`` for the features of its backbone.
+        tensors: files of tensors, the backbone's apart from the others' where it was frozen.
+        program: an ONNX program in place of a network of the user's own.
+        embeddings: a file with embeddings of all items, in the order of their keys, where only labels are secret.
+    """
+
+    row: Mapping[str, Any]
+    description: Any = None
+    kind: str = TRAINED
+    tensors: tuple[bytes, ...] = ()
+    program: bytes | None = None
+    embeddings: bytes | None = None
+
+    @property
+    def blobs(self) -> list[bytes]:
+        return [*self.tensors, *filter(None, (self.program, self.embeddings))]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it with digests in place of its files."""
+        return {
+            **{name: value for name, value in vars(self).items() if name in ("row", "description", "kind")},
+            "tensors": [*map(digest_of, self.tensors)],
+            "program": self.program and digest_of(self.program),
+            "embeddings": self.embeddings and digest_of(self.embeddings),
+        }
+
+    @classmethod
+    def of(cls, sent: Mapping[str, Any], file_of: Callable[[str], bytes]) -> "SentModel":
+        """Return the model that :meth:`to_json` wrote, whose files are ``file_of`` their digests."""
+        files = {name: sent[name] and file_of(sent[name]) for name in ("program", "embeddings")}
+        return cls(**{**sent, **files, "tensors": tuple(map(file_of, sent["tensors"]))})

@@ -18,13 +18,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from search.vault.held import Policy
 from trainables.errors import InvalidInput
 
 Outcome = tuple[dict[str, Any], bytes]
 """What the work returns: JSON types, and the content of a file."""
 
-NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000
-NO_NEW_PRIVILEGES = 38
+NEW_USER, NEW_NETWORK, NO_NEW_PRIVILEGES = 0x10000000, 0x40000000, 38
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 ALL_ACCESS = (1 << 13) - 1
 """The rights of Landlock's first version."""
@@ -38,15 +38,16 @@ READABLE = (
 """Where Python and its libraries lie, and this package."""
 
 MOST_ANSWERED = 1 << 30
+TOO_LARGE = "A model takes more memory than the vault allows; make it smaller."
 
 
-def isolated(work: Callable[[], Outcome], *, seconds: float, memory_gb: float | None) -> tuple[Outcome, list[str]]:
-    """Run ``work`` in a child process; return what it returns, and what isolated it: "network", "files".
+def isolated(work: Callable[[], Outcome], policy: Policy) -> tuple[Outcome, list[str]]:
+    """Run ``work``, which needs no file but Python's, in a child process within the limits of ``policy``.
 
-    Args:
-        work: must not need a file outside of Python's and the system's folders.
-        seconds: the time limit.
-        memory_gb: the limit of memory above what this process has; None for no limit, as a GPU's driver needs.
+    Memory is what it takes above this process; on a GPU, whose driver maps all, it is not limited.
+
+    Returns:
+        What it returns, and what isolated it: "network", "files".
 
     Raises:
         InvalidInput: it raises one, or exceeds a limit.
@@ -56,10 +57,10 @@ def isolated(work: Callable[[], Outcome], *, seconds: float, memory_gb: float | 
     if not child:
         with suppress(BaseException):
             os.close(ours)
-            _run(work, theirs, seconds, memory_gb)
+            _run(work, theirs, policy)
         os._exit(0)
     os.close(theirs)
-    content, end = bytearray(), time.monotonic() + seconds
+    content, end = bytearray(), time.monotonic() + policy.seconds
     try:
         while len(content) < MOST_ANSWERED and select.select([ours], [], [], max(0.0, end - time.monotonic()))[0]:
             if not (part := os.read(ours, 1 << 20)):
@@ -72,47 +73,43 @@ def isolated(work: Callable[[], Outcome], *, seconds: float, memory_gb: float | 
             os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     if is_late:
-        raise InvalidInput(f"A model takes more than {seconds:g} s, the limit of the vault for one; make it smaller.")
+        raise InvalidInput(
+            f"A model takes more than {policy.seconds:g} s, the limit of the vault for one; make it smaller."
+        )
     try:
         size = struct.unpack_from("<Q", content)[0]
         head = json.loads(content[8 : 8 + size])
-        if "error" in head:
-            raise InvalidInput(str(head["error"]))
-        return (head["found"], bytes(content[8 + size :])), [*head["isolated"]]
-    except (struct.error, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, InvalidInput):
-            raise
+    except (struct.error, ValueError) as error:
         raise InvalidInput(
-            f"A model ended its process: it takes more memory than the vault allows ({memory_gb:g} GB), or fails in a "
-            "library; make it smaller."
-            if memory_gb
-            else "A model ended its process."
+            f"A model ended its process: it takes more memory than the vault allows ({policy.memory_gb:g} GB), or "
+            "fails in a library; make it smaller."
         ) from error
+    if "error" in head:
+        raise InvalidInput(str(head["error"]))
+    return (head["found"], bytes(content[8 + size :])), [*head["isolated"]]
 
 
-def _run(work: Callable[[], Outcome], answer: int, seconds: float, memory_gb: float | None) -> None:
+def _run(work: Callable[[], Outcome], answer: int, policy: Policy) -> None:
     """Isolate this process, run ``work`` and write what it returns to the file descriptor ``answer``."""
     silent = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # those of the request
         os.dup2(silent, stream)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    if memory_gb is not None:
+    if policy.device == "cpu":
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-        most = pages * resource.getpagesize() + int(memory_gb * 1e9)
+        most = pages * resource.getpagesize() + int(policy.memory_gb * 1e9)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    isolated_by = _without_network_and_files()
-    content = b""
+    isolated_by, content = _without_network_and_files(), b""
     try:
         found, content = work()
         head: dict[str, Any] = {"found": found, "isolated": isolated_by}
     except InvalidInput as error:
         head = {"error": error.sentences[0]}
     except Exception as error:  # its text may tell of a test item
-        if isinstance(error, MemoryError) or "alloc" in str(error):  # libraries raise errors of their own
-            head = {"error": "A model takes more memory than the vault allows; make it smaller."}
-        else:
-            head = {"error": f"A model cannot be scored ({type(error).__name__}); `holdout check` tries it here."}
+        is_memory = isinstance(error, MemoryError) or "alloc" in str(error)  # libraries raise errors of their own
+        other = f"A model cannot be scored ({type(error).__name__}); `holdout check` tries it here."
+        head = {"error": TOO_LARGE if is_memory else other}
     text = json.dumps(head).encode()
     with open(answer, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text + content)
@@ -121,9 +118,7 @@ def _run(work: Callable[[], Outcome], answer: int, seconds: float, memory_gb: fl
 def _without_network_and_files() -> list[str]:
     """Leave the network, and close all files but those of :data:`READABLE`; return what succeeded."""
     libc = ctypes.CDLL(None, use_errno=True)
-    done = []
-    if libc.unshare(NEW_USER | NEW_NETWORK) == 0:
-        done.append("network")
+    done = ["network"] if libc.unshare(NEW_USER | NEW_NETWORK) == 0 else []
     rights = ctypes.c_uint64(ALL_ACCESS)
     rules = libc.syscall(CREATE_RULESET, ctypes.byref(rights), 8, 0)
     if rules < 0:
@@ -131,8 +126,7 @@ def _without_network_and_files() -> list[str]:
     for place in READABLE:
         with suppress(OSError):
             folder = os.open(place, os.O_PATH)
-            rule = struct.pack("<Qi", READ, folder)
-            libc.syscall(ADD_RULE, rules, 1, rule, 0)
+            libc.syscall(ADD_RULE, rules, 1, struct.pack("<Qi", READ, folder), 0)
             os.close(folder)
     libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     if libc.syscall(RESTRICT_SELF, rules, 0) == 0:

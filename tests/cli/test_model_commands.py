@@ -189,8 +189,8 @@ def test_the_model_that_a_strangers_index_names_is_not_loaded(index: Path, made:
     shutil.copytree(index, copied)
     said = refused("query", copied, image)
     assert said == (
-        f"model of copied is {made.folder}, which is not contacted: you did not make copied here; make it yourself or, "
-        "if you trust it, add --model with this address."
+        f"copied names model: {made.folder}, which is neither imported nor contacted: you did not make copied here, or "
+        "it was changed since. If you trust its author, add --trust-code (in Python, trust_code=True)."
     )
     assert json.loads(holdout_here("query", copied, image, "--model", made.folder, "--json", *CPU).stdout)["queries"]
     with listening() as (port, heard):
@@ -198,6 +198,6 @@ def test_the_model_that_a_strangers_index_names_is_not_loaded(index: Path, made:
             described = json.loads((folder / "index.json").read_text())
             changed = json.dumps({**described, "model": f"http://127.0.0.1:{port}/model"})
             (folder / "index.json").write_text(changed)
-            assert "which is not contacted" in refused("query", folder, image)
+            assert "neither imported nor contacted" in refused("query", folder, image)
             (folder / "index.json").write_text(json.dumps(described))
         assert not heard

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from support.commands import holdout_here, plain
 from support.refusals import refused
 from support.small_disk import small_files
 
-from search.config import initial_file
 from search.config.image_facts import ImageFacts, facts_of
-from search.config.initial_file import Machine, initial_text, name_for, write_initial_file
+from search.config.initial_file import Machine, common_network, initial_text, name_for, write_initial_file
 from search.config.recipes import read_search
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import parse_yaml
@@ -23,9 +21,9 @@ from search.driver.doctor import examine
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from trainables.errors import InvalidInput
+from trainables.models import BACKBONES
 
 CPU = Machine(cpus=1, gpus=0)
-GPU = Machine(cpus=1, gpus=1)
 
 
 def _draw(root: Path, sizes: Sequence[int], height: int = 20, width: int = 20) -> Path:
@@ -73,26 +71,37 @@ def _numbers(names: Sequence[str]) -> list[int]:
     return [int(name.removeprefix("class ")) for name in names]
 
 
-@pytest.mark.parametrize("side", [70, 240])
-def test_with_a_gpu_large_images_get_a_large_network(
-    side: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "nothing"))
-    plan = _plan(facts_of(_draw(tmp_path / "images", [3] * 8, side, side)), tmp_path / "runs", GPU)
-    assert plan.config.resources.gpus_per_trial > 0
-    assert plan.config.model.backbone == ("convnet" if side < 73 else "resnet18")
-    assert plan.config.training.image_size == {70: 61, 240: 210}[side]
+@pytest.fixture
+def without_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of published weights, in which there are none."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    return tmp_path / "torch" / "hub" / "checkpoints"
 
 
-def test_weights_are_asked_for_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    weights = initial_file.weights_path(initial_file.BACKBONES["resnet50"].imagenet)  # type: ignore[arg-type]
-    weights.parent.mkdir(parents=True)
-    weights.touch()
-    facts = facts_of(_draw(tmp_path / "images", [3] * 8, 100, 100))
-    config = parse_config(parse_yaml(initial_text(facts, GPU), "the file"))
-    assert (config.model.backbone, config.model.weights) == ("resnet50", "imagenet")
+def test_photographs_get_a_frozen_network_and_the_command_for_its_weights(without_weights: Path, empty: Path) -> None:
+    said = plain(holdout_here("init", _draw(empty / "small", [3] * 8, 70, 70)).stdout)
+    assert "--download" not in said
+    assert parse_config(read_search(Path("small.yaml"))).model.backbone == "convnet"
+    said = plain(holdout_here("init", _draw(empty / "birds", [3] * 8, 240, 240)).stdout)
+    assert said.endswith("holdout backbones resnet50 --download holdout run birds.yaml")
+    config = parse_config(read_search(Path("birds.yaml")))
+    assert (config.model.backbone, config.model.weights, config.model.is_frozen) == ("resnet50", "imagenet", True)
+    assert (config.split.ratio, config.final.train_on, config.training.image_size) == (0.5, "all", 112)
+    words = "weights of resnet50 are not on this machine. `holdout backbones resnet50 --download` downloads them"
+    assert words in plain(holdout_here("run", "birds.yaml", code=2).stderr)
+    holdout_here("init", "birds", "--backbone", "convnet", "-o", "convnet.yaml")
+    assert parse_config(read_search(Path("convnet.yaml"))).split.ratio == 0.9
+    assert not without_weights.exists(), "nothing is downloaded unasked"
+
+
+def test_weights_that_are_there_are_taken(without_weights: Path) -> None:
+    assert (common_network().backbone, common_network().is_missing) == ("resnet50", True)
+    without_weights.mkdir(parents=True)
+    for name in ("resnet18", "resnet50"):
+        published = BACKBONES[name].imagenet
+        assert published is not None
+        (without_weights / published.file).touch()
+        assert (common_network().backbone, common_network().is_missing) == (name, False)
 
 
 def test_every_section_is_there_with_a_comment_and_the_example_space_holds(tmp_path: Path) -> None:

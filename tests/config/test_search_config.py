@@ -254,8 +254,7 @@ def test_every_key_of_a_resolved_file_is_described() -> None:
 
 RESNET = ["model.backbone=resnet50"]
 PRETRAINED = [*RESNET, "model.weights=imagenet"]
-FRONT = ["search.pruner=none", "search.objectives=[map_at_r, -embed_ms]"]
-BESIDE = {"search.objectives": FRONT[:1], "model.weights": RESNET, "model.freeze": PRETRAINED}
+BESIDE = {"model.weights": RESNET, "model.freeze": PRETRAINED}
 """What an example needs beside itself."""
 
 

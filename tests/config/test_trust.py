@@ -16,10 +16,11 @@ from support.journals import Operation, rewrite as rewrite_journal
 from support.listening import listening
 from support.small_search import GLYPHS, small_search
 
+import holdout
 from search.plan.make_plan import read_plan
 from search.plan.search import OpenedSearch, open_search
 from search.report.summary import write_summary
-from search.trust import allow, check_address, forget, place_of, started
+from search.trust import forget, started
 from trainables.errors import InvalidInput
 
 READ = [
@@ -91,8 +92,8 @@ def test_no_command_contacts_what_a_stranger_names(
         said = plain(done.stdout + done.stderr)
         assert "for-no-eye" not in said
         if command in refused:
-            assert f"{key.replace('__', '.')} of small is {address.partition(':PORT')[0]}" in said
-            assert "--trust 127.0.0.1" in said
+            assert f"small names {key.replace('__', '.')}: {address.partition(':PORT')[0]}" in said
+            assert "add --trust-code" in said
 
 
 def test_a_search_that_the_user_started_needs_no_option(
@@ -107,11 +108,12 @@ def test_a_search_that_the_user_started_needs_no_option(
         drive(search)
     assert "MLflow holds all" in holdout_here("sync", "small", "--runs", runs).stdout
     shutil.copytree(runs, tmp_path / "copy")
-    assert "--trust" in holdout_here("sync", "small", "--runs", tmp_path / "copy", code=2).stderr
+    assert "--trust-code" in holdout_here("sync", "small", "--runs", tmp_path / "copy", code=2).stderr
     rewrite(runs, tracking__uri=f"sqlite:///{tmp_path}/y.db")
     refused = holdout_here("sync", "small", "--runs", runs, code=2)
-    assert f"add `--trust {tmp_path}/y.db`" in plain(refused.stderr)
-    allowed = holdout_here("sync", "small", "--runs", runs, "--trust", f"{tmp_path}/y.db")
+    assert f"small names tracking.uri: sqlite:///{tmp_path}/y.db" in plain(refused.stderr)
+    assert not (tmp_path / "y.db").exists()
+    allowed = holdout_here("sync", "small", "--runs", runs, "--trust-code")
     assert "MLflow holds all" in allowed.stdout
 
 
@@ -129,30 +131,20 @@ def test_a_file_with_mistakes_leaves_the_record_as_it_was(image_folder: Path, tm
     assert started(runs / "other") is None
 
 
-PLACES = [
-    ("postgresql://u:${P}@db.example.org:5432/x", "db.example.org"),
-    ("http://host/${SECRET}", "host"),
-    ("s3://bucket/folder", "bucket"),
-    ("sqlite:////data/x.db", "/data/x.db"),
-    ("postgresql+psycopg://u:a/b@evil/x", None),  # libraries differ in where the host begins
-    ("postgresql://good:1/x@evil/db", None),
-    ("http://good\\@evil/", None),
-    ("http://good @evil/", None),
-    ("http://[::1", None),
-    ("postgresql://u@good/db?host=evil", None),
-    ("mysql://good/db?read_default_file=/tmp/x", None),
-    ("postgresql://u@${HOST}/db", None),
-    ("simplecache::s3://bucket/x", None),
-]
-
-
-@pytest.mark.parametrize(("address", "place"), PLACES)
-def test_the_place_of_an_address_is_the_one_that_every_library_contacts(address: str, place: str | None) -> None:
-    assert place_of(address) == place
-    if place is None:
-        allow(["good", "evil", "bucket", address])
-        with pytest.raises(InvalidInput, match=r"not contacted: you did not make small here; make it yourself\.$"):
-            check_address(Path("runs/small"), "tracking.uri", address)
+def test_a_search_that_is_trusted_in_python_is_the_only_one(
+    stranger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder counts, not its name, which another one has below another current folder."""
+    for runs in (stranger, tmp_path / "other" / "runs"):
+        if runs != stranger:
+            shutil.copytree(stranger, runs)
+        rewrite(runs, checkpoints__storage_path="ftp://127.0.0.1:1/x")
+    trusted = holdout.open("small", runs="runs", trust_code=True)
+    with pytest.raises(ConnectionRefusedError):
+        trusted.trial("pnp", 0)
+    monkeypatch.chdir(tmp_path / "other")
+    with pytest.raises(InvalidInput, match="neither imported nor contacted"):
+        holdout.open("small", runs="runs").trial("pnp", 0)
 
 
 # Code.
@@ -190,7 +182,7 @@ def test_digests_are_checked_without_the_code_and_the_rest_with_it(
     assert "ok  the studies: their digests" in done.stdout
     assert "the ledger" in done.stdout.splitlines()[-1]
     assert "summary.json" not in done.stdout
-    assert "names code that would be imported and run (kind_module:Kind)" in plain(done.stderr)
+    assert "small names kind_module:Kind, which is neither imported nor contacted" in plain(done.stderr)
     assert "kind_module" not in sys.modules
     refused = holdout_here("export", "small", "--to", tmp_path / "exported", "--runs", runs, code=2)
     assert "add --trust-code" in plain(refused.stderr)
@@ -238,7 +230,7 @@ def test_no_command_imports_the_code_that_a_stranger_names(change: dict[str, Any
         assert not evil.exists(), command
         if command[0] in REFUSED:
             assert done.returncode == 2
-            assert "small names code that would be imported and run (evil_module" in plain(done.stderr)
+            assert "small names evil_module" in plain(done.stderr)
             assert "add --trust-code" in plain(done.stderr)
 
 

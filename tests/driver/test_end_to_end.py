@@ -23,7 +23,7 @@ from search.trials import epochs_of
 
 LOSS = "pnp"
 EPOCHS = 5
-TEST = ("test", "small", "--trust", "127.0.0.1")
+TEST = ("test", "small", "--trust-code")
 
 
 class FinishedSearch:

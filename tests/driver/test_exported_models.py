@@ -231,14 +231,14 @@ def test_the_exported_model_is_what_the_training_saved_and_embeds_as_the_test_di
     index = model.index(items, items)
     assert [found.path for (found,) in index.query(items[3:5], k=1)] == items[3:5]
     index.save(tmp_path / "index")
-    best = holdout.open("texts", runs=texts).best_model(trust_code=True)
+    best = holdout.open("texts", runs=texts, trust_code=True).best_model()
     assert len(holdout.ImageIndex.load(tmp_path / "index", best)) == len(items)
 
 
 def test_a_training_without_predictor_says_so(kinds: Callable[[str], Finished]) -> None:
-    search = holdout.open("discriminant", runs=kinds("own class without epochs").runs)
+    search = holdout.open("discriminant", runs=kinds("own class without epochs").runs, trust_code=True)
     with pytest.raises(holdout.InvalidInput, match="has no predictor, which loads a model without training items"):
-        search.best_model("discriminant", trust_code=True)
+        search.best_model("discriminant")
 
 
 def test_the_command_line_gives_a_model_files_of_embeddings_only(texts: Path, tmp_path: Path) -> None:

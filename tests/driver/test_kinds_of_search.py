@@ -22,7 +22,7 @@ from search.plan.runs import RunFolder
 from search.stages import Stage
 from search.trials import epochs_of
 
-RESUMED = ("features", "frozen backbone", "own class", "own function", "folds", "several objectives")
+RESUMED = ("features", "frozen backbone", "own class", "own function", "folds", "constraints")
 """Kinds whose trainings or choices are resumed each in its own way; the campaign has images, the others other data."""
 STEPS = (9, 17)
 """Numbers of epochs after which a driver dies, in turn: within trials and between the stages."""

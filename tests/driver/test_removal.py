@@ -61,7 +61,7 @@ def make(image_folder: Path, runs: Path) -> Make:
 
 def _start(folder: RunFolder) -> None:
     """Record the search as one that this user starts, and mark its checkpoints elsewhere, as `holdout run` does."""
-    remember(folder.path, addresses_in(stored_config(folder)))
+    remember(folder.path, addresses_in(folder.path, stored_config(folder)))
     mark_checkpoints(folder)
 
 

@@ -200,7 +200,7 @@ def test_losses_that_always_fail_stop_the_search_before_its_choice(
     assert "Correct the cause and search under a new name, or repeat" in said
     again = plain(holdout_here("run", file, "--runs", runs, code=1).stderr)
     assert "Every trial of small/raises failed" in again
-    assert "Retrying 2 trials of small/raises that failed before any epoch." in again
+    assert "Retrying 2 trials of small/raises that failed before any was complete." in again
     assert "small/becomes_nan trial" not in again, "its values are due to its parameters"
     assert "Every trial of small/raises failed" in plain(holdout_here("select", "small", "--runs", runs, code=1).stderr)
     with pytest.raises(holdout.Failure, match=r"allow_failed=True\) to continue with pnp"):
@@ -262,7 +262,9 @@ def test_code_that_is_corrected_is_searched_under_the_same_name(
     journal = (runs / "fragile/study.journal").read_text()
 
     monkeypatch.setattr(Fragile, "fails_from", 2.0)
+    monkeypatch.setattr(Fragile, "space", {"lr": holdout.Float(0.01, 1.0, log=True, default=0.3)})
     holdout_here("run", file, "--yes", "--runs", runs)
+    assert stored(runs, "fragile", "fragile")[0].params == {"lr": 0.3}, "the default of the corrected code"
     assert (runs / "fragile/study.journal").read_text().startswith(journal), "nothing is removed"
     assert [trial.state.name for trial in stored(runs, "fragile", "fragile")] == ["COMPLETE"] * 5
     assert "began anew after 4 trials failed" in plain(holdout_here("trials", "fragile", "--runs", runs).stdout)

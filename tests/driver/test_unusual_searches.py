@@ -1,4 +1,4 @@
-"""Unusual searches: their scores against plain loops and scikit-learn, and choices by several objectives.
+"""Unusual searches: their scores against plain loops and scikit-learn, and choices under constraints.
 
 Queries and a gallery with cameras and groups, three test lists, superclasses, and constraints. Shapes: N test images.
 """
@@ -163,7 +163,7 @@ def test_scores_of_superclasses_agree_with_scikit_learn(kinds: Callable[[str], F
         assert model["metrics"]["nmi_super"] == pytest.approx(normalized_mutual_info_score(folders, clusters))
 
 
-# Several objectives, and constraints.
+# Constraints.
 
 
 def result(search: Finished) -> dict[str, Any]:
@@ -171,46 +171,17 @@ def result(search: Finished) -> dict[str, Any]:
     return row  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(
-    ("kind", "rule"),
-    [
-        ("several objectives", "chosen of the Pareto front of quality, weight (lower)"),
-        ("constraints", "only configurations with weight < 0.5 are chosen"),
-    ],
-)
-def test_it_is_shown(kinds: Callable[[str], Finished], kind: str, rule: str) -> None:
-    search = kinds(kind)
-    compared = plain(holdout_here("compare", search.name, "--runs", search.runs, "--trust-code").stdout)
-    assert "Pareto front on the validation classes" in compared
-    assert rule in json.loads((search.folder / "selection.json").read_text())["rule"]
-
-
-def test_the_front_is_what_no_trial_beats(kinds: Callable[[str], Finished]) -> None:
-    # The quality grows with the weight almost without noise: nearly every trial is on the front.
-    search = kinds("several objectives")
-    holdout_here("report", search.name, "--runs", search.runs, "--trust-code")
-    assert "Pareto front" in (search.folder / "report.html").read_text()
-    front = result(search)["front"]
-    assert len(front) >= 4
-    by_weight = sorted(front, key=lambda entry: entry["searched"]["weight"])
-    assert by_weight == sorted(front, key=lambda entry: entry["searched"]["quality"])
-    (chosen,) = (entry for entry in front if entry["chosen"])
-    assert chosen["confirmed"]["weight"] == chosen["searched"]["weight"]
-    selected = json.loads((search.folder / "selection.json").read_text())
-    (choice,) = selected["chosen"].values()
-    assert choice["params"]["weight"] == pytest.approx(chosen["confirmed"]["weight"])  # float32
-    assert choice["measured"] == chosen["confirmed"]
-    assert [len(choice["values"]), choice["failed"]] == [2, 0]
-    assert "on the Pareto front" in next(iter(selected["reasons"].values()))
-
-
 def test_the_choice_meets_the_constraint_that_the_default_does_not(kinds: Callable[[str], Finished]) -> None:
-    row = result(kinds("constraints"))
+    search = kinds("constraints")
+    row = result(search)
     assert row["default"]["params"]["weight"] == 0.9
     assert row["confirmed"]["params"]["weight"] < 0.5
-    (entry,) = row["front"]
-    assert entry["chosen"]
-    assert entry["searched"]["weight"] < 0.5
+    selected = json.loads((search.folder / "selection.json").read_text())
+    assert "only configurations with weight < 0.5 are chosen" in selected["rule"]
+    (choice,) = selected["chosen"].values()
+    assert choice["params"]["weight"] == pytest.approx(choice["measured"]["weight"])  # float32
+    assert [len(choice["values"]), choice["failed"]] == [2, 0]
+    assert f"its weight is {choice['measured']['weight']:.4g}" in row["choice"]
 
 
 def test_without_a_configuration_that_meets_it_nothing_is_chosen(tmp_path: Path) -> None:
@@ -224,7 +195,7 @@ def test_costs_of_a_network_are_measured(search_file: Callable[..., dict[str, An
     content = search_file(
         losses=["triplet"],
         space={"triplet": {"margin": 0.2}, "model": {"embedding_dim": [8, 64]}},
-        search={"trials": 3, "pruner": "none", "objectives": ["map_at_r", "-size_mb", "-embed_ms"]},
+        search={"trials": 3, "pruner": "none", "constraints": {"size_mb": "> 0", "embed_ms": "> 0"}},
         training={"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
         stages=["search", "select"],
         selection={"finalists": 1, "seeds": 1},
@@ -246,18 +217,15 @@ def test_costs_of_a_network_are_measured(search_file: Callable[..., dict[str, An
     holdout_here("verify", "small", "--runs", tmp_path, "--retrain", "triplet:1")
 
 
-@pytest.mark.parametrize("goal", [{"constraints": {"embed_ms": "< 5"}}, {"objectives": ["map_at_r", "-embed_ms"]}])
 @pytest.mark.parametrize("place", ["model", "space"])
-def test_the_time_of_a_frozen_network_is_not_measured(
-    search_file: Callable[..., dict[str, Any]], goal: dict[str, Any], place: str
-) -> None:
+def test_the_time_of_a_frozen_network_is_not_measured(search_file: Callable[..., dict[str, Any]], place: str) -> None:
     model: dict[str, Any] = {"weights": "weights.pth"}
     choices = {"space": {"model": {"freeze": [None, "backbone"]}}} if place == "space" else {}
     model |= {"freeze": "backbone"} if place == "model" else {}
-    content = search_file(search={"pruner": "none", **goal}, model=model, **choices)
+    content = search_file(search={"constraints": {"embed_ms": "< 5"}}, model=model, **choices)
     (sentence,) = validate_config(content).sentences
-    assert sentence.startswith(f"search.{next(iter(goal))}: embed_ms is the time of the whole network")
-    del content["search"][next(iter(goal))]
+    assert sentence.startswith("search.constraints: embed_ms is the time of the whole network")
+    del content["search"]["constraints"]
     assert not validate_config(content).sentences
 
 

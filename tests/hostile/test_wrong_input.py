@@ -105,12 +105,8 @@ PARTS = [
     ("training: {gamma: 1}", "training.gamma: no such key (did you mean training.schedule.gamma?); correct it, or remove it."),
     ("training: {Batch-Size: 1}", "training.Batch-Size: no such key (did you mean training.batch_size?); correct it, or remove it."),
     ("model: {name: 1}", "model.name: no such key (did you mean model.backbone?); correct it, or remove it."),
-    # Objectives and constraints.
-    ("search: {objectives: [map_at_r, -embed_ms]}", "pruner asha compares trials by one metric"),
-    ("search: {objectives: [-embed_ms, map_at_r]}", "so it must be a metric that is maximised; it is -embed_ms"),
-    ("search: {objectives: [map_at_r]}", "objectives has only one metric, map_at_r"),
-    ("search: {objectives: [map_at_r, -map_at_r], pruner: none}", "objectives: map_at_r is given more than once"),
-    ("search: {objective: recall_at_1, objectives: [map_at_r, -embed_ms], pruner: none}", "objective is recall_at_1, and the first of objectives map_at_r; leave objective out"),
+    # Objective and constraints.
+    ("search: {objectives: [map_at_r, -embed_ms]}", "search.objectives: a search has one objective; it is ['map_at_r', '-embed_ms']: name one metric in search.objective, and bound the others in search.constraints, such as {embed_ms: \"< 5\"}."),
     ("search: {constraints: {embed_ms: '< 5'}, pruner: none, sampler: coordinate}", "sampler coordinate compares trials by one metric, and there are constraints"),
     ("search: {constraints: {embed_ms: fast}}", "it must be <, <=, > or >= and a number"),
     ("search: {constraints: {speed: '< 5'}}", "speed is not known"),

@@ -22,7 +22,7 @@ from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from search.plan.search import OpenedSearch, open_search
 from search.stages import Stage
-from search.trust import allow, remember
+from search.trust import ALLOWED, remember
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.cache import InUse
 from trainables.storage import DiskFull
@@ -140,7 +140,7 @@ def test_checkpoints_elsewhere_are_counted_where_they_can_be_reached(make: Make,
                 trial = folder / name / "trials" / "pnp" / "0000"
                 trial.mkdir(parents=True)
                 (trial / "best.safetensors").write_bytes(bytes(700))
-        allow(["127.0.0.1"])
+        ALLOWED.add(None)
         for name, entry in _entries(tmp_path / "runs").items():
             assert entry.size == _bytes(tmp_path / "runs" / name) + 700
             assert entry.note.startswith("checkpoints in ")
@@ -226,7 +226,7 @@ def test_trim_removes_nothing_that_a_stranger_s_search_names(runs: Path, tmp_pat
     trim = ("disk", "--trim", "--to", "0", "--runs", runs)
     assert "victim" not in holdout_here(*trim).stderr
     assert (layer / "precious").exists()
-    remember(runs / "birds", {})  # once the user starts the search with this cache, it is one
+    remember(runs / "birds", ())  # once the user starts the search with this cache, it is one
     assert "victim" in holdout_here(*trim).stderr
     assert "add --trim" in plain(holdout_here("disk", "--to", "0", "--runs", runs, code=2).stderr)
 

@@ -266,8 +266,12 @@ def test_files_hold_the_same_numbers(runs: Path, tmp_path: Path) -> None:
     assert all(len({line.replace("\\|", "").count("|") for line in table}) == 1 for table in tables), "equal lines"
     assert "95 \\% interval" in latex
     assert [latex.count(f"\\{rule}") for rule in ("toprule", "midrule", "bottomrule", "begin{tabular}")] == [2] * 4
-    assert all(f"{score['mean']:.4f} $\\pm$" in latex for _, _, score in expected)
+    assert all(f"{100 * score['mean']:.1f} $\\pm$" in latex for _, _, score in expected), "in per cent"
     assert ".." not in latex
+    body = [line for line in latex.splitlines() if not line.startswith("%")]
+    assert not [line for line in body if "search" in line or "Next:" in line or "map\\_at\\_r" in line]
+    assert "MAP@R" in latex
+    assert body.count("\\label{tab:one-two-b}") == 1
 
 
 OBJECTIVES = "different objectives and cannot be compared (one: map_at_r; two: recall_at_1)"

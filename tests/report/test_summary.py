@@ -52,7 +52,7 @@ KEYS: dict[str, Any] = {
     "losses": {
         "pnp": {
             **OF_ROW,
-            **dict.fromkeys(("epochs", "ended_early", "choice", "front")),
+            **dict.fromkeys(("epochs", "ended_early", "choice")),
             "trials": "complete pruned failed",
             "default": {**OF_ROW, "params": PARAMS, "value": None, "clipped": None, "confirmed": STATISTICS},
             "best": {"params": PARAMS, "value": None, "number": None},

@@ -1,5 +1,6 @@
 """Finalists, confirmations, the choice between them, the recommendation, and the frozen selection."""
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from scipy import stats
 
 from search.difference import CLASS_POINTS, Basis, Difference, Family, Recommendation, shown_points
-from search.goal import Constraint, Goal, Objective
+from search.goal import Constraint, Goal
 from search.selection.choice import Confirmation, choose, confirmations, finalists, recommend, unmet_sentence
 from search.selection.selection import Selection
 from trainables.errors import InvalidInput
@@ -253,9 +254,8 @@ def test_more_classes_show_smaller_differences() -> None:
     assert shown_points(1000) == "half a point"
 
 
-# Pareto fronts, constraints and the choice between objectives, against their definitions.
+# Constraints.
 
-TWO = (Objective.parse("map_at_r"), Objective.parse("-embed_ms"))
 POINTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12)
 
 
@@ -263,48 +263,20 @@ def measured(value: float, ms: float) -> dict[str, float]:
     return {"map_at_r": value, "embed_ms": ms}
 
 
-def goal(*bounds: str, objectives: tuple[Objective, ...] = TWO) -> Goal:
-    constraints = tuple(Constraint.parse("embed_ms", bound) for bound in bounds)
-    return Goal(objectives=objectives, constraints=constraints)
-
-
-def beats(first: dict[str, float], second: dict[str, float]) -> bool:
-    """Return True if ``first`` is as good in both objectives, and better in one."""
-    better = first["map_at_r"] > second["map_at_r"] or first["embed_ms"] < second["embed_ms"]
-    worse = first["map_at_r"] < second["map_at_r"] or first["embed_ms"] > second["embed_ms"]
-    return better and not worse
-
-
-@given(POINTS)
-def test_a_front_is_what_nothing_beats(points: list[tuple[int, int]]) -> None:
-    entries = [measured(*point) for point in points]
-    assert goal().front(entries) == [
-        place for place, entry in enumerate(entries) if not any(beats(other, entry) for other in entries)
-    ]
-
-
-@given(POINTS)
-def test_the_order_has_each_front_before_what_it_beats(points: list[tuple[int, int]]) -> None:
-    entries = [measured(*point) for point in points]
-    order = goal().ranked(entries)
-    assert sorted(order) == list(range(len(entries)))
-    for later, place in enumerate(order):
-        assert not any(beats(entries[place], entries[earlier]) for earlier in order[:later])
+def goal(*bounds: str) -> Goal:
+    return Goal(objective="map_at_r", constraints=tuple(Constraint.parse("embed_ms", bound) for bound in bounds))
 
 
 @given(POINTS, st.integers(0, 4))
-def test_what_meets_the_constraints_comes_first(points: list[tuple[int, int]], most: int) -> None:
-    entries = [measured(*point) for point in points]
-    bounded = goal(f"<= {most}")
-    met = [entries[place]["embed_ms"] <= most for place in bounded.ranked(entries)]
-    assert met == sorted(met, reverse=True)
-    assert all(entries[place]["embed_ms"] <= most for place in bounded.front(entries))
-
-
-def test_the_ideal_is_in_units_of_the_front() -> None:
-    # From the front's best values, 0.5 and 1 ms, in units of 0.4 and 100 ms: distances 1, 1 and (1/4)² + (1/5)².
-    entries = [measured(0.5, 101.0), measured(0.1, 1.0), measured(0.4, 21.0)]
-    assert goal().ranked(entries)[0] == 2
+def test_what_meets_the_constraints_comes_first_then_the_best(points: list[tuple[int, int]], most: int) -> None:
+    order = goal(f"<= {most}").ranked([measured(*point) for point in points])
+    assert sorted(order) == list(range(len(points)))
+    for first, second in itertools.pairwise(order):
+        (one, ms), (other, other_ms) = points[first], points[second]
+        if (ms <= most) == (other_ms <= most):
+            assert one > other or (one == other and first < second)
+        else:
+            assert ms <= most
 
 
 @pytest.mark.parametrize(
@@ -330,30 +302,19 @@ def of_two(number: int, value: float, ms: float, failed: int = 0) -> Confirmatio
 
 def test_the_choice_is_the_best_that_meets_the_constraints() -> None:
     candidates = of_two(0, 0.9, 9.0), of_two(3, 0.5, 4.0), of_two(7, 0.6, 4.5)
-    number, reason = chosen(*candidates, goal=goal("< 5", objectives=TWO[:1]))
+    number, reason = chosen(*candidates, goal=goal("< 5"))
     assert number == 7
-    assert reason.endswith("; 1 of 3 finalists do not meet the constraints")
-
-
-def test_the_choice_between_objectives_says_where_it_comes_from() -> None:
-    candidates = of_two(0, 0.9, 9.0), of_two(3, 0.1, 1.0), of_two(8, 0.7, 3.0)
-    number, reason = chosen(*candidates, of_two(7, 0.8, 2.0), goal=goal())
-    assert number == 7
-    assert reason.startswith(
-        "trial 7 is one of 3 on the Pareto front of 4 confirmed configurations, with map_at_r 0.8, embed_ms 2 and 2 "
-        "fresh seeds"
-    )
-    assert chosen(*candidates, of_two(7, 0.8, 2.0, failed=1), goal=goal())[0] != 7
+    assert reason.endswith("; its embed_ms is 4.5; 1 of 3 finalists do not meet the constraints")
 
 
 def test_nothing_is_chosen_beyond_the_constraints() -> None:
     candidates = [of_two(0, 0.9, 9.0), of_two(3, 0.5, 7.0)]
-    one = goal("< 5", objectives=TWO[:1])
+    one = goal("< 5")
     assert choose(dict(zip((0, 3), candidates, strict=True)), DEFAULT, BASIS, one) is None
     assert unmet_sentence("mpa", candidates, one) == (
         "No confirmed configuration of mpa meets search.constraints; of trial 0, embed_ms is 9, which must be < 5."
     )
-    assert unmet_sentence("mpa", candidates, goal("< 8", objectives=TWO[:1])) is None
+    assert unmet_sentence("mpa", candidates, goal("< 8")) is None
 
 
 # The frozen selection.

@@ -223,7 +223,7 @@ def test_code_that_failed_at_once_is_trained_again(opened: Opened, caplog: pytes
 
     again = open_search(search.plan)
     jobs = drive(again)
-    assert "Retrying 2 trials of small/proxy_anchor that failed before any epoch." in caplog.text
+    assert "Retrying 2 trials of small/proxy_anchor that failed before any was complete." in caplog.text
     assert [(job.loss, job.number) for job in jobs] == [("proxy_anchor", number) for number in range(3)]
     trials = again.trials("proxy_anchor", Stage.SEARCH)
     assert trials[0].params == again.plan.spaces["proxy_anchor"].default
@@ -240,6 +240,26 @@ def test_code_that_failed_at_once_is_trained_again(opened: Opened, caplog: pytes
         assert stored.tally(loss, Stage.SEARCH) == Tally.of(stored.trials(loss))
         assert stored.tally(loss, Stage.SEARCH).complete == 3
     assert drive(again) == []
+
+
+def test_code_that_failed_after_an_epoch_is_trained_again_until_a_trial_has_a_value(opened: Opened) -> None:
+    search = opened(search={"trials": 3, "pruner": "none"}, losses=["pnp"])
+    queue = TrialQueue(only(search_stage(search)))
+    job, running = begun(queue), begun(queue)
+    for each in (job, running):
+        assert queue.on_trial_result(each, {"records": [record(1, 0.1)], "finished": False})
+    fail(queue, job)
+    assert not to_retry(search, Stage.SEARCH), "the running trial is resumed"
+    fail(queue, running)
+    assert to_retry(search, Stage.SEARCH) == {"pnp": 2}
+    search.close()
+
+    again = open_search(search.plan)
+    queue = TrialQueue(only(search_stage(again)))
+    assert [trial.state for trial in again.trials("pnp", Stage.SEARCH)] == [TrialState.WAITING]
+    train(queue, begun(queue), falling)
+    fail(queue, begun(queue))
+    assert not to_retry(again, Stage.SEARCH), "a trial is complete"
 
 
 def test_it_is_tried_again_only_before_the_choice(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:

@@ -58,8 +58,8 @@ def run_here(
     console = Console(quiet=True)
     stages = searches[0].config.stages
     for search in searches:
-        content = search.config.model_dump(mode="json")
-        remember(search.plan.folder.path, addresses_in(content), own_code(content))
+        content, folder = search.config.model_dump(mode="json"), search.plan.folder.path
+        remember(folder, addresses_in(folder, content) | own_code(content))
         search.begin_session(time.time(), SLOTS)
     validate_baselines(without_baselines(searches), lambda specs: [*map(validate_untrained, specs)])
     cleanups = [*map(CheckpointCleanup, searches)]

@@ -190,7 +190,6 @@ KINDS: dict[str, Callable[[Path], dict[str, Any]]] = {
         "metrics": FEW, "final": {"seeds": 2, "within": 1.0}},
     "folds": lambda folder: on_features(
         folder, split={"folds": 2}, selection={"finalists": 1, "seeds": 1, "on": "split"}),
-    "several objectives": lambda folder: trade("several", {"objectives": [QUALITY, f"-{WEIGHT}"]}),
     "constraints": lambda folder: trade("bound", {"objective": QUALITY, "constraints": {WEIGHT: "< 0.5"}}),
 }  # fmt: skip
 """Kind of search -> function that writes its data into a folder and returns its search file.

@@ -64,7 +64,6 @@ def made_loss(**fields: Any) -> LossSummary:
             "best": None,
             "choice": None,
             "anytime": (),
-            "front": (),
             "diagnostics": (),
             **fields,
         }

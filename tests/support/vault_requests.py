@@ -12,10 +12,9 @@ from support.small_search import draw_folder
 
 from search.selection.ledger_file import ImageSet
 from search.vault.answer import answer
-from search.vault.client import ToScore
 from search.vault.held import LEDGER, Policy, Vault
 from search.vault.make import make_vault
-from search.vault.protocol import FORMAT, content_of, digest_of, receive, send
+from search.vault.protocol import FORMAT, SentModel, content_of, digest_of, receive, send
 from trainables.data.augment import Frame
 from trainables.data.sets.features import FeatureFile
 from trainables.data.sets.folders import Folder
@@ -57,16 +56,18 @@ def _made(dataset: Any, folder: Path, policy: dict[str, Any]) -> Path:
 def described(model: ModelConfig, **changes: Any) -> dict[str, Any]:
     """Return the description of a model, with other keys where ``changes`` name them."""
     side = 1 if model.backbone.startswith("features") else SIDE
-    spec = EmbedderSpec(model=model, decoded_side=side, frame=Frame(side=side, short_side=side), batch_size=4, origin={})
+    spec = EmbedderSpec(
+        model=model, decoded_side=side, frame=Frame(side=side, short_side=side), batch_size=4, origin={}
+    )
     return {**spec.to_json(), **changes}
 
 
-def model_of(config: ModelConfig = VECTORS, seed: int = 0, **changes: Any) -> ToScore:
+def model_of(config: ModelConfig = VECTORS, seed: int = 0, **changes: Any) -> SentModel:
     """Return a random network as a search sends it; ``changes`` replace parts of it."""
     torch.manual_seed(seed)
     weights = tensors_bytes(EmbeddingModel(config).state_dict())
     row = {"loss": "pnp", "source_trial": 0, "seed": seed, "fold": None, "per_image": f"{seed}.npz"}
-    return replace(ToScore(row=row, description=described(config), tensors=(weights,)), **changes)
+    return replace(SentModel(row=row, description=described(config), tensors=(weights,)), **changes)
 
 
 def images_of(*numbers: int) -> ImageSet:
@@ -75,7 +76,7 @@ def images_of(*numbers: int) -> ImageSet:
 
 
 def opening_of(
-    vault: Path, *models: ToScore, training: ImageSet | None = None, **changes: Any
+    vault: Path, *models: SentModel, training: ImageSet | None = None, **changes: Any
 ) -> tuple[dict[str, Any], list[bytes]]:
     """Return a request to score ``models``: its head and its blobs; ``changes`` replace keys of its selection."""
     digests = (training or images_of(1, 2)).to_bytes()
@@ -108,7 +109,7 @@ def ask(vault: Path, request: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     return receive(reply, 1 << 30)
 
 
-def opened(vault: Path, *models: ToScore, **changes: Any) -> dict[str, Any]:
+def opened(vault: Path, *models: SentModel, **changes: Any) -> dict[str, Any]:
     """Return the content of the answer to an opening with ``models``; fail if it is refused."""
     head, _ = ask(vault, message(*opening_of(vault, *models, **changes)))
     assert "error" not in head, head

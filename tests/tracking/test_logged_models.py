@@ -246,7 +246,7 @@ def nothing_said(model: LoggedModel) -> DescribedModel:
 def test_the_command_registers_under_another_name_but_nobody_elses(
     search: OpenedSearch, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = ("--register", "--runs", search.plan.folder.runs, "--trust", "127.0.0.1")
+    there = ("--register", "--runs", search.plan.folder.runs, "--trust-code")
     (synced,) = json.loads(holdout_here("sync", "small", "--as", "shop", *there, "--json").stdout)
     (said,) = synced["registered"]
     assert said["name"] == "shop"

@@ -145,7 +145,7 @@ def test_the_printed_link_opens_a_view_that_is_there(
     )
     view = views_of(search)[page.rpartition("=")[2]]
     assert view["name"] == "Results"
-    tags = ("recommended", "confirmed", "test", "minus default", "minus untrained")
+    tags = ("recommended", "confirmed map_at_r", "test map_at_r", "minus default", "minus untrained")
     assert columns(view)[:5] == [f"tags.`{tag}`" for tag in tags]
     ordered = json.loads(view["state"])["orderByKey"]
     assert ordered == "metrics.`confirmed/map_at_r`", "the best of many trials sorts nothing"

@@ -1,6 +1,5 @@
 """Requests that a vault refuses: one sentence each, no opening, and the vault as it was."""
 
-import io
 import json
 import pickle
 import struct
@@ -10,18 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from support import onnx_programs
 from support.vault_requests import (
     IMAGES,
-    NUMBERS,
     VECTORS,
-    ask,
     described,
-    images_of,
-    kept,
     message,
     model_of,
     opened,
@@ -32,9 +26,7 @@ from support.vault_requests import (
     vault_of_vectors,
 )
 
-from search.vault.client import ToScore
-from search.vault.held import Vault
-from search.vault.protocol import FORMAT, content_of
+from search.vault.protocol import FORMAT, SentModel
 from trainables.inference.model_files import tensors_bytes
 from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel
@@ -72,7 +64,9 @@ def by_embeddings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def _head(**changes: Any) -> bytes:
-    return json.dumps({"verb": "describe", "format": FORMAT, "nonce": "", "metrics": [], "blobs": [], **changes}).encode()
+    return json.dumps(
+        {"verb": "describe", "format": FORMAT, "nonce": "", "metrics": [], "blobs": [], **changes}
+    ).encode()
 
 
 GARBLED = "The message is no line of JSON with its blobs"
@@ -279,7 +273,7 @@ PROGRAMS: dict[str, tuple[Callable[[], bytes], str]] = {
 }  # fmt: skip
 
 
-def of_program(content: bytes, **changes: Any) -> ToScore:
+def of_program(content: bytes, **changes: Any) -> SentModel:
     return model_of(description=described(VECTORS), tensors=(), program=content, **changes)
 
 
@@ -315,22 +309,22 @@ def test_a_model_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 # Embeddings
 
 
-def of_embeddings(*shape: int, value: float | None = None) -> ToScore:
+def of_embeddings(*shape: int, value: float | None = None) -> SentModel:
     embeddings_ND = torch.randn(shape) if value is None else torch.full(shape, value)
     row = {"loss": "pnp", "source_trial": 0, "seed": 0, "fold": None, "per_image": "0.npz"}
-    return ToScore(row=row, embeddings=tensors_bytes({"embeddings": embeddings_ND}))
+    return SentModel(row=row, embeddings=tensors_bytes({"embeddings": embeddings_ND}))
 
 
-EMBEDDINGS: dict[str, tuple[Callable[[], ToScore], str]] = {
+EMBEDDINGS: dict[str, tuple[Callable[[], SentModel], str]] = {
     "one item fewer": (lambda: of_embeddings(47, 4), "The embeddings are of 47 × 4; the vault has 48 items"),
     "one axis": (lambda: of_embeddings(48), "The embeddings are of 48; the vault has 48 items"),
     "no dimensions": (lambda: of_embeddings(48, 0), "The embeddings are of 48 × 0; the vault has 48 items"),
     "too many dimensions": (lambda: of_embeddings(48, 16_385), "accepts at most 16,384 dimensions"),
     "numbers that are none": (lambda: of_embeddings(48, 4, value=float("nan")), "are not finite"),
     "infinite numbers": (lambda: of_embeddings(48, 4, value=float("inf")), "are not finite"),
-    "a pickle": (lambda: ToScore(row={}, embeddings=pickle.dumps(Planted())), "is not a valid safetensors file"),
+    "a pickle": (lambda: SentModel(row={}, embeddings=pickle.dumps(Planted())), "is not a valid safetensors file"),
     "another tensor": (
-        lambda: ToScore(row={}, embeddings=tensors_bytes({"labels": torch.randn(48, 4)})),
+        lambda: SentModel(row={}, embeddings=tensors_bytes({"labels": torch.randn(48, 4)})),
         "The embeddings are of 0; the vault has 48 items",
     ),
     "a model": (model_of, "This vault hands out its items and takes embeddings of them"),

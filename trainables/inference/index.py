@@ -249,9 +249,11 @@ def _deserialized(content: bytes) -> Any:
 
 
 def _faiss() -> ModuleType:
-    """Import faiss; its stubs are too incomplete for type checking."""
-    import faiss
+    from trainables.metrics.ranking import import_faiss
 
+    faiss, problem = import_faiss()
+    if faiss is None:
+        raise InvalidInput(f"An index needs faiss, which cannot be imported: {problem}.")
     return faiss
 
 

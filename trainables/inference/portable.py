@@ -104,10 +104,11 @@ def _as_input(model: Embedder, images: Sequence[np.ndarray]) -> Tensor:
     return load(images_B, torch.arange(len(images)), "none", model.spec.frame, device=model.device)
 
 
-def onnx_bytes(model: Embedder) -> bytes:
-    """Return the content of the ONNX program of ``model``."""
+def onnx_bytes(model: Embedder, *, raw: bool = False) -> bytes:
+    """Return the content of the ONNX program of ``model``; its embeddings have the length 1 unless they are ``raw``."""
     # Channels-last weights are saved with a warning, and the reader gains nothing from them.
-    network = _UnitLength(_network_of(model)).eval().requires_grad_(False).to(memory_format=torch.contiguous_format)
+    network = _network_of(model) if raw else _UnitLength(_network_of(model))
+    network.eval().requires_grad_(False).to(memory_format=torch.contiguous_format)
     side = model.spec.frame.side
     shape = (backbone(model.spec.model.backbone).features,) if model.network.on_vectors else (3, side, side)
     # A batch of 1 would be specialised to a constant.

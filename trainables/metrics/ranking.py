@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib.metadata import distributions
 from types import ModuleType
 
 import numpy as np
@@ -90,7 +91,7 @@ def faiss_for(device: torch.device) -> ModuleType | None:
         raise InvalidInput(f"{SEARCH} must be faiss or torch, or unset; it is {chosen!r}.")
     if chosen == "torch" or (device.type != "cpu" and chosen != "faiss"):
         return None
-    faiss, problem = _import_faiss()
+    faiss, problem = import_faiss()
     if faiss is None:
         if chosen == "faiss":
             raise InvalidInput(f"{SEARCH} is faiss, which cannot be imported ({problem}); install it, or set torch.")
@@ -101,11 +102,21 @@ def faiss_for(device: torch.device) -> ModuleType | None:
     return faiss
 
 
+def faiss_wheels() -> list[str]:
+    """Return the installed ones of the two wheels that have the module faiss; both write into its folder."""
+    return [name for name in ("faiss-gpu", "faiss-cpu") if any(distributions(name=name))]
+
+
 @cache
-def _import_faiss() -> tuple[ModuleType | None, str]:
+def import_faiss() -> tuple[ModuleType | None, str]:
     """Return faiss, or None and why it cannot be imported; a faiss that is installed but broken is logged once."""
     try:
         import faiss  # late: only a process that searches needs it
+
+        if not hasattr(faiss, "IndexFlatIP"):  # an empty folder is a module, too
+            (name, *_) = [*faiss_wheels(), "faiss-cpu"]
+            repair = f"`pip install --force-reinstall --no-deps {name}` writes them again"
+            raise ImportError(f"its files were removed, as with the other one of faiss-cpu and faiss-gpu; {repair}")
     except ModuleNotFoundError as error:
         return None, str(error)
     except (ImportError, RuntimeError, OSError) as error:  # faiss-gpu without CUDA's libraries raises any of them

@@ -20,12 +20,17 @@ IMAGENET_MEAN: Colour = (0.485, 0.456, 0.406)
 IMAGENET_SCALE: Colour = (0.229, 0.224, 0.225)
 
 
+ON_HUB = "model.safetensors"
+"""The file of weights in a repository of timm."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """Published weights: their ``address``, and the name of the local ``file``."""
+    """Published weights: the ``address``, the name of the local ``file``, and the repository on Hugging Face's hub."""
 
     address: str
     file: str
+    hub: str | None = None
 
 
 def published(address: str) -> Published:

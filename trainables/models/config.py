@@ -119,7 +119,7 @@ class ModelConfig:
     """
     weights: str | None = None
     """The weights that training begins with: null (random), `imagenet`, or a file (`.safetensors`, or a state dict of
-    `torch.save`). Nothing is downloaded. Example: imagenet.
+    `torch.save`). `holdout backbones NAME --download` downloads ImageNet's. Example: imagenet.
     """
     embedding_dim: Annotated[int | None, Width] = 64
     """The dimensions of an embedding; null: as many as features."""

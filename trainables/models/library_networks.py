@@ -12,7 +12,7 @@ from torchvision import models
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
 from trainables.errors import InvalidInput, suggestion
-from trainables.models.backbones import Backbone, EvaluationCrop, Published, published
+from trainables.models.backbones import ON_HUB, Backbone, EvaluationCrop, Published, published
 
 # torchvision: networks up to their last maps, with torchvision's parameter names.
 
@@ -137,8 +137,8 @@ def _output(network: nn.Module, sides: tuple[int, int]) -> tuple[int, ...]:
 
 def _published(settings: Mapping[str, Any]) -> Published | None:
     if settings.get("hf_hub_id"):
-        address = f"https://huggingface.co/{settings['hf_hub_id']}/resolve/main/model.safetensors"
-        return Published(address=address, file=f"timm-{settings['architecture']}.{settings['tag']}.safetensors")
+        hub, file = settings["hf_hub_id"], f"timm-{settings['architecture']}.{settings['tag']}.safetensors"
+        return Published(address=f"https://huggingface.co/{hub}/resolve/main/{ON_HUB}", file=file, hub=hub)
     return published(settings["url"]) if settings.get("url") else None
 
 

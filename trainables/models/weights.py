@@ -1,6 +1,6 @@
 """Initial weights of a backbone, from a file.
 
-Nothing is downloaded: trials start on many machines at once, often without internet access.
+Nothing is downloaded here: trials start on many machines at once, often without internet access.
 
 A file may come from another program: its tensors may be inside a checkpoint, under a prefix, or have another library's
 names. :func:`load_weights` finds them, and all tensors of the backbone must be found.
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.errors import InvalidInput, counted, listed, suggestion
-from trainables.models.backbones import Published, backbone
+from trainables.models.backbones import ON_HUB, Published, backbone
 from trainables.models.config import IMAGENET, ModelConfig, no_imagenet_weights
 
 if TYPE_CHECKING:
@@ -31,10 +31,16 @@ SHOWN = 5  # names in an error
 
 
 def weights_path(weights: Published) -> Path:
-    """Return the local path of published weights, in the cache directory of ``torch.hub``, as torchvision's."""
+    """Return the local path of published weights, in the cache of ``torch.hub``, as torchvision's, or of the hub."""
     cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     home = os.environ.get("TORCH_HOME", f"{cache}/torch")
-    return Path(home, "hub", "checkpoints", weights.file).expanduser()
+    path = Path(home, "hub", "checkpoints", weights.file).expanduser()
+    if weights.hub is None or path.is_file():
+        return path
+    from huggingface_hub import try_to_load_from_cache  # timm, which alone names repositories, requires it
+
+    cached = try_to_load_from_cache(weights.hub, ON_HUB)
+    return Path(cached) if isinstance(cached, str) else path
 
 
 def weights_file(config: ModelConfig) -> Path | None:
@@ -59,7 +65,8 @@ def weights_file(config: ModelConfig) -> Path | None:
     path = weights_path(imagenet)
     if not path.is_file():
         raise InvalidInput(
-            f"The ImageNet weights of {config.backbone} are not on this machine. Download {imagenet.address} to {path}."
+            f"The ImageNet weights of {config.backbone} are not on this machine. `holdout backbones {config.backbone} "
+            f"--download` downloads them; or save {imagenet.address} as {path}."
         )
     return path
 

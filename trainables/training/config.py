@@ -100,7 +100,7 @@ class TrainingConfig:
     epochs: Count = 8
     """The epochs of a training."""
     batch_size: Count = 120
-    """The images of a batch."""
+    """The images of a batch. If not given, the default is lowered to what the training classes fill."""
     sampler: Annotated[str, OneOf(BATCH_SAMPLERS, own=True)] = "balanced"
     """The choice of a batch's images, or the import path of your own."""
     images_per_class: Count = 5

@@ -43,7 +43,7 @@ from search.selection import (
 from search.stages import Stage, study_name
 from search.study import copy_studies
 from search.trials import by_fold, epochs_of
-from search.trust import CHECKPOINTS, check_addresses, check_code, own_code, trusts_code
+from search.trust import CHECKPOINTS, check_addresses, check_trusted, is_trusted, own_code
 from trainables.errors import InvalidInput, counted
 from trainables.files import as_path, file_digest, is_draft, read_json, reading
 from trainables.inference import model_files
@@ -54,14 +54,14 @@ def verify(folder: RunFolder) -> Iterator[Check]:
     """Yield the checks of the search in ``folder``, up to the first that finds a problem.
 
     Raises:
-        InvalidInput: it names a place that the user did not allow; or code, after the checks that import none.
+        InvalidInput: it names checkpoints elsewhere that the user did not allow; or code, after the checks without it.
     """
     code, problem = code_named(folder), None
-    for found in guarded(lambda: _checks(folder) if trusts_code(folder.path, code) else _checks_without_code(folder)):
+    for found in guarded(lambda: _checks(folder) if is_trusted(folder.path, code) else _checks_without_code(folder)):
         problem = found.problem
         yield found
     if not problem:
-        check_code(folder.path, code)
+        check_trusted(folder.path, code)
 
 
 def code_named(folder: RunFolder) -> set[str]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 
 from search.config.search_config import SearchConfig
@@ -94,6 +94,29 @@ def check_split(found: Findings, config: SearchConfig, data: SplitClasses) -> No
         found.add([sentence], "selection.on")
     found.add(_batch_mistakes(config, data), "trainable", *BATCH_KEYS)
     found.add(_metric_mistakes(found, config, data))
+
+
+def with_fitting_batch(config: SearchConfig, data: SplitClasses) -> tuple[SearchConfig, str | None]:
+    """Return ``config`` with the largest batch, at most its own, that its samplers can fill, and a notice on that."""
+    of_losses, most = config.training_by_loss, config.training.batch_size
+    shared = [config.training_of(loss) for loss in config.loss_names if "batch_size" not in of_losses.get(loss, {})]
+    each = [learned_sizes(data.split, data.classes, train) for train, _ in data.split.divisions]
+    rules = {(sizes, *_batches(training)) for training in shared for sizes in map(tuple, each)}
+
+    def fills(size: int) -> bool:
+        return not any(batch_problems(name, sizes, size, of_class) for sizes, name, _, of_class in rules)
+
+    size = next(filter(fills, range(most, 0, -1)), most)  # what cannot fill any is refused next
+    if config.trainable is not None or size == most:
+        return config, None
+    return with_batch_size(config, size), (
+        f"training.batch_size: {size}, the largest batch that {min(map(len, each))} training classes fill (not given; "
+        f"by default {most})."
+    )
+
+
+def with_batch_size(config: SearchConfig, size: int) -> SearchConfig:
+    return config.model_copy(update={"training": replace(config.training, batch_size=size)})
 
 
 def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[str]:

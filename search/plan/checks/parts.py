@@ -171,9 +171,11 @@ def check_network(
 
     loaded = found.check(lambda: smoke_test(model, size), "model.backbone", "model.weights")
     if config.final.vault and config.final.vault_items is None and is_own_network(model.backbone):
-        from search.vault.programs import check_exportable
+        from search.vault.programs import program_of
+        from trainables.inference.model_files import EmbedderSpec
 
-        found.check(partial(check_exportable, model, config.training.frame), "model", "training")
+        tried = EmbedderSpec(model=model, decoded_side=size, frame=config.training.frame, batch_size=1, origin={})
+        found.check(partial(program_of, tried), "model", "training")
     for pooling in _searched(spaces, "pooling"):
         found.check(partial(_fits, model, pooling), "model.backbone", "space")
     # adapters of any rank learn at the same weights

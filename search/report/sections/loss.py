@@ -44,7 +44,7 @@ def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:
     searched = searched_loss(stored, summary, loss)
     if not searched.trials:
         return Section(name=searched.name, title=loss, pending=("No trial has started.",), loss=loss)
-    figures = [draw(searched) for draw in (front, learning_curves, importances, slices)]
+    figures = [draw(searched) for draw in (learning_curves, importances, slices)]
     return Section(
         name=searched.name,
         title=loss,
@@ -284,44 +284,6 @@ def _axis(entry: Range) -> dict[str, Any]:
 def _place(value: Value, entry: Range) -> Value:
     """Return a value as an axis takes it: a number of a range, and a choice as text."""
     return rounded(float(value)) if isinstance(entry, Float) else value_text(value)  # type: ignore[arg-type]
-
-
-def front(searched: SearchedLoss) -> Figure | None:
-    """Plot the Pareto front and the chosen configuration by the first two metrics of the goal; None without a front."""
-    points = searched.summary.front
-    metrics = list(points[0].searched) if points else []
-    if len(metrics) < 2:
-        return None
-    down, across = metrics[:2]
-    traces = [
-        scatter(
-            name,
-            "markers",
-            [rounded(point.searched[across]) for point in shown],
-            [rounded(point.searched[down]) for point in shown],
-            marker={"color": colour, "symbol": mark, "size": size},
-            **hover_text([f"trial {point.trial}" for point in shown]),
-        )
-        for name, shown, colour, mark, size in (
-            ("not dominated", [point for point in points if not point.chosen], COLOURS[0], "circle", 8),
-            ("chosen", [point for point in points if point.chosen], COLOURS[2], "star", 11),
-        )
-        if shown
-    ]
-    return Figure(
-        name=f"{searched.name}-front",
-        title="Pareto front",
-        finding=f"{counted(len(points), 'configuration')} on the Pareto front of those that meet the constraints, or "
-        "chosen; means of their trials in the search.",
-        picture=plotted(traces, {"xaxis": {"title": {"text": across}}, "yaxis": {"title": {"text": down}}}),
-        table=TextTable(
-            header=("trial", *metrics),
-            rows=tuple(
-                (f"{point.trial}{' (chosen)' * point.chosen}", *(f"{point.searched[name]:.4g}" for name in metrics))
-                for point in points
-            ),
-        ),
-    )
 
 
 # Trials as text.

@@ -49,8 +49,6 @@ def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
     empty = Section(name="models", title="Models on the test images")
     if any(opening.vault for opening in scored_openings(stored.folder.test)):
         return replace(empty, remarks=("A vault scored the test, so no test image is shown here.",))
-    if any(opening.vault for opening in scored_openings(stored.folder.test)):
-        return replace(empty, remarks=("A vault scored the test, so no test image is shown here.",))
     try:
         test = read_rankings(stored.folder, comparison.rows)
     except FileNotFoundError as error:

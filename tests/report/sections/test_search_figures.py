@@ -22,9 +22,9 @@ from search.driver.stages import confirm_stage, freeze, search_stage
 from search.plan.search import OpenedSearch
 from search.plan.stored import StoredSearch
 from search.report.drawing import Figure, Plot, Section
-from search.report.loss_results import BestTrial, Finding, FrontTrial
+from search.report.loss_results import BestTrial, Finding
 from search.report.rows import SeedStatistics
-from search.report.sections.loss import front, importances as importances_figure, learning_curves, loss_section, slices
+from search.report.sections.loss import importances as importances_figure, learning_curves, loss_section, slices
 from search.report.sections.searched import SearchedLoss, importances, searched_loss
 from search.report.summary import write_summary
 from search.stages import Role, Stage
@@ -438,19 +438,3 @@ def test_markup_stays_text_and_tables_end_after_200_trials() -> None:
             assert figure.table is not None
             assert len(figure.table.rows) == 200
             assert "10 more trials not shown" in figure.table.notes[0]
-
-
-def test_the_front_is_that_of_the_summary() -> None:
-    searched = made_searched(made_trials([made_trial({}, {}, [0.1], pruned=False)]))
-    assert front(searched) is None, "one metric decides alone"
-    points = tuple(
-        FrontTrial(trial=trial, searched={"map_at_r": value, "embed_ms": ms}, confirmed=None, chosen=trial == 2)
-        for trial, value, ms in ((0, 0.5, 1.0), (2, 0.6, 3.0))
-    )
-    figure = front(replace(searched, summary=searched.summary.model_copy(update={"front": points})))
-    assert {name: (trace[0]["x"], trace[0]["y"]) for name, trace in traces_of(figure).items()} == {
-        "not dominated": ([1.0], [0.5]), "chosen": ([3.0], [0.6])
-    }  # fmt: skip
-    assert figure is not None
-    assert figure.table is not None
-    assert figure.table.rows == (("0", "0.5", "1"), ("2 (chosen)", "0.6", "3"))

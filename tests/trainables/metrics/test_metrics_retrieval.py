@@ -7,6 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,7 @@ from sklearn.metrics import average_precision_score, ndcg_score
 from support.expected_metrics import expected, of_queries, over_permutations, similarity
 
 from trainables.errors import InvalidInput
+from trainables.inference.index import ImageIndex
 from trainables.metrics import (
     METRICS,
     evaluate,
@@ -368,7 +370,7 @@ def test_a_faiss_that_fails_to_load_is_told(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "faiss", raising=False)
     monkeypatch.setenv(SEARCH, chosen)
-    ranking_module._import_faiss.cache_clear()
+    ranking_module.import_faiss.cache_clear()
     try:
         if chosen:
             with pytest.raises(InvalidInput, match=r"cannot be imported \(libcudart.so.12 is missing\)"):
@@ -377,7 +379,25 @@ def test_a_faiss_that_fails_to_load_is_told(
             assert nearest(torch.eye(3), torch.eye(3), 1)[1].flatten().tolist() == [0, 1, 2]
             assert "faiss cannot be imported (libcudart.so.12 is missing); torch searches" in caplog.text
     finally:
-        ranking_module._import_faiss.cache_clear()
+        ranking_module.import_faiss.cache_clear()
+
+
+def test_the_removal_of_one_of_two_wheels_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both write into one folder, which is then an empty module."""
+    record = tmp_path / "faiss_cpu-1.15.1.dist-info"
+    record.mkdir()
+    (record / "METADATA").write_text("Metadata-Version: 2.4\nName: faiss-cpu\nVersion: 1.15.1\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setitem(sys.modules, "faiss", ModuleType("faiss"))
+    monkeypatch.setenv(SEARCH, "faiss")
+    ranking_module.import_faiss.cache_clear()
+    index = partial(ImageIndex.of, np.eye(3, dtype=np.float32), ["a", "b", "c"], None)  # type: ignore[arg-type]
+    try:
+        for act in (partial(faiss_for, CPU), index):
+            with pytest.raises(InvalidInput, match="`pip install --force-reinstall --no-deps faiss-cpu` writes them"):
+                act()
+    finally:
+        ranking_module.import_faiss.cache_clear()
 
 
 SETTINGS = (

@@ -148,7 +148,7 @@ def test_imagenet_weights_of_any_network_are_never_downloaded(tmp_path: Path, mo
         assert imagenet is not None
         with pytest.raises(InvalidInput) as mistake:
             EmbeddingModel(ModelConfig(backbone=name, weights="imagenet"))
-        assert f"Download {imagenet.address} to {weights_path(imagenet)}." in str(mistake.value)
+        assert f"save {imagenet.address} as {weights_path(imagenet)}." in str(mistake.value)
         assert weights_path(imagenet).is_relative_to(tmp_path)
 
 

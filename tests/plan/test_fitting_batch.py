@@ -1,0 +1,92 @@
+"""A batch size that a file does not give is the largest that the training classes fill; a given one is kept."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import holdout_here, write_search
+from support.refusals import sentences_of
+from support.small_search import SHORTEST, draw_folder, small_search
+
+import holdout
+from search.plan.make_plan import read_plan
+from trainables.data.batch_samplers import batch_problems
+
+NOT_GIVEN = {"epochs": 1, "image_size": 16}
+SHORT = {**SHORTEST, "training": NOT_GIVEN, "resources": {"engine": "in_process"}}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return draw_folder(tmp_path / "images")  # 6 classes train, 2 validate
+
+
+@pytest.mark.parametrize(
+    ("training", "by_loss", "size"),
+    [
+        ({}, {}, 30),
+        ({"images_per_class": 7}, {}, 42),
+        ({"sampler": "random"}, {}, 60),
+        ({"sampler": "up_to", "images_per_class": 3}, {}, 18),
+        ({}, {"pnp": {"images_per_class": 4}}, 20),
+        ({}, {"pnp": {"images_per_class": 4, "batch_size": 8}}, 30),
+    ],
+)
+def test_the_largest_batch_that_fits(
+    root: Path, tmp_path: Path, training: dict[str, Any], by_loss: dict[str, Any], size: int
+) -> None:
+    content = small_search(root, training={**NOT_GIVEN, **training}, training_by_loss=by_loss)
+    plan = read_plan(content, tmp_path / "runs")
+    assert plan.config.training.batch_size == size
+    assert f"training.batch_size: {size}, the largest batch that 6 training classes fill" in " ".join(plan.notices)
+    each = [plan.config.training_of(loss) for loss in plan.config.loss_names]
+    assert not any(batch_problems(of.sampler, [10] * 6, of.batch_size, of.images_per_class) for of in each)
+
+
+def test_of_folds_it_fits_the_smallest_training(root: Path, tmp_path: Path) -> None:
+    plan = read_plan(small_search(root, training=NOT_GIVEN, split={"folds": 2}), tmp_path / "runs")
+    assert plan.config.training.batch_size == 4 * 5
+
+
+def test_a_batch_that_fits_is_the_default_and_not_mentioned(tmp_path: Path) -> None:
+    plan = read_plan(small_search(draw_folder(tmp_path / "images", 60, 2), training=NOT_GIVEN), tmp_path / "runs")
+    assert plan.config.training.batch_size == 120
+    assert "batch_size" not in " ".join(plan.notices)
+
+
+def test_a_given_batch_is_refused_if_it_does_not_fit(root: Path, tmp_path: Path) -> None:
+    content = small_search(root, training={**NOT_GIVEN, "batch_size": 120})
+    (found,) = sentences_of(lambda: read_plan(content, tmp_path / "runs"))
+    assert found.startswith("training: A balanced batch of 120 with 5 images a class needs 24 classes")
+
+
+def test_classes_that_fill_no_batch_are_refused(root: Path, tmp_path: Path) -> None:
+    content = small_search(root, training={**NOT_GIVEN, "images_per_class": 500})
+    (found,) = sentences_of(lambda: read_plan(content, tmp_path / "runs"))
+    assert found.startswith("training: batch_size must be at least 2 and images_per_class (500), not 120")
+
+
+def test_a_search_keeps_its_batch_when_it_is_resumed_and_extended(root: Path, tmp_path: Path) -> None:
+    content, runs = small_search(root, **SHORT), tmp_path / "runs"
+    holdout.run(content, {"stages": ["search"]}, runs=runs, quiet=True)
+    grown = holdout.run(content, {"losses": ["pnp", "triplet"], "stages": ["search"]}, runs=runs, quiet=True)
+    assert grown.losses == ("pnp", "triplet")
+    assert read_plan({**content, "losses": ["pnp", "triplet"]}, runs).config.training.batch_size == 30
+    fixed = {**content, "losses": ["pnp", "triplet"], "training": {**NOT_GIVEN, "batch_size": 20}}
+    (found,) = sentences_of(lambda: read_plan(fixed, runs))
+    assert found.startswith("training.batch_size: the search small began with 30 and the file now says 20")
+
+
+def test_doctor_says_what_run_would_take(root: Path, tmp_path: Path) -> None:
+    file = write_search(tmp_path / "small.yaml", small_search(root, **SHORT))
+    said = holdout_here("doctor", file, "--runs", tmp_path / "runs", code=(0, 1)).stdout
+    assert "30, the largest batch that 6 training classes fill" in " ".join(said.split())
+
+
+def test_a_campaign_verifies_with_fitted_batches(root: Path, tmp_path: Path) -> None:
+    base = {key: value for key, value in small_search(root, **SHORT).items() if key != "name"}
+    vary, table = {"ratio": {"wide": {"split.ratio": 0.75}}}, {"rows": ["loss"]}
+    content = {"name": "lot", "study": "Wide splits.", "base": base, "vary": vary, "table": table}
+    file = write_search(tmp_path / "lot.yaml", content)
+    holdout_here("run", file, "--runs", tmp_path / "runs")
+    assert "lot-wide: its file, from campaign.yaml" in holdout_here("verify", "lot", "--runs", tmp_path / "runs").stdout

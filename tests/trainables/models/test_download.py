@@ -1,0 +1,185 @@
+"""``holdout backbones NAME --download``, from a server on this machine."""
+
+import hashlib
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+import torch
+from rich.console import Console
+from rich.progress import wrap_file
+from safetensors.torch import save
+from support.commands import command
+
+from trainables.errors import Failure, InvalidInput
+from trainables.models import BACKBONES, EmbeddingModel, ModelConfig
+from trainables.models.backbones import Published, published
+from trainables.models.download import download
+from trainables.models.weights import weights_path
+
+
+class Publisher(ThreadingHTTPServer):
+    """A server of ``files`` by path, which ends each answer after ``cut`` bytes; ``asked`` are method, path, range."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.files: dict[str, bytes] = {}
+        self.cut: int | None = None
+        self.takes_ranges = True
+        self.asked: list[tuple[str, str, str | None]] = []
+
+    def publish(self, name: str, content: bytes) -> Published:
+        """Publish ``content`` under a name with its SHA-256, as those of torch.hub."""
+        file = f"{name}-{hashlib.sha256(content).hexdigest()[:8]}.pth"
+        self.files[f"/{file}"] = content
+        return published(f"http://127.0.0.1:{self.server_port}/{file}")
+
+
+class Answers(BaseHTTPRequestHandler):
+    server: Publisher
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.answer()
+
+    def do_GET(self) -> None:
+        self.wfile.write(self.answer()[: self.server.cut])
+
+    def answer(self) -> bytes:
+        wanted, server = self.headers["Range"], self.server
+        server.asked.append((self.command, self.path, wanted))
+        content = server.files.get(self.path)
+        start = int(wanted.removeprefix("bytes=").partition("-")[0]) if wanted and server.takes_ranges else 0
+        if content is None:
+            self.send_error(404)
+            return b""
+        if start and start >= len(content):
+            self.send_error(416)
+            return b""
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("X-Repo-Commit", "c" * 40)
+        self.end_headers()
+        return content[start:]
+
+
+@pytest.fixture
+def publisher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    with Publisher() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+silent = partial(wrap_file, disable=True)
+BYTES = bytes(range(256)) * 20_000
+
+
+def test_a_file_comes_once_and_whole(publisher: Publisher) -> None:
+    weights = publisher.publish("net", BYTES)
+    shown = StringIO()
+    for _ in range(2):
+        path = download(weights, partial(wrap_file, console=Console(file=shown, width=80)))
+    assert (path, path.read_bytes()) == (weights_path(weights), BYTES)
+    assert len(publisher.asked) == 1
+    assert "5.1/5.1 MB" in shown.getvalue()
+
+
+@pytest.mark.parametrize("takes_ranges", [True, False])
+def test_what_was_interrupted_is_resumed(takes_ranges: bool, publisher: Publisher) -> None:
+    weights = publisher.publish("net", BYTES)
+    publisher.cut = 3_000_000
+    with pytest.raises(Failure, match=r"ended after 3,000,000 of 5,120,000 bytes\. The same command resumes it"):
+        download(weights, silent)
+    assert not weights_path(weights).exists(), "whole or not at all"
+    publisher.cut, publisher.takes_ranges = None, takes_ranges
+    assert download(weights, silent).read_bytes() == BYTES
+    assert publisher.asked[-1][2] == "bytes=3000000-"
+
+
+def test_a_file_that_lacks_only_its_name_is_kept(publisher: Publisher) -> None:
+    weights = publisher.publish("net", BYTES)
+    part = weights_path(weights).with_name(f"{weights.file}.part")
+    part.parent.mkdir(parents=True)
+    part.write_bytes(BYTES)
+    assert download(weights, silent).read_bytes() == BYTES
+    assert not part.exists()
+
+
+def test_another_file_is_refused_and_removed(publisher: Publisher) -> None:
+    weights = publisher.publish("net", BYTES)
+    publisher.files[f"/{weights.file}"] = BYTES[::-1]
+    with pytest.raises(Failure, match=r"the SHA-256 begins with \w{8}, not \w{8}, so the file was removed"):
+        download(weights, silent)
+    assert not [path for path in weights_path(weights).parent.iterdir() if path.suffix != ".lock"]
+
+
+def test_an_address_without_a_file_is_said(publisher: Publisher) -> None:
+    weights = published(f"http://127.0.0.1:{publisher.server_port}/none-01234567.pth")
+    with pytest.raises(Failure, match=rf"404.* or save it as {weights_path(weights)}"):
+        download(weights, silent)
+
+
+OWN = """
+from trainables.models.backbones import Backbone, published
+from trainables.models.networks import ConvNet
+
+NET = Backbone(summary="a network", build=ConvNet, features=128, mean=(0, 0, 0), scale=(1, 1, 1),
+               imagenet=published({address!r}))
+NONE = Backbone(summary="a network", build=ConvNet, features=128, mean=(0, 0, 0), scale=(1, 1, 1))
+"""
+
+
+def downloaded(
+    name: str, *, environment: Mapping[str, str] = MappingProxyType({}), cwd: Path | None = None, code: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Download in a process of its own, because libraries read their environment when they are imported."""
+    words, surroundings = command("backbones", name, "--download", "--json"), os.environ | environment
+    ended = subprocess.run(words, cwd=cwd, env=surroundings, capture_output=True, text=True, check=False)
+    assert ended.returncode == code, ended.stderr
+    return ended
+
+
+def test_the_command_that_an_error_names_downloads(
+    publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save(BACKBONES["convnet"].build().state_dict(), tmp_path / "net.pth")
+    weights = publisher.publish("net", (tmp_path / "net.pth").read_bytes())
+    (tmp_path / "published_net.py").write_text(OWN.format(address=weights.address))
+    monkeypatch.syspath_prepend(tmp_path)
+    network = ModelConfig(backbone="published_net:NET", weights="imagenet")
+    with pytest.raises(InvalidInput, match="`holdout backbones published_net:NET --download` downloads them"):
+        EmbeddingModel(network)
+    assert not publisher.asked
+    ended = downloaded("published_net:NET", cwd=tmp_path)
+    assert json.loads(ended.stdout)[0]["imagenet"] == {
+        "address": weights.address, "file": str(weights_path(weights)), "present": True,
+    }  # fmt: skip
+    ended = downloaded("published_net:NONE", cwd=tmp_path, code=2)
+    assert "published_net:NONE has no published weights to download" in ended.stderr
+    EmbeddingModel(network)
+
+
+def test_networks_of_timm_come_from_the_hub(publisher: Publisher, tmp_path: Path) -> None:
+    """The hub's library keeps what it downloads in its cache, where timm finds it, too."""
+    content = save({"a": torch.zeros(4_000_000)})
+    publisher.files["/timm/test_resnet.r160_in1k/resolve/main/model.safetensors"] = content
+    publisher.cut = 12_000_000  # the library writes pieces of 10 MB
+    hub = {"HF_ENDPOINT": f"http://127.0.0.1:{publisher.server_port}", "HF_HOME": str(tmp_path / "hub")}
+    found = json.loads(downloaded("timm:test_resnet.r160_in1k", environment=hub).stdout)[0]["imagenet"]
+    assert (found["present"], Path(found["file"]).read_bytes()) == (True, content)
+    assert Path(found["file"]).is_relative_to(tmp_path / "hub")
+    got = [wanted for method, path, wanted in publisher.asked if method == "GET" and path in publisher.files]
+    assert got == [None, f"bytes={10 << 20}-"]
