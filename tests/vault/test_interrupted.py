@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from support.small_disk import small_disk
 from support.vault_requests import (
     ask,
     images_of,
-    kept,
     message,
     model_of,
     opened,
@@ -64,7 +62,7 @@ def answered_until(vault: Path, request: bytes, at: int) -> int | None:
     return None if process.exitcode else int(ours.recv()[0])
 
 
-@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_request_that_is_killed_at_any_step_counts_once(every: int, tmp_path: Path) -> None:
     for at in range(1, 200, every):
         folder = vault_of_vectors(tmp_path / str(at))
