@@ -1,4 +1,4 @@
-"""Answers of a vault at a search and a reviewer: replayed, cut and edited ones, and a search that claims other images."""
+"""Answers of a vault at a search and a reviewer: replayed, cut and edited ones, and other images that are claimed."""
 
 import io
 import json
