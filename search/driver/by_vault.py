@@ -12,7 +12,7 @@ from search.vault.held import HeldItems
 from search.vault.protocol import SentModel, content_of, digest_of
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import Failure, InvalidInput
-from trainables.files import json_digest, json_text, read_json
+from trainables.files import json_digest, json_text, read_json, reading
 
 ANSWER = "vault.json"
 """The signed answer, beside the results of the models."""
@@ -54,11 +54,15 @@ def scores_of_vault(
     except InvalidInput as error:
         kept = "The trainings are kept; run the same command again after that."
         raise InvalidInput([*error.sentences, kept]) from error
-    answer = content_of(signed, vault["key"])
-    parts = parts_of(answer, vault["key"])
+    answer, head = content_of(signed, vault["key"]), request[0]
+    asked = {"selection": selection.digest, "models": json_digest(head["models"]), "training": head["training"]}
+    if any(answer.get(name) != digest for name, digest in asked.items()):
+        raise Failure("The vault's answer is that to another request; run the same command again.")
+    with reading("The vault's answer", "ask its owner"):
+        parts = parts_of(answer, vault["key"])
+        files = {file: sent[digest] for file, digest in files_of(answer).items()}
     if not parts["scores"]:
         raise Failure(f"The vault could not score any final model of {name}: {parts['failed'][0]['reason']}")
-    files = {file: sent[digest] for file, digest in files_of(answer).items()}
     return {ANSWER: json_text(signed).encode(), **files}, parts
 
 

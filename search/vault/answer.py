@@ -8,6 +8,7 @@ import shutil
 import time
 import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
@@ -45,7 +46,7 @@ def answer(folder: Path, request: IO[bytes], reply: IO[bytes]) -> None:
         sentences = error.sentences if isinstance(error, InvalidInput) else (str(error),)
         send(reply, {"error": [sentence.replace(str(folder), "the vault") for sentence in sentences]})
     except Exception as error:  # its text may tell of test items, so it stays here
-        with (folder / ERRORS).open("a") as file:
+        with suppress(OSError), (folder / ERRORS).open("a") as file:
             file.write(f"{_now()}\n{traceback.format_exc()}\n")
         send(reply, {"error": [f"The vault failed ({type(error).__name__}); its owner finds why in {ERRORS}."]})
 

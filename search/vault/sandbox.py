@@ -24,7 +24,7 @@ from trainables.errors import InvalidInput
 Outcome = tuple[dict[str, Any], bytes]
 """What the work returns: JSON types, and the content of a file."""
 
-NEW_USER, NEW_NETWORK, NO_NEW_PRIVILEGES = 0x10000000, 0x40000000, 38
+NEW_USER, NEW_NETWORK, NO_NEW_PRIVILEGES, DIE_WITH_PARENT = 0x10000000, 0x40000000, 38, 1
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 ALL_ACCESS = (1 << 13) - 1
 """The rights of Landlock's first version."""
@@ -100,7 +100,9 @@ def _run(work: Callable[[], Outcome], answer: int, policy: Policy) -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         most = pages * resource.getpagesize() + int(policy.memory_gb * 1e9)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    isolated_by, content = _without_network_and_files(), b""
+    libc = ctypes.CDLL(None, use_errno=True)
+    isolated_by, content = _without_network_and_files(libc), b""
+    libc.prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)  # who is killed counts no seconds
     try:
         found, content = work()
         head: dict[str, Any] = {"found": found, "isolated": isolated_by}
@@ -115,9 +117,8 @@ def _run(work: Callable[[], Outcome], answer: int, policy: Policy) -> None:
         file.write(struct.pack("<Q", len(text)) + text + content)
 
 
-def _without_network_and_files() -> list[str]:
+def _without_network_and_files(libc: ctypes.CDLL) -> list[str]:
     """Leave the network, and close all files but those of :data:`READABLE`; return what succeeded."""
-    libc = ctypes.CDLL(None, use_errno=True)
     done = ["network"] if libc.unshare(NEW_USER | NEW_NETWORK) == 0 else []
     rights = ctypes.c_uint64(ALL_ACCESS)
     rules = libc.syscall(CREATE_RULESET, ctypes.byref(rights), 8, 0)

@@ -97,12 +97,16 @@ def branch() -> bytes:
 
 def loop() -> bytes:
     """Return a program that repeats a graph 10**12 times."""
-    info = helper.make_tensor_value_info
+    info, shape = helper.make_tensor_value_info, ["items", "width"]
     body = helper.make_graph(
         [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Abs", ["v"], ["u"])],
         "body",
-        [info("i", TensorProto.INT64, []), info("c", TensorProto.BOOL, []), info("v", TensorProto.FLOAT, ["items", "width"])],
-        [info("d", TensorProto.BOOL, []), info("u", TensorProto.FLOAT, ["items", "width"])],
+        [
+            info("i", TensorProto.INT64, []),
+            info("c", TensorProto.BOOL, []),
+            info("v", TensorProto.FLOAT, shape),
+        ],
+        [info("d", TensorProto.BOOL, []), info("u", TensorProto.FLOAT, shape)],
     )
     repeated = node("Loop", "n", "is", "x", body=body)
     return program([repeated], {"n": np.array(10**12), "is": np.array(True)}).SerializeToString()
@@ -126,7 +130,11 @@ def sparse() -> bytes:
 def huge(gigabytes: int) -> bytes:
     """Return a small program that needs ``gigabytes`` of memory."""
     size = gigabytes * 250_000_000 // NUMBERS
-    nodes = [node("Expand", "one", "shape", to="big"), node("ReduceMax", "big", to="m", keepdims=0), node("Add", "x", "m")]
+    nodes = [
+        node("Expand", "one", "shape", to="big"),
+        node("ReduceMax", "big", to="m", keepdims=0),
+        node("Add", "x", "m"),
+    ]
     return program(nodes, {"one": np.ones(1, np.float32), "shape": np.array([NUMBERS, size])}).SerializeToString()
 
 

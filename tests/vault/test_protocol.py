@@ -69,6 +69,7 @@ def _head(**changes: Any) -> bytes:
     ).encode()
 
 
+DAMAGED = "The request is damaged, or another version wrote it"
 GARBLED = "The message is no line of JSON with its blobs"
 MESSAGES = {
     "nothing": (b"", GARBLED),
@@ -79,14 +80,14 @@ MESSAGES = {
     "no size": (_head(blobs=[{"sha256": "a"}]), GARBLED),
     "less than nothing": (_head(blobs=[{"sha256": "a", "size": -5}]), "The message has -5 bytes"),
     "ten terabytes": (_head(blobs=[{"sha256": "a", "size": 10**13}]), "The message has 10,000,000,000,000 bytes"),
-    "a blob that is cut": (_head(blobs=[{"sha256": "ab" * 32, "size": 9}]) + b"\nabc", "cut or damaged at the blob abab"),
-    "another blob": (_head(blobs=[{"sha256": "ab" * 32, "size": 3}]) + b"\nabc", "cut or damaged at the blob abab"),
-    "a path for a digest": (_head(blobs=[{"sha256": "../../x", "size": 3}]) + b"\nabc", "cut or damaged at the blob ../../x"),
+    "a blob that is cut": (_head(blobs=[{"sha256": "ab" * 32, "size": 9}]) + b"\nabc", "damaged at the blob abab"),
+    "another blob": (_head(blobs=[{"sha256": "ab" * 32, "size": 3}]) + b"\nabc", "damaged at the blob abab"),
+    "a path": (_head(blobs=[{"sha256": "../../x", "size": 3}]) + b"\nabc", "damaged at the blob ../../x"),
     "another format": (_head(format=99), "The request has the format 99; this vault answers 1."),
     "another verb": (_head(verb="shell"), "The request is 'shell'; a vault answers describe and open."),
     "no verb": (_head(verb=["open"]), "The request is ['open']; a vault answers"),
-    "no metrics": (_head(metrics=None), "The request is damaged, or another version wrote it (TypeError"),
-    "nothing to open": (_head(verb="open"), "The request is damaged, or another version wrote it (KeyError"),
+    "no metrics": (_head(metrics=None), f"{DAMAGED} (TypeError"),
+    "nothing to open": (_head(verb="open"), f"{DAMAGED} (KeyError"),
 }  # fmt: skip
 
 
@@ -140,8 +141,8 @@ def test_a_selection_edited_after_it_was_frozen_is_refused(vault: Path) -> None:
 HEADS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "no models": (lambda head: head.update(models=[]), "The request has 0 models; the vault scores 1 to 256."),
     "too many": (lambda head: head.update(models=head["models"] * 257), "The request has 257 models"),
-    "no list": (lambda head: head.update(models={"a": 1}), "The request is damaged, or another version wrote it (TypeError"),
-    "a number for a model": (lambda head: head.update(models=[7]), "The request is damaged, or another version wrote it (TypeError"),
+    "no list": (lambda head: head.update(models={"a": 1}), f"{DAMAGED} (TypeError"),
+    "a number for a model": (lambda head: head.update(models=[7]), f"{DAMAGED} (TypeError"),
     "a file that it lacks": (lambda head: head["models"][0].update(tensors=["f" * 64]), "The request lacks 1 file"),
     "a path for a file": (lambda head: head["models"][0].update(tensors=["../key"]), "The request lacks 1 file"),
     "no training digests": (lambda head: head.update(training="f" * 64), "The request lacks 1 file"),
@@ -204,7 +205,7 @@ MODELS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
         "is a model of os:system, a user-defined training",
     ),
     "weights elsewhere": (
-        lambda: {"description": {**(given := described(VECTORS)), "model": {**given["model"], "weights": "/etc/passwd"}}},
+        lambda: {"description": {**(given := described(VECTORS)), "model": {**given["model"], "weights": "/etc/x"}}},
         "model.weights must be null",
     ),
     "weights to download": (
