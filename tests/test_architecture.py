@@ -21,6 +21,7 @@ ROOMS: dict[str, set[str]] = {
     "study": set(),
     "tracking": set(),
     "selection": set(),
+    "vault": {"answer", "client", "held", "make", "programs", "protocol"},
     "plan": {
         "checks.parts", "make_plan", "places", "plan", "runs", "search", "stored", "work",
     },

@@ -19,7 +19,7 @@ from search.plan.checks.data import (
     with_fitting_batch,
 )
 from search.plan.checks.parts import check_compiler, check_network, check_parts, check_spaces
-from search.plan.checks.services import check_addresses, check_folder, check_machine, check_vault
+from search.plan.checks.services import FROZEN, check_addresses, check_folder, check_machine, check_vault
 from search.plan.growth import Growth, growth, in_order, is_tested, successor, unfinished_defaults
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
@@ -132,14 +132,14 @@ def make_plan(
         check_images_readable(found, config, data)
     plan = None
     if data is not None and not found.sentences:
-        split = replace(data.split, vault=vault.frozen) if vault else data.split
+        split = replace(data.split, vault=tuple((name, str(vault[name])) for name in FROZEN)) if vault else data.split
         plan = _plan(config, RunFolder(runs, config.name), split, spaces)
     notices: tuple[str, ...] = ()
     if plan is None or not is_finished(plan):
         notices = check_network(found, config, spaces, None if resumed else plan)  # last, since it imports torch
     found.raise_if_any()
     assert plan is not None
-    left = None if vault is None else vault.openings - vault.opened
+    left = None if vault is None else vault["openings"] - vault["opened"]
     return replace(plan, notices=(*filter(None, [fitted]), *notices), openings_left=left)
 
 

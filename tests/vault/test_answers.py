@@ -88,10 +88,11 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> ByVault:
 
 def test_the_search_has_the_signed_values(tested: ByVault) -> None:
     assert openings(tested.vault) == [1]
-    key = Vault(tested.vault).description([]).key
+    key = Vault(tested.vault).description([])["key"]
     content = content_of(json.loads(tested.answer.read_text()), key)
     assert [score.content()["metrics"] for score in tested.record.scores] == [content["scores"][0]["metrics"]]
-    assert tested.record.vault == {"key": key, "number": 1, "of": 2, "isolated": content["isolated"]}
+    told = {"number": 1, "of": 2, "labels_only": False, "isolated": content["isolated"]}
+    assert tested.record.vault == {"key": key, **told}
     said = holdout_here("verify", "small", "--runs", tested.runs).stdout
     assert "scores, selection and number, as the vault signed them" in said
     assert "the models and training images that the vault saw" in said
@@ -99,7 +100,7 @@ def test_the_search_has_the_signed_values(tested: ByVault) -> None:
 
 def test_each_region_of_an_answer_is_signed(tested: ByVault) -> None:
     stored = json.loads(tested.answer.read_text())
-    key = Vault(tested.vault).description([]).key
+    key = Vault(tested.vault).description([])["key"]
     content_of(stored, key)
     refused = f"The answer was not signed by the vault {key}, or was changed afterwards."
     for name, every in (("text", 23), ("signature", 7)):

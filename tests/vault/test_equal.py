@@ -103,15 +103,15 @@ def both_ways(folder: RunFolder, to: Path, **policy: Any) -> BothWays:
     models = models_to_send(scorings, in_turn, labels_only=items is not None)
     content = {
         "format": FORMAT,
-        "selection": replace(selection, test_digest=vault.test).to_json(),
+        "selection": replace(selection, test_digest=vault["test"]).to_json(),
         "search": folder.name,
         "allow_overlap": 0,
     }
     head, blobs = opening_request(content, models, images_in(plan.images.make()).to_bytes())
     signed, sent = ask(to / "vault", message(head, blobs))
     assert "error" not in signed, signed
-    found = content_of(signed, vault.key)
-    return BothWays(folder, own, parts_of(found, vault.key), {n: sent[d] for n, d in files_of(found).items()})
+    found = content_of(signed, vault["key"])
+    return BothWays(folder, own, parts_of(found, vault["key"]), {n: sent[d] for n, d in files_of(found).items()})
 
 
 def of_classes(content: Path | bytes) -> dict[str, list[tuple[int, float]]]:

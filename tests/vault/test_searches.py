@@ -209,7 +209,7 @@ def test_a_folder_that_is_no_vault_is_a_sentence(by_vault: tuple[Made, RunFolder
 
 
 def test_used_up_openings_are_a_sentence(by_vault: tuple[Made, RunFolder], here: Path) -> None:
-    _run(here, by_vault[0].content, "final.vault: 1 of 1 openings of the vault were made; ask its owner for another.")
+    _run(here, by_vault[0].content, "final.vault: 1 of 1 openings of the vault were made; ask its owner for more.")
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +270,7 @@ def test_another_vault_does_not_go_on_with_a_search(
         finish(here / "runs", {**unopened.content, "stages": ["search"]})
     other = made(here / "other", images)
     wrong = {**unopened.content, "final": other.content["final"]}
-    key, began = (Vault(each.vault).description([]).key[:12] for each in (other, unopened))
+    key, began = (Vault(each.vault).description([])["key"][:12] for each in (other, unopened))
     _run(here, wrong, f"final.vault: the vault {key} answers, and the search began with the vault {began}")
 
 
