@@ -20,9 +20,8 @@ from trainables.storage import AnyPath
 
 logger = logging.getLogger(__name__)
 
-TRACKING, CHECKPOINTS = "tracking.uri", "checkpoints.storage_path"
-ADDRESSES = (TRACKING, CHECKPOINTS)
-"""The keys of a search file that hold addresses."""
+TRACKING, CHECKPOINTS, VAULT = ADDRESSES = ("tracking.uri", "checkpoints.storage_path", "final.vault")
+"""The keys of a search file that hold addresses, or a command that contacts one."""
 
 INDEX_MODEL, CAMPAIGN_RECIPE = "model", "recipe"
 """The key of an index's description that holds the address of its model, and a campaign file's of its recipe's path."""
@@ -57,8 +56,8 @@ def addresses_in(folder: AnyPath, content: Mapping[str, Any], keys: Collection[s
 
 
 def _is_local(folder: AnyPath, key: str, address: str) -> bool:
-    if key == CHECKPOINTS:
-        return "://" not in address
+    if key in (CHECKPOINTS, VAULT):
+        return key == CHECKPOINTS and "://" not in address
     file = None if "?" in address or "$" in address else sqlite_file(address)
     return file is not None and file.resolve().is_relative_to(Path(str(folder)).parent.resolve())
 

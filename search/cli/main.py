@@ -77,6 +77,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "catalogue:check",
         "results:doctor",
     ),
+    "Vault": ("vault:vault",),
 }
 """The commands, as ``module:name``, by heading of ``--help``."""
 
@@ -135,7 +136,8 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C, and `kill` or `holdout stop`
         signal.signal(number, lambda *_: _interrupt(words[:1]))
     try:
-        find_parts_here()
+        if words[:2] != ["vault", "answer"]:  # `sudo` runs it in the folder of who asks
+            find_parts_here()
         # Without standalone mode Typer raises its errors and returns the exit code; None after a command.
         code = program(*words[:1])(args=words or ["--help"], standalone_mode=False) or 0
         sys.exit(code if words else MISTAKE)

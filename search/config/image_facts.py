@@ -119,12 +119,17 @@ def facts_of(path: Path, root: Path | None = None, *, frozen: bool | None = None
     ``root`` is the folder to which the paths of a CSV file are relative, if it is not that of the file; ``frozen`` as
     in :func:`dataset_facts`.
     """
+    facts = dataset_facts(dataset_at(path, root), frozen=frozen)
+    return facts if root is None else replace(facts, paths=str(root.resolve()))
+
+
+def dataset_at(path: Path, root: Path | None = None) -> Dataset:
+    """Return the data set at ``path``; arguments as in :func:`facts_of`."""
     if path.is_file() and is_manifest(path):
-        paths = None if root is None else str(root.resolve())
-        return replace(dataset_facts(Manifest(file=str(path.resolve()), root=paths), frozen=frozen), paths=paths)
+        return Manifest(file=str(path.resolve()), root=None if root is None else str(root.resolve()))
     if path.is_file() and is_feature_file(path):
-        return dataset_facts(FeatureFile(file=str(path.resolve())))
-    return dataset_facts(Folder(root=str(path.resolve())), frozen=frozen)
+        return FeatureFile(file=str(path.resolve()))
+    return Folder(root=str(path.resolve()))
 
 
 def dataset_facts(dataset: Dataset, *, frozen: bool | None = None) -> ImageFacts:

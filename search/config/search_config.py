@@ -253,9 +253,10 @@ def parse_stored(content: Mapping[str, Any], path: Path, images: Path | None = N
 MAY_CHANGE = ("resources", "tracking", "stages", "ship")
 """Sections that may change."""
 
-MAY_CHANGE_WITHIN = {"search": ("trials",), "split": ("allow_overlap",)}
+MAY_CHANGE_WITHIN = {"search": ("trials",), "split": ("allow_overlap",), "final": ("vault", "vault_items")}
 """Keys of other sections that may change: more trials, and the number of test images that may be training images, too,
-which shows when the test is opened. For further losses and wider ranges see :mod:`search.plan.growth`."""
+which shows when the test is opened; and where a vault answers, whose key is in the split. For further losses and wider
+ranges see :mod:`search.plan.growth`."""
 
 
 def may_change(key: str) -> bool:

@@ -276,6 +276,12 @@ class FinalSection(ConfigSection):
     """
     test: Literal["always", "if_better"] = "always"
     """When the test is opened: `if_better` leaves it sealed if a network without training is recommended."""
+    vault: str | None = None
+    """The command of a vault, which holds the test classes; then all classes of the data set are training classes.
+    Example: ssh keeper@host.
+    """
+    vault_items: str | None = None
+    """The folder of the vault's test items without labels, of a vault that hands them out. Example: vault-items."""
     within: Annotated[float | None, Bounds(gt=0)] = None
     """The margin of equivalence, in points of the metric: two rows whose difference has an interval within it are the
     same. It is frozen with the choice; null: no rows are. Example: 1.0.

@@ -210,7 +210,7 @@ MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _tor
 
 def _data(plan: Plan) -> Iterator[CheckResult]:
     split = plan.split
-    found = f"{len(split.train)} classes train, {len(split.validation)} validate, {len(split.test)} test"
+    found = f"{len(split.train)} classes train, {len(split.validation)} validate, {split.test_classes} test"
     yield CheckResult("data", "ok", f"{plan.config.dataset.name}: {found}")
     if plan.resolution:
         yield CheckResult("choice", "ok", plan.resolution.rstrip("."))
@@ -223,6 +223,8 @@ def _images(plan: Plan) -> Iterator[CheckResult]:
     parts = ("training", plan.images.class_names, replace_them), ("test", plan.split.test, REPAIR)
     for part, names, fix in parts:
         keys = [key for name in names for key in classes[name]]
+        if not keys:  # a vault has them
+            continue
         seen = inspect(source.damage, keys, seconds=INSPECT_S)
         fine = f"none of {len(keys):,} looks damaged; their contents were not read"
         found = (seen.sentence(f"{source.noun} of {part} classes") or fine).rstrip(".")

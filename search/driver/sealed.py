@@ -4,7 +4,7 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -15,6 +15,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
+from search.driver.by_vault import scores_of_vault, test_items
 from search.driver.progress_view import StoreProgress, phase
 from search.driver.stages import unchanged_selection
 from search.driver.untrained import baseline_scorings
@@ -98,8 +99,18 @@ def score_test(
     _check_kept(candidates, console, run)
     openings = _openings(candidates, opener, reason)
     for candidate in candidates:
-        candidate.search.note_opening(openings[candidate.selection.search].id)
-        _score(candidate, openings[candidate.selection.search], console, run)
+        search, opening = candidate.search, openings[candidate.selection.search]
+        search.note_opening(opening.id)
+        if search.split.vault:
+            with phase(console, f"The vault scores {counted(len(candidate.models), 'model')} …"):
+                gpu = search.config.resources.gpus_per_trial > 0
+                scorings = test_scorings(
+                    search.plan, candidate.selection, candidate.models, test_items(search.plan), gpu=gpu
+                )
+                files, parts = scores_of_vault(search.plan, candidate.selection, scorings, run)
+            write_scores(candidate, opening, files, **parts)
+        else:
+            _score(candidate, opening, console, run)
 
 
 def _candidate(search: WritableRecords) -> _Candidate:
@@ -254,7 +265,7 @@ def _score_held(
     store: Path,
     run: Run,
 ) -> None:
-    search, plan, ledger = candidate.search, candidate.search.plan, candidate.search.ledger
+    plan, ledger = candidate.search.plan, candidate.search.ledger
     found = images_in(store)
     overlap = _overlap(plan, store, found)
     opening = ledger.read(opening, found)
@@ -275,20 +286,17 @@ def _score_held(
     written = {NAME: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
     for _, files in (*scored, *baselines):
         written |= files
-    for name, content in written.items():
-        write_whole(plan.folder.path / "test" / opening.id / name, methodcaller("write", content))
-    record = ScoredOpening.of(
+    write_scores(
+        candidate,
         opening,
+        written,
         finished=time.time(),
         overlap=overlap,
         copies=found.copies,
         scores=[scores for scores, _ in scored],
-        **({"baselines": [scores for scores, _ in baselines]} if baselines else {}),
-        **({"failed": failed} if failed else {}),
-        files={name: hashlib.sha256(content).hexdigest() for name, content in written.items()},
+        baselines=[scores for scores, _ in baselines],
+        failed=failed,
     )
-    write_openings(search.folder.test, [*search.openings, record])
-    ledger.score(opening, candidate.selection.digest, record.digest)
 
 
 def test_scorings(
@@ -322,6 +330,17 @@ def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
             "and run the same command again, which scores them and states it in every table."
         )
     return overlap
+
+
+def write_scores(candidate: _Candidate, opening: Opening, files: Mapping[str, bytes], **parts: Any) -> None:
+    """Write the ``files`` of an opening and its record in ``test.json``, and note in the ledger that it has scores."""
+    search = candidate.search
+    for name, content in files.items():
+        write_whole(search.folder.path / "test" / opening.id / name, methodcaller("write", content))
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    record = ScoredOpening.of(opening, **{name: part for name, part in parts.items() if part != []}, files=digests)
+    write_openings(search.folder.test, [*search.openings, record])
+    search.ledger.score(opening, candidate.selection.digest, record.digest)
 
 
 def catch_up(search: Records) -> None:

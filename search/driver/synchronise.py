@@ -74,7 +74,7 @@ def described(plan: Plan) -> DescribedSearch:
             name=config.dataset.name,
             root=config.dataset.root,
             digest=split.digest,
-            classes={"train": len(split.train), "validation": len(split.validation), "test": len(split.test)},
+            classes={"train": len(split.train), "validation": len(split.validation), "test": split.test_classes},
         ),
         campaign=campaign.name if campaign else None,
         campaign_id=RunFolder(campaign.runs, campaign.name).own_id() if campaign else "",

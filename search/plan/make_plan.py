@@ -20,7 +20,7 @@ from search.plan.checks.data import (
     with_fitting_batch,
 )
 from search.plan.checks.parts import check_compiler, check_network, check_parts, check_spaces
-from search.plan.checks.services import check_addresses, check_folder, check_machine
+from search.plan.checks.services import FROZEN, check_addresses, check_folder, check_machine, check_vault
 from search.plan.growth import Growth, growth, in_order, successor, unfinished_defaults
 from search.plan.plan import Plan
 from search.plan.records import Records, stored_search, trusted_config
@@ -31,6 +31,9 @@ from spaces.search_space import SearchSpace
 from trainables.data.dataset import is_utf8, similar_names
 from trainables.data.split import ClassSplit
 from trainables.errors import InvalidInput
+
+OF_VAULT = ("final", "metrics", "trainable", "dataset")
+"""The sections of a search file that a vault has to fit."""
 
 
 def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
@@ -76,7 +79,8 @@ def plan_from_rules(folder: RunFolder) -> Plan:
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()
     assert data is not None, "no mistake was found, but there is no split"
-    return _plan(config, folder, data.split, spaces)
+    split = data.split if config.final.vault is None else replace(data.split, vault=Records(folder).split.vault)
+    return _plan(config, folder, split, spaces)
 
 
 def _plan(config: SearchConfig, folder: RunFolder, split: ClassSplit, spaces: Mapping[str, SearchSpace]) -> Plan:
@@ -123,17 +127,22 @@ def make_plan(
     if not resumed:
         check_addresses(found, config)
         found.check(lambda: check_folder("--runs", runs))
+    vault = None
+    if config.final.vault is not None and not resumed:
+        vault = found.check(partial(check_vault, config), *OF_VAULT)
     if data is not None and found.sentences:  # otherwise all of them are decoded next
         check_images_readable(found, config, data)
     plan = None
     if data is not None and not found.sentences:
-        plan = _plan(config, RunFolder(runs, config.name), data.split, spaces)
+        split = replace(data.split, vault=tuple((name, str(vault[name])) for name in FROZEN)) if vault else data.split
+        plan = _plan(config, RunFolder(runs, config.name), split, spaces)
     notices: tuple[str, ...] = ()
     if plan is None or not is_finished(plan):
         notices = check_network(found, config, spaces, None if resumed else plan)  # last, since it imports torch
     found.raise_if_any()
     assert plan is not None
-    return replace(plan, notices=(*filter(None, [fitted]), *notices))
+    left = None if vault is None else vault["openings"] - vault["opened"]
+    return replace(plan, notices=(*filter(None, [fitted]), *notices), openings_left=left)
 
 
 # A search that begins.
@@ -148,7 +157,7 @@ def _new(config: SearchConfig, folder: RunFolder, found: ValidatedFile[SearchCon
     split = plan.split
     names = (*split.train, *split.validation, *split.test)
     about_data = similar_names(names), plan.images.dataset.left_out()
-    return replace(plan, notices=(*filter(None, [plan.resolution, *about_data]), *plan.notices))
+    return replace(plan, notices=(*filter(None, [plan.resolution, plan.vault_told, *about_data]), *plan.notices))
 
 
 # A search that is resumed, that grows, or that was tested and has a successor.
@@ -212,6 +221,8 @@ def _later_trainings(plan: Plan, stored: SearchConfig, grown: Growth) -> int:
 
 def _resumed(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:
     found.add(_forbidden_changes(stored, config, found, grown))
+    if config.final.vault is not None and not folder.selection.exists():  # the test stage asks soon, or has its answer
+        found.check(partial(check_vault, config, dict(Records(folder).split.vault).get("key")), *OF_VAULT)
     config, notices = _with_stored_trials(config, stored, found)
     plan = make_plan(config, folder.runs, resumed=not grown.losses, findings=found, is_finished=_is_finished)
     return replace(_with_split_of(folder, plan), notices=(*notices, *plan.notices))
@@ -276,7 +287,7 @@ def _with_split_of(folder: RunFolder, plan: Plan) -> Plan:
     if not folder.split.exists():
         return plan
     stored = Records(folder).split
-    now = replace(plan.split, images=stored.images)
+    now = replace(plan.split, images=stored.images, vault=stored.vault)
     if stored.digest != now.digest:
         names = dict.fromkeys(name for split in (stored, now) for name, _ in split.marks)
         marks = f", or their {', '.join(names)}," if names else ""

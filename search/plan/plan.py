@@ -43,6 +43,8 @@ class Plan:
     """The search whose trials a successor begins with; None for other searches."""
     notices: tuple[str, ...] = ()
     """Messages for the user about how the search file was interpreted."""
+    openings_left: int | None = None
+    """Openings that the vault of a search that begins has left; None without one, and for others."""
 
     @cached_property  # every trial asks, and listing the files of ten thousand classes takes seconds
     def classes(self) -> Mapping[str, Sequence[str]]:
@@ -131,6 +133,14 @@ class Plan:
             text += ". On frozen features a search chooses better if half of the training classes validate: set "
             text += "split.ratio to 0.5, and final.train_on to all"
         return f"{text}."
+
+    @property
+    def vault_told(self) -> str | None:
+        """A sentence on the vault that has the test classes; None without one."""
+        if not (vault := dict(self.split.vault)):
+            return None
+        what = "the labels of" if vault["labels_only"] == "True" else "all of"
+        return f"The vault {vault['key'][:12]} has {what} {vault['items']} test items of {vault['classes']} classes."
 
     @property
     def doubt(self) -> str | None:

@@ -234,6 +234,10 @@ def openings_told(searches: Sequence[Records]) -> str:
     counts = earlier_openings(searches)
     each = ", ".join(f"{name} {count}" for name, count in counts.items()) if len({*counts.values()}) > 1 else ""
     earlier = f"openings of these classes before this choice's: {each or next(iter(counts.values()))}"
+    if vaults := [vault for search in opened if (vault := search.openings[0].vault)]:
+        scored = [f"opening {of['number']} of {of['of']} by the vault {of['key'][:12]}" for of in vaults]
+        secret = " (only the labels are secret)" if vaults[0]["labels_only"] else ""
+        return f"{', '.join(dict.fromkeys(scored))}{secret}; {earlier}"
     return f"{ledger.sentence(openings[0])}; {earlier}"
 
 

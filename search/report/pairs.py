@@ -130,6 +130,8 @@ def pairs_of(
             return [], [f"no pairs: {lacking if metrics else 'the table has no test metric'}"]
         scores = [(search.name, entry) for search in opened for entry in class_scores(search, metric)]
     except FileNotFoundError as error:
+        if any(record.vault for search in opened for record in search.openings):
+            return [], ["no pairs: the vault keeps the values of classes, which intervals need"]
         return [], [f"no pairs: the per-image results {error.filename} are missing"]
     by_row = {
         row.key: [

@@ -72,7 +72,7 @@ def summarise(search: Records, stored: Summary | None = None) -> Summary:
             train_classes=len(split.train),
             validation_classes=len(split.validation),
             training_half=config.metrics.gallery == "training_half",
-            test_classes=len(split.test),
+            test_classes=split.test_classes,
             folds=len(split.folds) or None,
             halves=plan.on_halves,
             merge=split.merge,

@@ -8,7 +8,7 @@ from .choice import (
     unmet_sentence as unmet_sentence,
 )
 from .ledger import Ledger as Ledger, Opening as Opening
-from .ledger_file import ImageSet as ImageSet, images_in as images_in
+from .ledger_file import ImageSet as ImageSet, LedgerFile as LedgerFile, images_in as images_in
 from .retrieval_file import (
     FOLDER as FOLDER,
     BaselineScoring as BaselineScoring,
@@ -28,6 +28,7 @@ from .score_files import (
     write_openings as write_openings,
 )
 from .scoring import (
+    embeddings_of as embeddings_of,
     images_of as images_of,
     kept_metrics as kept_metrics,
     kept_problem as kept_problem,

@@ -50,7 +50,8 @@ class LedgerFile:
 
     # Lines
 
-    def _lines(self) -> list[dict[str, Any]]:
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the lines with their places in the chain."""
         if not self.path.exists():
             return []
         if not self.path.is_file():
@@ -73,13 +74,13 @@ class LedgerFile:
         Raises:
             InvalidInput: a line is damaged.
         """
-        contents = [{key: value for key, value in line.items() if key not in CHAIN} for line in self._lines()]
+        contents = [{key: value for key, value in line.items() if key not in CHAIN} for line in self.lines()]
         return {json_digest(content): content for content in contents}
 
     def broken_links(self) -> Iterator[str]:
         """Yield a sentence for each line that is not the one that was written after the line before it."""
         before = None
-        for number, line in enumerate(self._lines(), start=1):
+        for number, line in enumerate(self.lines(), start=1):
             if line["sha256"] != json_digest({key: value for key, value in line.items() if key != "sha256"}):
                 yield f"Line {number} of the ledger of test openings, {self.path}, was changed; {FIXES}."
             if line["previous"] != before:
@@ -101,7 +102,7 @@ class LedgerFile:
                 write_whole(path, methodcaller("write", content))
         if not entries:
             return
-        lines = self._lines()
+        lines = self.lines()
         before = lines[-1]["sha256"] if lines else None
         text = ""
         for entry in entries:

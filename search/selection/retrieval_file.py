@@ -40,6 +40,11 @@ class Scoring:
     per_image: str
     gpu: bool
 
+    @property
+    def row(self) -> dict[str, Any]:
+        """The part of its entry in ``test.json`` that follows from the trial."""
+        return {name: getattr(self, name) for name in ("loss", "source_trial", "seed", "fold", "per_image")}
+
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineScoring:
@@ -53,6 +58,10 @@ class BaselineScoring:
     whitening: bytes
     images: StoreSpec
     metrics: tuple[str, ...]
+
+    @property
+    def gpu(self) -> bool:
+        return self.spec.gpu
 
 
 def baseline_entry(name: str, network: str, whitening_sha256: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Shapes: N test images, D embedding, Q queries, K ranks.
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from trainables.data.dataset import Dataset
 from trainables.data.store.view import StoreView, protocol_for, superclasses_for
 from trainables.errors import InvalidInput
 from trainables.files import as_path
-from trainables.inference.model_files import parsed_tensors
+from trainables.inference.model_files import parsed_tensors, tensors_bytes
 from trainables.metrics import evaluate, metric_name
 from trainables.metrics.evaluation import from_parts, metric_parts
 from trainables.metrics.protocol import RetrievalProtocol
@@ -141,19 +141,53 @@ def score(scoring: Scoring | BaselineScoring) -> list[Scored]:
     are returned because a worker may not have access to the runs folder. Embeddings are computed in float32,
     independently of the precision of the training.
     """
-    # Not `torch.cuda.is_available()`: a Ray task without a GPU sees them all.
-    if isinstance(scoring, BaselineScoring):
-        return list(_baseline_scores(scoring, torch.device("cuda" if scoring.spec.gpu else "cpu")))
-    spec, device = scoring.spec, torch.device("cuda" if scoring.gpu else "cpu")
-    checkpoint = as_path(scoring.checkpoint)
-    entry = {name: getattr(scoring, name) for name in ("loss", "source_trial", "seed", "fold", "per_image")}
+    entry: dict[str, Any] = {}
     try:
+        view, embedded = _embedded(scoring, entry)
+    except Exception as error:  # of a user's training, or of the machine
+        if isinstance(scoring, BaselineScoring):
+            raise
+        return [_failed(entry, error, scoring.spec.trainable)]
+    scores = []
+    for entry, embeddings_ND in embedded:
+        try:
+            scores.append(_scored(entry, embeddings_ND, view, scoring))
+        except Exception as error:  # of a user's metric, or of the machine
+            named = {"loss": entry["name"], "seed": None, "per_image": entry["per_image"]} if "name" in entry else entry
+            scores.append(_failed(named, error, getattr(scoring.spec, "trainable", None)))
+    return scores
+
+
+def _embedded(
+    scoring: Scoring | BaselineScoring, entry: dict[str, Any]
+) -> tuple[StoreView, list[tuple[dict[str, Any], torch.Tensor]]]:
+    """Return the items, and the entry of the model, or of each baseline, with its embeddings [N, D].
+
+    The ``entry`` of a model is completed step by step.
+    """
+    # Not `torch.cuda.is_available()`: a Ray task without a GPU sees them all.
+    device = torch.device("cuda" if scoring.gpu else "cpu")
+    if isinstance(scoring, Scoring):
+        entry |= scoring.row
+        checkpoint = as_path(scoring.checkpoint)
         entry["model_sha256"] = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
-        view, embeddings_ND = training_class(spec).tested(spec, checkpoint, scoring.images, device)
-        scores, files = _scored(entry, embeddings_ND, view, scoring)
-    except Exception as error:  # of a user's training or metric, or of the machine
-        return [_failed(entry, error, spec.trainable)]
-    return [(scores, files)]
+        view, embeddings_ND = training_class(scoring.spec).tested(scoring.spec, checkpoint, scoring.images, device)
+        return view, [(entry, embeddings_ND)]
+    spec = scoring.spec
+    raise_if_other(of_backbone(spec.model), scoring.network)
+    inputs = Inputs(scoring.images, spec.model, spec.training, device)
+    view = inputs.view(scoring.images.class_names)
+    features_NF = inputs.features()[view.rows_N.to(device)]
+    layer, _ = parsed_tensors(scoring.whitening, Path(f"{WHITENED}.safetensors"))
+    digest = hashlib.sha256(scoring.whitening).hexdigest()
+    embedded = {UNTRAINED: features_NF, WHITENED: whitened(features_NF, layer)}
+    return view, [(baseline_entry(name, scoring.network, digest), found) for name, found in embedded.items()]
+
+
+@contained()
+def embeddings_of(scoring: Scoring | BaselineScoring) -> list[tuple[dict[str, Any], bytes]]:
+    """Return for a model, or each baseline, its entry and a file with its embeddings of the items."""
+    return [(entry, tensors_bytes({"embeddings": found.cpu()})) for entry, found in _embedded(scoring, {})[1]]
 
 
 @contained()
@@ -175,22 +209,6 @@ def _failed(entry: Mapping[str, Any], error: Exception, trainable: str | None = 
     repairable = isinstance(error, OSError | ImportError) or (trainable is None and isinstance(error, InvalidInput))
     final = failure["cause"] in ("DIVERGED", "CODE_ERROR") and not repairable
     return {**entry, "reason": failure["reason"], "final": final}, {}
-
-
-def _baseline_scores(scoring: BaselineScoring, device: torch.device) -> Iterator[Scored]:
-    spec = scoring.spec
-    raise_if_other(of_backbone(spec.model), scoring.network)
-    inputs = Inputs(scoring.images, spec.model, spec.training, device)
-    view = inputs.view(scoring.images.class_names)
-    features_NF = inputs.features()[view.rows_N.to(device)]
-    layer, _ = parsed_tensors(scoring.whitening, Path(f"{WHITENED}.safetensors"))
-    digest = hashlib.sha256(scoring.whitening).hexdigest()
-    for name, embeddings_ND in ((UNTRAINED, features_NF), (WHITENED, whitened(features_NF, layer))):
-        entry = baseline_entry(name, scoring.network, digest)
-        try:
-            yield _scored(entry, embeddings_ND, view, scoring)
-        except Exception as error:
-            yield _failed({"loss": name, "seed": None, "per_image": entry["per_image"]}, error)
 
 
 def test_metrics(

@@ -83,7 +83,8 @@ def check_galleries(dataset: "Dataset", split: "ClassSplit", classes: Mapping[st
         return
     by_other = " that another camera took" if cameras else ""
     sentences = []
-    for part, names in [*(("validation", names) for _, names in split.divisions), ("test", split.test)]:
+    scored = [*(("validation", names) for _, names in split.divisions), *([("test", split.test)] if split.test else ())]
+    for part, names in scored:
         relevant_of = {key: count for name in names for key, count in _relevant(classes[name], parts, cameras)}
         official = [key for key in relevant_of if parts.get(key) == QUERY]
         if without := [key for key in official if not relevant_of[key]]:

@@ -48,7 +48,7 @@ class ClassSplit:
     ``merge`` consecutive training classes are learned as one, and the part ``label_noise`` of the training images under
     a wrong class. ``joined`` lists the classes that share groups, and ``marks`` has the digests of the images' groups,
     official parts and cameras if the data set has them. ``images`` is the digest of the images of the training half,
-    None until they are decoded.
+    None until they are decoded. With a ``vault``, which says of itself what is here, there are no ``test`` classes.
     """
 
     train: tuple[str, ...]
@@ -64,6 +64,12 @@ class ClassSplit:
     joined: tuple[tuple[str, ...], ...] = ()
     marks: tuple[tuple[str, str], ...] = ()
     images: str | None = None
+    vault: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def test_classes(self) -> int:
+        """Number of classes of the test, those of a vault or ``test``."""
+        return int(dict(self.vault).get("classes", len(self.test)))
 
     @property
     def divisions(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -86,7 +92,7 @@ class ClassSplit:
         """Return the fields as JSON types, without those that have their defaults."""
         of_fields = {entry.name: (getattr(self, entry.name), entry.default) for entry in fields(self)}
         content = {name: value for name, (value, default) in of_fields.items() if value != default}
-        content |= {"marks": dict(self.marks)} if self.marks else {}
+        content |= {name: dict(content[name]) for name in ("marks", "vault") if name in content}
         return json.loads(json.dumps(content))
 
     @cached_property  # every trial records it, and there may be ten thousand classes
@@ -99,8 +105,10 @@ class ClassSplit:
         """SHA-256 (hex) of the names of the test classes, independent of their order and of the rest of the split.
 
         It does not cover the images, which may not be read before the test is opened; from then on the ledger records
-        the digest of their content.
+        the digest of their content. A vault has a salted digest of its images.
         """
+        if self.vault:
+            return dict(self.vault)["test"]
         return _sha256({"identity": self.identity, "test": sorted(self.test)})
 
     def to_json(self) -> dict[str, Any]:
@@ -152,20 +160,25 @@ def split_dataset(
     folds: int | None = None,
     merge: int | None = None,
     label_noise: float = 0.0,
+    held: bool = False,
 ) -> ClassSplit:
-    """Split the ``classes`` of a data set as :func:`make_split` does, with its groups, after :func:`check_listing`."""
+    """Split the ``classes`` of a data set as :func:`make_split` does, with its groups, after :func:`check_listing`.
+
+    With ``held`` a vault has the test classes, and all of these are the training half.
+    """
     check_listing(dataset, classes)
     marks = {"groups": dataset.groups(), "parts": dataset.parts(), "cameras": dataset.cameras()}
     split = make_split(
         dataset.identity(),
         list(classes),
-        dataset.published_split(),
+        (list(classes), ()) if held else dataset.published_split(),
         ratio=ratio,
         seed=seed,
         folds=folds,
         merge=merge,
         label_noise=label_noise,
         joined=joined_classes(classes, marks["groups"]),
+        held=held,
     )
     return replace(split, marks=tuple((name, _sha256(dict(found))) for name, found in marks.items() if found))
 
@@ -181,6 +194,7 @@ def make_split(
     merge: int | None = None,
     label_noise: float = 0.0,
     joined: Sequence[tuple[str, ...]] = (),
+    held: bool = False,
 ) -> ClassSplit:
     """Split ``class_names``, given in the data set's own order.
 
@@ -241,7 +255,7 @@ def make_split(
         label_noise=label_noise,
         joined=tuple(joined),
     )
-    _refuse_too_few(split)
+    _refuse_too_few(split, held=held)
     return split
 
 
@@ -308,12 +322,12 @@ def _too_many_folds(folds: int, half: int) -> str:
     )
 
 
-def _refuse_too_few(split: ClassSplit) -> None:
-    """Raise if a part of the split has fewer than two classes, counting merged ones as one."""
+def _refuse_too_few(split: ClassSplit, *, held: bool) -> None:
+    """Raise if a part has fewer than two classes, counting merged ones as one; the test may if a vault has it."""
     half = len(split.train) + len(split.validation)
     train, validation = (min(map(len, parts)) for parts in zip(*split.divisions, strict=True))
     few = min(train, validation) < FEWEST_CLASSES
-    if len(split.test) < FEWEST_CLASSES or (few and (not split.folds or half < 2 * FEWEST_CLASSES)):
+    if (len(split.test) < FEWEST_CLASSES and not held) or (few and (not split.folds or half < 2 * FEWEST_CLASSES)):
         raise InvalidInput(
             f"The data set has {counted(half + len(split.test), 'class', 'classes')}: {half} in the training half and "
             f"{len(split.test)} in the test half. At split.ratio {split.ratio}, {validation} of the training half "
@@ -341,7 +355,7 @@ def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]], noun: 
     """
     sentences = []
     validating = [("validation", names) for _, names in split.divisions]
-    for part, names in (("train", split.train), *validating, ("test", split.test)):
+    for part, names in (("train", split.train), *validating, *([("test", split.test)] if split.test else ())):
         if empty := [name for name in names if not classes[name]]:
             sentences.append(
                 f"{len(empty)} of the {len(names)} {part} classes have no {noun.removesuffix('s')}: {listed(empty)}. "

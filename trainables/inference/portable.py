@@ -74,7 +74,7 @@ def write_program(folder: AnyPath, embedder: Embedder, images: Sequence[np.ndarr
         model = Embedder(_network_of(embedder), embedder.spec, embedder.card, torch.device("cpu"))
         chosen = [[images[at % len(images)] for at in range(batch)] for batch in BATCHES]
         try:
-            content = _onnx_bytes(model)
+            content = onnx_bytes(model)
             difference = max(_difference(content, model, of_batch) for of_batch in chosen)
         except Exception as error:  # a user-defined network can make the exporter raise anything
             first_line = str(error).strip().partition("\n")[0]
@@ -104,9 +104,11 @@ def _as_input(model: Embedder, images: Sequence[np.ndarray]) -> Tensor:
     return load(images_B, torch.arange(len(images)), "none", model.spec.frame, device=model.device)
 
 
-def _onnx_bytes(model: Embedder) -> bytes:
+def onnx_bytes(model: Embedder, *, raw: bool = False) -> bytes:
+    """Return the content of the ONNX program of ``model``; its embeddings have the length 1 unless they are ``raw``."""
     # Channels-last weights are saved with a warning, and the reader gains nothing from them.
-    network = _UnitLength(_network_of(model)).eval().requires_grad_(False).to(memory_format=torch.contiguous_format)
+    network = _network_of(model) if raw else _UnitLength(_network_of(model))
+    network.eval().requires_grad_(False).to(memory_format=torch.contiguous_format)
     side = model.spec.frame.side
     shape = (backbone(model.spec.model.backbone).features,) if model.network.on_vectors else (3, side, side)
     # A batch of 1 would be specialised to a constant.

@@ -3,7 +3,7 @@
 import math
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -247,8 +247,6 @@ def decoded_test(
 
 def check_scores(search: Records, selection: Selection, record: ScoredOpening, training: ImageSet) -> Iterator[Check]:
     """Check the ``record`` of an opening in ``test.json``; ``training`` are the images of the training half."""
-    import torch
-
     from trainables.data.store.view import Store
 
     plan, what = search.plan, f"test.json opening {record.id[:12]}"
@@ -265,18 +263,26 @@ def check_scores(search: Records, selection: Selection, record: ScoredOpening, t
         yield check(f"{what}: its images, and how many of them trained", differing(f"{what} ", stored, anew))
         yield check(
             f"{what}: the trainings and the networks without training that were scored",
-            _scored_problems(what, search, selection, record),
+            scored_problems(what, search, selection, record),
         )
         problems = _metric_problems(what, plan, selection, record, Store(store).subset(plan.split.test))
         yield check(f"{what}: its metrics, from the results of each image", problems)
-        scored = scored_names(record)
-        finals = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
-        models = [final_model(plan, *of) for of in finals if scored_as(*of)["per_image"] in scored]
-        scorings = test_scorings(plan, selection, models, images, gpu=torch.cuda.is_available())
+        scorings = kept_scorings(search, selection, scored_names(record), images)
         yield check(f"{what}: its metrics, from the kept models", again_problems(what, scorings, record))
 
 
-def _scored_problems(what: str, search: Records, selection: Selection, record: ScoredOpening) -> Iterator[str]:
+def kept_scorings(
+    search: Records, selection: Selection, scored: Container[str], images: StoreSpec
+) -> list[Scoring | BaselineScoring]:
+    """Return the requests to score on ``images`` the kept models with ``scored`` results, and the baselines."""
+    import torch
+
+    finals = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
+    models = [final_model(search.plan, *of) for of in finals if scored_as(*of)["per_image"] in scored]
+    return test_scorings(search.plan, selection, models, images, gpu=torch.cuda.is_available())
+
+
+def scored_problems(what: str, search: Records, selection: Selection, record: ScoredOpening) -> Iterator[str]:
     """Check that exactly the frozen baselines and all final trainings that did not fail were scored.
 
     Those that could not be scored are listed in ``failed`` of the record.

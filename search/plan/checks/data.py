@@ -62,6 +62,7 @@ def _split(config: SearchConfig) -> SplitClasses:
                 folds=config.split.folds,
                 merge=config.split.merge,
                 label_noise=config.split.label_noise,
+                held=config.final.vault is not None,
             )
             if is_own(config.dataset.name):  # what raises later would end the search
                 _ = dataset.features(), dataset.left_out()
@@ -176,6 +177,8 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
             "have; name such metrics in metrics.test only."
         )
     subsets, parts = source.test_subsets(), source.parts()
+    if config.final.vault is not None:  # which says itself what it does not compute
+        test, subsets = (), {}
     if unknown := [name for name in test if split_subset(name)[1] not in (None, *subsets)]:
         yield (
             f"metrics.test: {', '.join(unknown)} is computed on a part of the test classes that {dataset} does not "
@@ -188,7 +191,7 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
             f"{dataset} does not; name nmi or f1, which use the classes themselves."
         )
     scored = [("validation", validation, during) for _, validation in data.split.divisions]
-    if not isinstance(config.metrics.test, str):
+    if not isinstance(config.metrics.test, str) and config.final.vault is None:
         scored.append(("test", data.split.test, (*_of_subset(test, None), *objective)))
         scored += [(f"{subset} test", names, _of_subset(test, subset)) for subset, names in subsets.items()]
     for part, names, metrics in scored:

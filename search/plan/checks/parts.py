@@ -170,6 +170,12 @@ def check_network(
     from trainables.models.embedding import learning_adapters, smoke_test
 
     loaded = found.check(lambda: smoke_test(model, size), "model.backbone", "model.weights")
+    if config.final.vault and config.final.vault_items is None and is_own_network(model.backbone):
+        from search.vault.programs import program_of
+        from trainables.inference.model_files import EmbedderSpec
+
+        tried = EmbedderSpec(model=model, decoded_side=size, frame=config.training.frame, batch_size=1, origin={})
+        found.check(partial(program_of, tried), "model", "training")
     for pooling in _searched(spaces, "pooling"):
         found.check(partial(_fits, model, pooling), "model.backbone", "space")
     # adapters of any rank learn at the same weights

@@ -47,6 +47,8 @@ def models_section(search: Records) -> Section:
     ``missing`` lists what cannot be drawn because the test classes are sealed or a file was removed.
     """
     empty, comparison = Section(name="models", title="Models on the test images"), comparison_of(search)
+    if any(opening.vault for opening in search.openings):
+        return replace(empty, remarks=("A vault scored the test, so no test image is shown here.",))
     try:
         test = read_rankings(search, comparison.rows)
     except FileNotFoundError as error:

@@ -1,0 +1,115 @@
+"""The test of a search whose test classes a vault has: one request with the frozen models, and one signed answer."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from search.driver.verify.comparison import differing
+from search.plan.plan import Plan
+from search.plan.records import Records
+from search.selection import BaselineScoring, ImageSet, ScoredOpening, Scoring, Selection, images_in
+from search.vault.client import ask, models_of, opening_request
+from search.vault.held import HeldItems
+from search.vault.protocol import SentModel, content_of, digest_of
+from trainables.data.store.spec import StoreSpec
+from trainables.errors import Failure, InvalidInput
+from trainables.files import json_digest, json_text, read_json, reading
+
+ANSWER = "vault.json"
+"""The signed answer, beside the results of the models."""
+
+Scorings = Sequence[Scoring | BaselineScoring]
+
+
+def test_items(plan: Plan) -> StoreSpec:
+    """Return the test items that a vault hands out without labels; those of the training half if it keeps them."""
+    folder = plan.config.final.vault_items
+    return plan.images if folder is None else HeldItems(vault=folder).store(plan.short_side, plan.cache)
+
+
+def models_to_send(scorings: Scorings, run: Callable[..., list[Any]], *, labels_only: bool) -> list[SentModel]:
+    """Return the models of ``scorings``, or what they ``run`` on workers to give for :func:`test_items`."""
+    if not labels_only:
+        return [model for scoring in scorings for model in models_of(scoring)]
+    from search.selection import embeddings_of  # imports torch
+
+    found = [entry for of_scoring in run(embeddings_of, scorings) for entry in of_scoring]
+    return [SentModel(row=row, embeddings=embeddings) for row, embeddings in found]
+
+
+def scores_of_vault(
+    plan: Plan, selection: Selection, scorings: Scorings, run: Callable[..., list[Any]]
+) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Let the vault score the final models and the networks without training; return the files and parts of the record.
+
+    Raises:
+        InvalidInput: the vault refuses; nothing is lost.
+        Failure: it does not answer, or can score none of them.
+    """
+    vault, name = dict(plan.split.vault), plan.config.name
+    models = models_to_send(scorings, run, labels_only=vault["labels_only"] == "True")
+    content = {"selection": selection.to_json(), "search": name, "allow_overlap": plan.config.split.allow_overlap}
+    request = opening_request(content, models, images_in(plan.images.make()).to_bytes())
+    try:
+        signed, sent = ask(str(plan.config.final.vault), *request)
+    except InvalidInput as error:
+        kept = "The trainings are kept; run the same command again after that."
+        raise InvalidInput([*error.sentences, kept]) from error
+    answer, head = content_of(signed, vault["key"]), request[0]
+    asked = {"selection": selection.digest, "models": json_digest(head["models"]), "training": head["training"]}
+    if any(answer.get(name) != digest for name, digest in asked.items()):
+        raise Failure("The vault's answer is that to another request; run the same command again.")
+    with reading("The vault's answer", "ask its owner"):
+        parts = parts_of(answer, vault["key"])
+        files = {file: sent[digest] for file, digest in files_of(answer).items()}
+    if not parts["scores"]:
+        raise Failure(f"The vault could not score any final model of {name}: {parts['failed'][0]['reason']}")
+    return {ANSWER: json_text(signed).encode(), **files}, parts
+
+
+def parts_of(answer: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return what the record of an opening has of the content of a vault's ``answer``."""
+    found: dict[str, list[dict[str, Any]]] = {"scores": [], "baselines": [], "failed": []}
+    for row, entry in zip(answer["rows"], answer["scores"], strict=True):
+        if "reason" in entry:
+            named = {"loss": row.get("loss", row.get("name")), "seed": row.get("seed"), "per_image": row["per_image"]}
+            found["failed"].append({**named, **entry})
+        else:
+            found["baselines" if "name" in row else "scores"].append({**row, **entry})
+    return {
+        "finished": answer["time"],
+        "overlap": answer["overlap"],
+        "copies": answer["copies"],
+        **found,
+        "vault": {"key": key, **{name: answer[name] for name in ("number", "of", "labels_only", "isolated")}},
+    }
+
+
+def files_of(answer: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SHA-256 of the results of each model that was scored, by their name in the record."""
+    return {answer["rows"][int(name[:4])]["per_image"]: digest for name, digest in answer["files"].items()}
+
+
+def check_answer(search: Records, record: ScoredOpening) -> Iterator[str]:
+    """Yield how the ``record`` of an opening differs from the answer that its vault signed."""
+    answer = _answer(search, record)
+    what = f"test.json opening {record.id[:12]} "
+    frozen = {"selection": search.frozen_selection.digest, "test": search.split.test_digest}
+    yield from differing(what, {name: answer[name] for name in frozen}, frozen)
+    parts = {name: part for name, part in parts_of(answer, record.vault["key"]).items() if part != []}
+    yield from differing(what, {name: record.content().get(name) for name in parts}, parts)
+    files = {name: digest for name, digest in record.files.items() if name != ANSWER}
+    yield from differing(f"{what}files ", files, files_of(answer))
+
+
+def check_sent(search: Records, record: ScoredOpening, scorings: Scorings, training: ImageSet) -> Iterator[str]:
+    """Yield which models or training images that are kept here are not those of the signed answer."""
+    answer, kept = _answer(search, record), {"training": digest_of(training.to_bytes())}
+    if not record.vault["labels_only"]:
+        kept["models"] = json_digest([model.to_json() for scoring in scorings for model in models_of(scoring)])
+    yield from differing(f"test.json opening {record.id[:12]} ", {name: answer[name] for name in kept}, kept)
+
+
+def _answer(search: Records, record: ScoredOpening) -> dict[str, Any]:
+    """Return the content of the answer beside a ``record``; raise if another key than the frozen one signed it."""
+    path = search.folder.path / "test" / record.id / ANSWER
+    return content_of(read_json(path), dict(search.split.vault)["key"])

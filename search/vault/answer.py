@@ -1,0 +1,215 @@
+"""The answers of a vault, on its owner's account: what it is, and the scores of one frozen selection.
+
+``holdout vault answer DIR`` reads a request from standard input and writes the answer to standard output, as
+``git-upload-pack`` does, so that ssh's forced command or a line of sudoers is all the network and login there is.
+"""
+
+import shutil
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from operator import methodcaller
+from pathlib import Path
+from typing import IO, Any
+
+import filelock
+
+from search.selection import ImageSet, images_in
+from search.vault.held import OPENINGS, Vault
+from search.vault.protocol import FORMAT, SentModel, content_of, digest_of, public_key, receive, send, signed
+from trainables.errors import Failure, InvalidInput, counted, raise_if_any
+from trainables.files import json_digest, read_json, reading, remove_drafts, write_json, write_whole
+
+REQUEST, ANSWER, TRAINING, ERRORS = "request.json", "answer.json", "training", "errors.log"
+
+
+def answer(folder: Path, request: IO[bytes], reply: IO[bytes]) -> None:
+    """Answer one request; whatever is wrong becomes an answer of one sentence."""
+    try:
+        vault = Vault(folder)
+        head, blobs = receive(request, int(vault.policy.message_gb * 1e9))
+        if head.get("format") != FORMAT:
+            raise InvalidInput(f"The request has the format {head.get('format')!r}; this vault answers {FORMAT}.")
+        if head.get("verb") == "describe":
+            with reading("The request", "send it again"):
+                found = {"nonce": str(head["nonce"]), **vault.description([*map(str, head["metrics"])])}
+            send(reply, signed(found, vault.private_key))
+        elif head.get("verb") == "open":
+            with filelock.FileLock(folder / "lock"):  # a second request waits, and finds what the first has left
+                content, files = _answered(vault, _opening(vault, head, blobs))
+            send(reply, content, files)
+        else:
+            raise InvalidInput(f"The request is {head.get('verb')!r}; a vault answers describe and open.")
+    except (InvalidInput, Failure) as error:
+        sentences = error.sentences if isinstance(error, InvalidInput) else (str(error),)
+        send(reply, {"error": [sentence.replace(str(folder), "the vault") for sentence in sentences]})
+    except Exception as error:  # its text may tell of test items, so it stays here
+        with suppress(OSError), (folder / ERRORS).open("a") as file:
+            file.write(f"{_now()}\n{traceback.format_exc()}\n")
+        send(reply, {"error": [f"The vault failed ({type(error).__name__}); its owner finds why in {ERRORS}."]})
+
+
+def _opening(vault: Vault, head: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Path:
+    """Return the folder of the opening that a request resumes or begins; its line is in the ledger, and on the disk.
+
+    Raises:
+        InvalidInput: the request is not one for this vault, or all openings are used up.
+    """
+    with reading("The request", "send it again"):
+        content = {key: head[key] for key in ("selection", "models", "training")}
+        content |= {"search": str(head["search"]), "allow_overlap": int(head["allow_overlap"])}
+        selection, sent = content["selection"], content["models"]
+        raise_if_any([*_mistakes(vault, selection, sent)])
+        named = {content["training"]}
+        named |= {digest for model in sent for digest in (*model["tensors"], model["program"], model["embeddings"])}
+        if missing := (named := named - {None}) - blobs.keys():
+            raise InvalidInput(f"The request lacks {counted(len(missing), 'file')} that it names; send it again.")
+        _ = ImageSet.from_bytes(blobs[content["training"]])
+        models = [SentModel.of(model, blobs.__getitem__) for model in sent]
+        identity = json_digest([selection["digest"], sent, content["training"]])
+    _try_models(vault, models)
+    known, folder = vault.openings(), vault.folder / OPENINGS / identity
+    is_new = all(line["opened"] != identity for line in known)
+    if is_new and len(known) >= vault.policy.openings:
+        raise InvalidInput(
+            f"The vault allows {counted(vault.policy.openings, 'opening')}, and {len(known)} were made; ask its owner "
+            "for another."
+        )
+    for entry in (vault.folder / OPENINGS).glob("*"):
+        remove_drafts(entry)
+        if entry.name != identity and all(line["opened"] != entry.name for line in known):
+            shutil.rmtree(entry)  # of a request that was killed before its line was written
+    folder.mkdir(parents=True, exist_ok=True)
+    for digest in named:
+        write_whole(folder / digest, methodcaller("write", blobs[digest]))
+    write_json(folder / REQUEST, content)
+    if is_new:
+        _append(
+            vault,
+            opened=identity,
+            number=len(known) + 1,
+            selection=selection["digest"],
+            search=content["search"],
+            models=json_digest(sent),
+            training=content["training"],
+        )
+    return folder
+
+
+def _mistakes(vault: Vault, selection: Mapping[str, Any], models: list[Mapping[str, Any]]) -> Iterator[str]:
+    description = vault.description([*map(str, selection["test_metrics"])])
+    yield from description["problems"]
+    if selection["test_digest"] != description["test"]:
+        yield "The selection was frozen for another vault, or for test classes of its own."
+    if not 1 <= len(models) <= vault.policy.models:
+        yield f"The request has {len(models)} models; the vault scores 1 to {vault.policy.models}."
+    if any((model["embeddings"] is not None) != vault.policy.labels_only for model in models):
+        takes = "hands out its items and takes embeddings of them" if vault.policy.labels_only else "takes models"
+        yield f"This vault {takes}, and the request has something else."
+    if json_digest({key: value for key, value in selection.items() if key != "digest"}) != selection["digest"]:
+        yield "The selection was changed after it was frozen: its digest does not match."
+
+
+def _try_models(vault: Vault, models: list[SentModel]) -> None:
+    """Raise :class:`InvalidInput` if a model cannot embed noise, so that nothing is opened for it."""
+    from search.vault.sandbox import isolated
+    from search.vault.scoring import tried
+
+    policy, features, count = vault.policy, vault.items.features(), vault.description([])["items"]
+    for model in models:
+        isolated(partial(tried, model, features, count, policy.device), policy)
+
+
+def _append(vault: Vault, **line: Any) -> None:
+    with vault.ledger.locked():
+        vault.ledger.append([{**line, "time": _now()}], lambda name: None)
+
+
+def _answered(vault: Vault, folder: Path) -> tuple[dict[str, Any], list[bytes]]:
+    """Return the signed answer of the opening in ``folder`` and its files; score the models if it is not stored."""
+    if not (folder / ANSWER).exists():
+        content, files = _scored(vault, folder)
+        for name, file in files.items():
+            write_whole(folder / name, methodcaller("write", file))
+        write_json(folder / ANSWER, signed(content, vault.private_key))
+    stored = read_json(folder / ANSWER)
+    if all(line.get("answered") != folder.name for line in vault.ledger.lines()):
+        _append(vault, answered=folder.name, answer=digest_of(stored["text"].encode()))
+    return stored, [file.read_bytes() for file in sorted(folder.glob("*.npz"))]
+
+
+def _scored(vault: Vault, folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Score the models of the request in ``folder``; return the content of the answer, and the files by name."""
+    from search.vault.sandbox import isolated
+    from search.vault.scoring import score, side_of
+    from trainables.data.store.view import Store
+
+    request, policy, found = read_json(folder / REQUEST), vault.policy, images_in(vault.store(1))
+    overlap = int(found.known_images(ImageSet.from_bytes((folder / request["training"]).read_bytes())).sum())
+    if overlap > request["allow_overlap"]:
+        raise InvalidInput(
+            f"{overlap} of the {len(found)} test {vault.items.noun} also train or validate, and split.allow_overlap is "
+            f"{request['allow_overlap']}: set it to {overlap} and run the command again, which states it in every "
+            "table."
+        )
+    line = next(line for line in vault.openings() if line["opened"] == folder.name)
+    scores: list[dict[str, Any]] = []
+    files, isolated_by = {}, {"network", "files"}
+    for number, sent in enumerate(request["models"]):
+        model = SentModel.of(sent, lambda digest: (folder / digest).read_bytes())
+        store = Store(vault.store(side_of(model)))
+        if store.features is not None:
+            _ = store.features_NF  # opens the file, which the child process cannot
+        work = partial(score, model, store, request["selection"]["test_metrics"], vault.items, policy.device)
+        try:
+            (entry, content), by = isolated(work, policy)
+        except InvalidInput as error:
+            scores.append({"reason": error.sentences[0]})
+            continue
+        isolated_by &= {*by}
+        scores.append(entry)
+        if policy.by_class:
+            files[f"{number:04d}.npz"] = content
+    answered = {
+        **{name: line[name] for name in ("opened", "number", "selection", "models", "training", "search", "previous")},
+        "of": policy.openings,
+        "labels_only": policy.labels_only,
+        "line": line["sha256"],
+        "test": vault.description([])["test"],
+        "items": len(found),
+        "overlap": overlap,
+        "copies": found.copies,
+        "rows": [sent["row"] for sent in request["models"]],
+        "scores": scores,
+        "files": {name: digest_of(file) for name, file in files.items()},
+        "isolated": sorted(isolated_by),
+        "time": time.time(),
+    }
+    return answered, files
+
+
+def problems_of(folder: Path) -> Iterator[str]:
+    """Yield what is wrong with the vault in ``folder``: its ledger, its answers, and scores that are computed again."""
+    vault = Vault(folder)
+    yield from vault.ledger.broken_links()
+    answers = {line["answered"]: line["answer"] for line in vault.ledger.lines() if "answered" in line}
+    for line in vault.openings():
+        place = folder / OPENINGS / line["opened"]
+        what = f"Opening {line['number']}, of {line['search']}"
+        if not (place / ANSWER).exists():
+            if line["opened"] in answers:
+                yield f"{what}: its answer is missing; restore it from a copy."
+            continue
+        stored = read_json(place / ANSWER)
+        content = content_of(stored, public_key(vault.private_key))
+        if answers.get(line["opened"]) != digest_of(stored["text"].encode()):
+            yield f"{what}: its answer is not the one in the ledger; restore both from a copy."
+        anew, _ = _scored(vault, place)
+        if any(anew[name] != content[name] for name in ("scores", "overlap", "copies", "selection", "models", "files")):
+            yield f"{what}: its models give other scores now than those that were signed."
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,0 +1,184 @@
+"""The folder of a vault: its test items, its policy, its key, and the ledger of its openings.
+
+Only its owner may read it (mode 0700). It holds:
+
+- ``vault.json``: the policy (:class:`Policy`), which the owner may edit, and the salt;
+- ``key``: the private key, 32 bytes;
+- ``test.json`` and ``test/``: the test items under neutral names, with their classes and marks;
+- ``ledger.jsonl``: a line for each opening, written before its first item is read, and one for its answer;
+- ``openings/``: what was asked for in each opening, and the answer.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from search.selection import LedgerFile
+from search.vault.protocol import public_key
+from trainables.data.dataset import Dataset
+from trainables.data.images import read_image
+from trainables.data.store.spec import StoreSpec
+from trainables.errors import InvalidInput, listed
+from trainables.files import read_json, reading
+from trainables.metrics import largest_k
+from trainables.metrics.table import is_own, split_subset, superclass_metrics, unknown_metrics
+
+CONFIG, KEY, TEST, LEDGER, OPENINGS = "vault.json", "key", "test.json", "ledger.jsonl", "openings"
+FOLDER, VECTORS = "test", "vectors.npy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What a vault answers.
+
+    Attributes:
+        openings: the number of openings, over all searches.
+        models: the most models of an opening.
+        by_class: True if values by class are answered, which intervals need.
+        labels_only: True if the items are handed out without labels, and embeddings of them are scored.
+        seconds, memory_gb: the limits of a model.
+        message_gb: the limit of a request.
+        device: where models are scored.
+    """
+
+    openings: int = 1
+    models: int = 256
+    by_class: bool = True
+    labels_only: bool = False
+    seconds: float = 3600.0
+    memory_gb: float = 16.0
+    message_gb: float = 8.0
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldItems(Dataset):
+    """The test items of a vault: images in files, or the rows of an array. Keys and classes have neutral names."""
+
+    summary: ClassVar[str] = "the test items of a vault"
+    publisher: ClassVar[str] = "its owner"
+    layout: ClassVar[str] = ""
+    vault: str
+
+    @cached_property
+    def _content(self) -> Mapping[str, Any]:
+        with reading(path := Path(self.vault, TEST)):
+            return read_json(path)
+
+    @cached_property
+    def _vectors(self) -> np.ndarray:
+        return np.load(Path(self.vault, FOLDER, VECTORS), allow_pickle=False)
+
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(keys) for name, keys in self._content["classes"].items()}
+
+    def identity(self) -> str:
+        return f"vault {self._content['name']}"
+
+    def stamp(self, key: str) -> str:
+        return key  # the items of a vault do not change
+
+    def features(self) -> int | None:
+        return self._content["features"]
+
+    def read(self, key: str) -> np.ndarray:
+        return read_image(Path(self.vault, FOLDER, key)) if self.features() is None else self._vectors[int(key)]
+
+    def parts(self) -> Mapping[str, str]:
+        return self._content["parts"]
+
+    def cameras(self) -> Mapping[str, str]:
+        return self._content["cameras"]
+
+    def superclasses(self) -> Mapping[str, str] | None:
+        return self._content["superclasses"]
+
+    def test_subsets(self) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(classes) for name, classes in self._content["subsets"].items()}
+
+    def store(self, short_side: int, cache: str) -> StoreSpec:
+        """Return the request for the decoded items, scaled down to a short side of ``short_side`` pixels."""
+        return StoreSpec(dataset=self, class_names=tuple(self.classes()), short_side=short_side, cache=cache)
+
+
+@dataclass(frozen=True)
+class Vault:
+    """The vault in ``folder``.
+
+    Raises:
+        InvalidInput: there is none, or its files are damaged.
+    """
+
+    folder: Path
+
+    @cached_property
+    def _config(self) -> dict[str, Any]:
+        path = self.folder / CONFIG
+        if not path.is_file():
+            raise InvalidInput(f"{self.folder} is not a vault: it has no {CONFIG}; `holdout vault make` makes one.")
+        with reading(path):
+            content = read_json(path)
+            return {**content, "policy": Policy(**content["policy"])}
+
+    @property
+    def policy(self) -> Policy:
+        return self._config["policy"]
+
+    @property
+    def private_key(self) -> bytes:
+        return (self.folder / KEY).read_bytes()
+
+    @cached_property
+    def items(self) -> HeldItems:
+        return HeldItems(vault=str(self.folder))
+
+    @property
+    def ledger(self) -> LedgerFile:
+        return LedgerFile(self.folder / LEDGER)
+
+    def store(self, short_side: int) -> Path:
+        """Find or build the store of the decoded test items."""
+        return self.items.store(short_side, str(self.folder / "cache")).make()
+
+    def openings(self) -> list[Mapping[str, Any]]:
+        """Return the lines of its openings, in order."""
+        return [line for line in self.ledger.lines() if "opened" in line]
+
+    def description(self, metrics: list[str]) -> dict[str, Any]:
+        """Return what the vault says of itself to a search that asks for ``metrics``, as JSON types.
+
+        That is its public key, a salted digest of its test items (equal ones of other vaults have others), what they
+        are, what it answers, its openings and those that were made, and sentences on metrics that it does not compute.
+        """
+        classes, policy = self.items.classes(), self.policy
+        return {
+            "key": public_key(self.private_key),
+            "test": self._config["test"],
+            "features": self.items.features(),
+            "classes": len(classes),
+            "items": sum(map(len, classes.values())),
+            "by_class": policy.by_class,
+            "labels_only": policy.labels_only,
+            "openings": policy.openings,
+            "opened": len(self.openings()),
+            "problems": [*self._metric_problems(metrics)],
+        }
+
+    def _metric_problems(self, metrics: list[str]) -> Iterator[str]:
+        """Yield sentences on ``metrics`` that the vault does not compute."""
+        own = [name for name in metrics if is_own(name)]
+        bases = {name: split_subset(name) for name in metrics if name not in own}
+        others, subsets = [base for base, _ in bases.values()], (None, *self.items.test_subsets())
+        unknown = [*unknown_metrics(others), *(name for name, (_, part) in bases.items() if part not in subsets)]
+        if own:
+            yield f"metrics: {listed(own)} is your own code, which a vault does not run; leave it out."
+        if unknown:
+            yield f"metrics: {listed(unknown)} is not computed by this vault; leave it out."
+        elif superclass_metrics(others) and self.items.superclasses() is None:
+            yield "metrics: the items of this vault have no superclasses; leave out metrics of them."
+        elif (k := largest_k(others)) >= sum(map(len, self.items.classes().values())):
+            yield f"metrics: k = {k} needs more than {k} {self.items.noun}; name a smaller k."

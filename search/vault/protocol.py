@@ -1,0 +1,142 @@
+"""Messages between a search and a vault, on standard input and output.
+
+A message is a line of JSON, the head, and then the blobs that it lists with their SHA-256 and size. An answer's head is
+the text of a JSON object with its Ed25519 signature; one with ``error`` in place of it refuses.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import IO, Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from trainables.errors import InvalidInput
+from trainables.files import DAMAGED
+
+FORMAT = 1
+"""Version of the messages, incremented with every change of their keys or their meaning."""
+
+LONGEST_HEAD = 1 << 26
+"""Most bytes of a head: a selection with its confirmations takes some kilobytes a loss."""
+
+
+def digest_of(content: bytes) -> str:
+    """Return the SHA-256 (hex) of ``content``."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def send(stream: IO[bytes], head: Mapping[str, Any], blobs: Iterable[bytes] = ()) -> None:
+    """Write a message; equal blobs are sent once."""
+    unique = {digest_of(blob): blob for blob in blobs}
+    listed = [{"sha256": digest, "size": len(blob)} for digest, blob in unique.items()]
+    stream.write(json.dumps({**head, "blobs": listed}).encode() + b"\n")
+    for blob in unique.values():
+        stream.write(blob)
+    stream.flush()
+
+
+def receive(stream: IO[bytes], most: int) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Read a message; return its head and its blobs by their SHA-256.
+
+    Raises:
+        InvalidInput: it is cut or damaged, or its blobs have more than ``most`` bytes together.
+    """
+    line = stream.readline(LONGEST_HEAD)
+    try:
+        head = json.loads(line)
+        sizes = {str(entry["sha256"]): int(entry["size"]) for entry in head.pop("blobs")}
+    except DAMAGED as error:
+        raise InvalidInput(f"The message is no line of JSON with its blobs ({line[:80]!r}); send it again.") from error
+    if min(sizes.values(), default=0) < 0 or sum(sizes.values()) > most:
+        raise InvalidInput(
+            f"The message has {sum(sizes.values()):,} bytes of models and results; at most {most:,} are accepted."
+        )
+    blobs = {}
+    for digest, size in sizes.items():
+        content = stream.read(size)
+        if len(content) != size or digest_of(content) != digest:
+            raise InvalidInput(f"The message is cut or damaged at the blob {digest[:12]}…; send it again.")
+        blobs[digest] = content
+    return head, blobs
+
+
+# Signatures.
+
+
+def new_key() -> bytes:
+    """Return a new private key, 32 bytes."""
+    return Ed25519PrivateKey.generate().private_bytes_raw()
+
+
+def public_key(private: bytes) -> str:
+    """Return the public key (hex) of a ``private`` one."""
+    return Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw().hex()
+
+
+def signed(content: Mapping[str, Any], private: bytes) -> dict[str, str]:
+    """Return the text of ``content`` as JSON, and its signature (hex)."""
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False)
+    return {"text": text, "signature": Ed25519PrivateKey.from_private_bytes(private).sign(text.encode()).hex()}
+
+
+def content_of(answer: Mapping[str, Any], key: str | None = None) -> dict[str, Any]:
+    """Return the content of a signed ``answer``.
+
+    Raises:
+        InvalidInput: the owner of the public ``key``, by default that which the content names, did not sign it.
+    """
+    try:
+        text, signature = str(answer["text"]), bytes.fromhex(answer["signature"])
+        found: dict[str, Any] = json.loads(text)
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key or found["key"])).verify(signature, text.encode())
+    except (InvalidSignature, *DAMAGED) as error:
+        raise InvalidInput(f"The answer was not signed by the vault {key or ''}, or was changed afterwards.") from error
+    return found
+
+
+# Models.
+
+TRAINED = "trained"
+"""The kind of a model whose embeddings are scored, and not the features of its backbone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentModel:
+    """A model in a request.
+
+    Attributes:
+        row: what identifies it in ``test.json``.
+        description: that of its checkpoint, :class:`~trainables.inference.model_files.EmbedderSpec` as JSON.
+        kind: :data:`TRAINED`, or ``untrained`` or ``whitened`` for the features of its backbone.
+        tensors: files of tensors, the backbone's apart from the others' where it was frozen.
+        program: an ONNX program in place of a network of the user's own.
+        embeddings: a file with embeddings of all items, in the order of their keys, where only labels are secret.
+    """
+
+    row: Mapping[str, Any]
+    description: Any = None
+    kind: str = TRAINED
+    tensors: tuple[bytes, ...] = ()
+    program: bytes | None = None
+    embeddings: bytes | None = None
+
+    @property
+    def blobs(self) -> list[bytes]:
+        return [*self.tensors, *filter(None, (self.program, self.embeddings))]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it with digests in place of its files."""
+        one = {
+            "program": self.program and digest_of(self.program),
+            "embeddings": self.embeddings and digest_of(self.embeddings),
+        }
+        return {**vars(self), **one, "tensors": [*map(digest_of, self.tensors)]}
+
+    @classmethod
+    def of(cls, sent: Mapping[str, Any], file_of: Callable[[str], bytes]) -> "SentModel":
+        """Return the model that :meth:`to_json` wrote, whose files are ``file_of`` their digests."""
+        files = {name: sent[name] and file_of(sent[name]) for name in ("program", "embeddings")}
+        return cls(**{**sent, **files, "tensors": tuple(map(file_of, sent["tensors"]))})

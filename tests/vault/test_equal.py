@@ -1,0 +1,200 @@
+"""A vault gives the values of a search's own test: the same final models are scored in both ways."""
+
+import io
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.bare_networks import save_convnet
+from support.finished_search import finish, in_turn
+from support.kinds import FEW, Finished
+from support.small_search import GLYPHS, SHORTEST
+from support.vault_requests import ask, message
+
+from examples.tiny_network import TinyNetwork
+from search.driver.by_vault import files_of, models_to_send, parts_of, test_items as items_of
+from search.driver.verify.recomputed import kept_scorings, scored_names
+from search.plan.make_plan import reopened
+from search.plan.records import Records
+from search.plan.runs import RunFolder
+from search.report.comparison import compare
+from search.selection import ScoredOpening, Selection, images_in, scored_openings
+from search.vault.client import opening_request
+from search.vault.held import Policy, Vault
+from search.vault.make import make_vault
+from search.vault.protocol import FORMAT, content_of
+from trainables.metrics.table import is_retrieval
+
+SMALL: dict[str, Any] = {**GLYPHS, **SHORTEST, "name": "small", "metrics": FEW}
+FINE_LOSS = "support.own_parts:Pull"
+DISCRIMINANT = "own class without epochs"
+TINY = "examples.tiny_network:TinyNetwork"
+OTHERS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "MPA and an own loss": lambda _: {"losses": ["mpa", "pnp", "support.own_parts:Pull"], "final": {"seeds": 2}},
+    "torchvision": lambda _: {"model": {"backbone": "resnet18", "embedding_dim": 8}},
+    "timm": lambda _: {"model": {"backbone": "timm:test_resnet", "embedding_dim": 8}},
+    "LoRA of a built-in network": lambda _: {"model": {"backbone": "convnet", "embedding_dim": 8, "lora": {"rank": 2}}},
+    "pretrained": lambda folder: {
+        "model": {"backbone": "convnet", "weights": str(save_convnet(folder)), "embedding_dim": 8}
+    },
+    "a frozen network of your own": lambda folder: {
+        "model": {"backbone": TINY, "weights": save_tiny(folder), "freeze": "backbone", "embedding_dim": 8}
+    },
+}
+"""Searches beside those of :mod:`support.kinds`, as their difference from :data:`SMALL`."""
+FAST = ("features", "frozen backbone", "groups, queries and a gallery", "superclasses", "test lists", "folds")
+SLOW = ("images", "torchvision", "timm", "LoRA of a built-in network", "pretrained")
+EXACT = [*FAST, "MPA and an own loss", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW)]
+PROGRAMS = ["LoRA", pytest.param("a frozen network of your own", marks=pytest.mark.slow)]
+"""Of networks of the user's own, whose ONNX programs round otherwise."""
+OF_EMBEDDINGS = [
+    "own function",
+    *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("images", "own class without epochs")),
+]
+
+
+def save_tiny(folder: Path) -> str:
+    """Write a file with the weights of the example's network that nobody trained."""
+    torch.save(TinyNetwork().state_dict(), folder / "tiny.pth")
+    return str(folder / "tiny.pth")
+
+
+@dataclass(frozen=True)
+class BothWays:
+    """A finished search, its only opening, and the record and files of the same models from a vault."""
+
+    folder: RunFolder
+    own: ScoredOpening
+    parts: dict[str, Any]
+    files: dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def searches(kinds: Callable[[str], Finished], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], RunFolder]:
+    """Return a function that gives the folder of a finished search."""
+
+    def found(kind: str) -> RunFolder:
+        if kind not in OTHERS:
+            return RunFolder(kinds(kind).runs, kinds(kind).name)
+        content = {**SMALL, **OTHERS[kind](tmp_path_factory.mktemp("data"))}
+        return RunFolder(finish(tmp_path_factory.mktemp("runs"), content), "small")
+
+    return found
+
+
+def both_ways(folder: RunFolder, to: Path, **policy: Any) -> BothWays:
+    """Score the final models of a finished search by a vault of its data set, too."""
+    plan = reopened(folder.runs, folder.name)
+    source, items = plan.config.dataset.source, to / "items" if policy.get("labels_only") else None
+    given = Policy(seconds=120.0, memory_gb=8.0, **policy)
+    make_vault(source, to / "vault", to / "training", items, given, seed=plan.config.split.seed)
+    (own,) = scored_openings(folder.test)
+    vault, selection = Vault(to / "vault").description([]), Selection.load(folder.selection)
+    final = plan.config.final.model_copy(update={"vault_items": items and str(items)})
+    shown = items_of(replace(plan, config=plan.config.model_copy(update={"final": final})))
+    scorings = kept_scorings(Records(folder, plan), selection, scored_names(own), shown)
+    models = models_to_send(scorings, in_turn, labels_only=items is not None)
+    content = {
+        "format": FORMAT,
+        "selection": replace(selection, test_digest=vault["test"]).to_json(),
+        "search": folder.name,
+        "allow_overlap": 0,
+    }
+    head, blobs = opening_request(content, models, images_in(plan.images.make()).to_bytes())
+    signed, sent = ask(to / "vault", message(head, blobs))
+    assert "error" not in signed, signed
+    found = content_of(signed, vault["key"])
+    return BothWays(folder, own, parts_of(found, vault["key"]), {n: sent[d] for n, d in files_of(found).items()})
+
+
+def of_classes(content: Path | bytes) -> dict[str, list[tuple[int, float]]]:
+    """Return the number and the mean of each class's scores by metric, for a file of results, without their names."""
+    file = io.BytesIO(content) if isinstance(content, bytes) else content
+    with np.load(file) as arrays:
+        scores = {name: arrays[name] for name in arrays.files if is_retrieval(name)}
+        labels_N = arrays["labels"]
+    return {
+        name: sorted(
+            (len(of := scores_N[(labels_N == label) & ~np.isnan(scores_N)]), float(of.mean()) if len(of) else 0.0)
+            for label in np.unique(labels_N)
+        )
+        for name, scores_N in scores.items()
+    }
+
+
+def entries_of(scored: BothWays) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the scores by the own test and by the vault, baselines last."""
+    own = [entry.content() for entry in (*scored.own.scores, *scored.own.baselines)]
+    return own, [*scored.parts["scores"], *scored.parts["baselines"]]
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_every_value_is_that_of_the_own_test(searches: Callable[[str], RunFolder], kind: str, tmp_path: Path) -> None:
+    scored = both_ways(searches(kind), tmp_path)
+    own, by_vault = entries_of(scored)
+    assert by_vault == own
+    assert scored.parts["failed"] == []
+    assert (scored.parts["overlap"], scored.parts["copies"]) == (scored.own.overlap, scored.own.copies)
+    assert_same_classes(scored)
+    assert_same_pairs(scored, tmp_path)
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_network_of_your_own_has_the_same_values(
+    searches: Callable[[str], RunFolder], kind: str, tmp_path: Path
+) -> None:
+    """As ONNX programs, which round otherwise."""
+    assert_near(both_ways(searches(kind), tmp_path))
+
+
+@pytest.mark.parametrize("kind", OF_EMBEDDINGS)
+def test_embeddings_alone_have_the_same_values(searches: Callable[[str], RunFolder], kind: str, tmp_path: Path) -> None:
+    scored = both_ways(searches(kind), tmp_path, labels_only=True)
+    assert_near(scored)
+    assert_same_pairs(scored, tmp_path)
+
+
+def assert_near(scored: BothWays) -> None:
+    """Check that values and their names are the same up to 1e-5."""
+    own, by_vault = entries_of(scored)
+    metrics = [(ours.pop("metrics"), theirs.pop("metrics")) for ours, theirs in zip(own, by_vault, strict=True)]
+    assert by_vault == own
+    for ours, theirs in metrics:
+        assert theirs == pytest.approx(ours, abs=1e-5)
+    assert metrics
+
+
+def assert_same_classes(scored: BothWays) -> None:
+    """Check that each class has as many scores as in the own test, with the same mean."""
+    for name, content in scored.files.items():
+        expected = of_classes(scored.folder.path / "test" / scored.own.id / name)
+        found = of_classes(content)
+        assert found.keys() == expected.keys()
+        for metric in expected:
+            assert np.allclose(found[metric], expected[metric], atol=1e-9)
+    assert scored.files
+
+
+def assert_same_pairs(scored: BothWays, tmp_path: Path) -> None:
+    """Check that all differences, intervals and verdicts follow from the vault's files as from the own ones."""
+    before = compare([Records(scored.folder)]).pairs
+    shutil.copytree(scored.folder.runs, tmp_path / "runs")
+    copied = RunFolder(tmp_path / "runs", scored.folder.name)
+    for name, content in scored.files.items():
+        (copied.path / "test" / scored.own.id / name).write_bytes(content)
+    after = compare([Records(copied)]).pairs
+    assert len(after) == len(before)
+    for ours, theirs in zip(before, after, strict=True):
+        numbers = [(pair.difference, *(pair.ci95 or ()), pair.p, pair.p_corrected) for pair in (ours, theirs)]
+        assert numbers[1] == pytest.approx(numbers[0], abs=1e-9)
+        assert (theirs.first, theirs.second, theirs.metric, theirs.differ) == (
+            ours.first,
+            ours.second,
+            ours.metric,
+            ours.differ,
+        )

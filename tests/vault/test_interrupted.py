@@ -1,0 +1,171 @@
+"""Openings that are killed, asked for twice at once, or meet a full disk: each counts once, and nothing is lost."""
+
+import io
+import json
+import os
+import signal
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.forks import forked
+from support.small_disk import small_disk
+from support.vault_requests import (
+    ask,
+    images_of,
+    message,
+    model_of,
+    opened,
+    opening_of,
+    openings,
+    said,
+    vault_of_vectors,
+)
+
+from search.selection import images_in
+from search.vault.answer import answer, problems_of
+from search.vault.held import Vault
+from search.vault.protocol import content_of
+
+STEPS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.fork", "shutil.rmtree", "os.truncate")
+"""Events of Python at which the answering process is killed, if they change the vault or start the scoring."""
+
+
+def _killed(reply: Connection, vault: Path, request: bytes, at: int) -> None:
+    """Answer ``request``, and end by SIGKILL at the step number ``at``; send the answer, or the number of steps."""
+    count, process = 0, os.getpid()
+
+    def step(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal count
+        if event not in STEPS or os.getpid() != process:
+            return
+        if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            return
+        if event != "os.fork" and str(vault) not in str(arguments[0]):
+            return
+        count += 1
+        if count == at:
+            os.kill(process, signal.SIGKILL)
+
+    sys.addaudithook(step)
+    stream = io.BytesIO()
+    answer(vault, io.BytesIO(request), stream)
+    reply.send((count, stream.getvalue()))
+
+
+def answered_until(vault: Path, request: bytes, at: int) -> int | None:
+    """Answer in a copy of this process, killed at step ``at``; return the number of steps if it was not killed."""
+    process, ours = forked(_killed, vault, request, at)
+    process.join(60)
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return None if process.exitcode else int(ours.recv()[0])
+
+
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_request_that_is_killed_at_any_step_counts_once(every: int, tmp_path: Path) -> None:
+    for at in range(1, 200, every):
+        folder = vault_of_vectors(tmp_path / str(at))
+        request = message(*opening_of(folder, model_of()))
+        if answered_until(folder, request, at) is not None:
+            break
+        other = message(*opening_of(folder, model_of(seed=1)))
+        if openings(folder):  # the opening is this request's, whether it was answered or not
+            assert said(folder, other).startswith("The vault allows 1 opening, and 1 were made")
+        head, files = ask(folder, request)
+        assert content_of(head, Vault(folder).description([])["key"])["number"] == 1
+        assert len(files) == 1
+        assert openings(folder) == [1]
+        assert len(Vault(folder).ledger.entries()) == 2
+        assert not [*folder.rglob("*.draft")]
+    assert not [*problems_of(folder)]
+    assert at > 20
+
+
+def test_what_a_killed_request_left_is_no_opening_of_another(tmp_path: Path) -> None:
+    """Killed before its line was written: another search has the opening, and the rest is removed."""
+    folder = vault_of_vectors(tmp_path)
+    request = message(*opening_of(folder, model_of()))
+    at = 0
+    while not (folder / "openings").exists() or not [*(folder / "openings").iterdir()]:
+        answered_until(folder, request, at := at + 1)
+    assert openings(folder) == []
+    other = opened(folder, model_of(seed=1))
+    assert other["number"] == 1
+    assert [path.name for path in (folder / "openings").iterdir()] == [other["opened"]]
+    assert said(folder, request).startswith("The vault allows 1 opening")
+
+
+def _answer(reply: Connection, vault: Path, request: bytes) -> None:
+    stream = io.BytesIO()
+    answer(vault, io.BytesIO(request), stream)
+    reply.send(stream.getvalue())
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_two_requests_at_once_are_one_opening(same: bool, tmp_path: Path) -> None:
+    folder = vault_of_vectors(tmp_path)
+    requests = [message(*opening_of(folder, model_of(seed=0 if same else seed))) for seed in range(4)]
+    started = [forked(_answer, folder, request) for request in requests]
+    replies = [json.loads(ours.recv().splitlines()[0]) for _, ours in started]
+    for process, _ in started:
+        process.join()
+    texts = {reply["text"] for reply in replies if "text" in reply}
+    refused = [reply["error"] for reply in replies if "error" in reply]
+    assert len(texts) == 1
+    assert len(refused) == (0 if same else 3)
+    assert all(sentence.startswith("The vault allows 1 opening, and 1 were made") for (sentence,) in refused)
+    assert openings(folder) == [1]
+    assert not [*problems_of(folder)]
+
+
+def test_a_full_disk_is_a_sentence_and_counts_once(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 8_000_000) as disk:
+        folder = vault_of_vectors(disk.path / "vaults")
+        request = message(*opening_of(folder, model_of()))
+        sentences = set()
+        for free in (0, 4_096, 8_192, 12_288, 16_384, 24_576, 32_768, 40_960, 49_152, 65_536):
+            disk.leave(free) if free else disk.fill()
+            head, files = ask(folder, request)
+            if "error" not in head:
+                break
+            (sentence,) = head["error"]
+            sentences.add(sentence)
+            assert not files
+            assert openings(folder) in ([], [1])
+            assert not [*Vault(folder).ledger.broken_links()]
+        disk.clear()
+        assert any(sentence.startswith("There is no space left for the vault/") for sentence in sentences), sentences
+        head, files = ask(folder, request)
+        assert content_of(head, Vault(folder).description([])["key"])["number"] == 1
+        assert len(files) == 1
+        assert openings(folder) == [1]
+        assert not [*problems_of(folder)]
+
+
+def test_other_training_digests_are_another_opening(tmp_path: Path) -> None:
+    """So nobody asks a vault again and again which public images it has."""
+    folder = vault_of_vectors(tmp_path, openings=2)
+    digests = images_in(Vault(folder).store(1)).digests_N.tolist()
+    probe = opening_of(folder, model_of(), training=images_of(digests[0], 5))
+    sentence = said_once(folder, message(*probe))
+    assert sentence.startswith("1 of the 48 test vectors also train or validate, and split.allow_overlap is 0")
+    assert openings(folder) == [1]
+    assert said_once(folder, message(*probe)) == sentence
+    assert openings(folder) == [1]
+    probe[0]["allow_overlap"] = 48  # the same images, and the overlap is accepted: it is the same opening
+    head, _ = ask(folder, message(*probe))
+    content = content_of(head, Vault(folder).description([])["key"])
+    assert (content["number"], content["overlap"]) == (1, 1)
+    assert opened(folder, model_of(), training=images_of(7))["number"] == 2
+    again = message(*opening_of(folder, model_of(), training=images_of(digests[1])))
+    assert said(folder, again).startswith("The vault allows 2 openings, and 2 were made")
+
+
+def said_once(vault: Path, request: bytes) -> str:
+    """Return the one sentence with which a request is refused whose line may be in the ledger."""
+    head, files = ask(vault, request)
+    assert not files
+    (sentence,) = head["error"]
+    return str(sentence)

@@ -1,0 +1,339 @@
+"""Requests that a vault refuses: one sentence each, no opening, and the vault as it was."""
+
+import json
+import pickle
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import onnx_programs
+from support.vault_requests import (
+    IMAGES,
+    VECTORS,
+    described,
+    message,
+    model_of,
+    opened,
+    opening_of,
+    openings,
+    said,
+    vault_of_images,
+    vault_of_vectors,
+)
+
+from search.vault.protocol import FORMAT, SentModel
+from trainables.inference.model_files import tensors_bytes
+from trainables.models.config import ModelConfig
+from trainables.models.embedding import EmbeddingModel
+
+
+@pytest.fixture(scope="module")
+def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A vault that all attacks of this module have left with its only opening."""
+    folder = vault_of_vectors(tmp_path_factory.mktemp("vectors"), seconds=30.0, memory_gb=2.0, message_gb=0.01)
+    yield folder
+    assert openings(folder) == []
+    content = opened(folder, model_of())
+    assert (content["number"], content["of"]) == (1, 1)
+    assert content["scores"][0]["metrics"]["map_at_r"] > 0
+
+
+@pytest.fixture(scope="module")
+def of_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The same of images."""
+    folder = vault_of_images(tmp_path_factory.mktemp("images"), memory_gb=0.7)
+    yield folder
+    assert openings(folder) == []
+    assert opened(folder, model_of(IMAGES))["number"] == 1
+
+
+@pytest.fixture(scope="module")
+def by_embeddings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One that hands out its items, and takes their embeddings."""
+    folder = vault_of_vectors(tmp_path_factory.mktemp("labels"), labels_only=True)
+    yield folder
+    assert openings(folder) == []
+
+
+# Messages
+
+
+def _head(**changes: Any) -> bytes:
+    return json.dumps(
+        {"verb": "describe", "format": FORMAT, "nonce": "", "metrics": [], "blobs": [], **changes}
+    ).encode()
+
+
+DAMAGED = "The request is damaged, or another version wrote it"
+GARBLED = "The message is no line of JSON with its blobs"
+MESSAGES = {
+    "nothing": (b"", GARBLED),
+    "no JSON": (b"GET / HTTP/1.1\r\n\r\n", GARBLED),
+    "a list": (b"[]\n", GARBLED),
+    "a head without end": (b"[" * (1 << 20), GARBLED),
+    "an endless number": (_head(blobs=[{"sha256": "a", "size": 1e999}]), GARBLED),
+    "no size": (_head(blobs=[{"sha256": "a"}]), GARBLED),
+    "less than nothing": (_head(blobs=[{"sha256": "a", "size": -5}]), "The message has -5 bytes"),
+    "ten terabytes": (_head(blobs=[{"sha256": "a", "size": 10**13}]), "The message has 10,000,000,000,000 bytes"),
+    "a blob that is cut": (_head(blobs=[{"sha256": "ab" * 32, "size": 9}]) + b"\nabc", "damaged at the blob abab"),
+    "another blob": (_head(blobs=[{"sha256": "ab" * 32, "size": 3}]) + b"\nabc", "damaged at the blob abab"),
+    "a path": (_head(blobs=[{"sha256": "../../x", "size": 3}]) + b"\nabc", "damaged at the blob ../../x"),
+    "another format": (_head(format=99), "The request has the format 99; this vault answers 1."),
+    "another verb": (_head(verb="shell"), "The request is 'shell'; a vault answers describe and open."),
+    "no verb": (_head(verb=["open"]), "The request is ['open']; a vault answers"),
+    "no metrics": (_head(metrics=None), f"{DAMAGED} (TypeError"),
+    "nothing to open": (_head(verb="open"), f"{DAMAGED} (KeyError"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_damaged_message_is_a_sentence(name: str, vault: Path) -> None:
+    request, sentence = MESSAGES[name]
+    assert sentence in said(vault, request)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.2, 0.5, 0.99])
+def test_a_cut_request_is_a_sentence(part: float, vault: Path) -> None:
+    request = message(*opening_of(vault, model_of()))
+    assert said(vault, request[: int(part * len(request))]).endswith("send it again.")
+
+
+def test_a_changed_request_is_a_sentence_or_no_other_model(vault: Path) -> None:
+    """Every 97th byte is flipped; what is accepted nevertheless would open the vault, so the last is left out."""
+    request = message(*opening_of(vault, model_of()))
+    start = request.index(b"\n") + 1
+    for at in range(start, len(request), 97):
+        changed = bytearray(request)
+        changed[at] ^= 1
+        assert "cut or damaged at the blob" in said(vault, bytes(changed))
+
+
+SELECTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "another vault's": ({"test_digest": "f" * 64}, "frozen for another vault, or for test classes of its own"),
+    "own code": ({"test_metrics": ["os:system"]}, "os:system is your own code, which a vault does not run"),
+    "an unknown metric": ({"test_metrics": ["items"]}, "items is not computed by this vault"),
+    "an unknown subset": ({"test_metrics": ["map_at_r[x]"]}, "map_at_r[x] is not computed by this vault"),
+    "a huge k": ({"test_metrics": ["recall_at_1000000000"]}, "k = 1000000000 needs more than 1000000000 vectors"),
+    "text for metrics": ({"test_metrics": "map_at_r"}, "is not computed by this vault"),
+    "numbers for metrics": ({"test_metrics": [3]}, "3 is not computed by this vault"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_a_selection_that_is_not_for_this_vault_is_a_sentence(name: str, vault: Path) -> None:
+    changes, sentence = SELECTIONS[name]
+    assert sentence in said(vault, message(*opening_of(vault, model_of(), **changes)))
+
+
+def test_a_selection_edited_after_it_was_frozen_is_refused(vault: Path) -> None:
+    head, blobs = opening_of(vault, model_of())
+    head["selection"]["test_metrics"] = ["recall_at_1"]
+    assert said(vault, message(head, blobs)) == (
+        "The selection was changed after it was frozen: its digest does not match."
+    )
+
+
+HEADS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "no models": (lambda head: head.update(models=[]), "The request has 0 models; the vault scores 1 to 256."),
+    "too many": (lambda head: head.update(models=head["models"] * 257), "The request has 257 models"),
+    "no list": (lambda head: head.update(models={"a": 1}), f"{DAMAGED} (TypeError"),
+    "a number for a model": (lambda head: head.update(models=[7]), f"{DAMAGED} (TypeError"),
+    "a file that it lacks": (lambda head: head["models"][0].update(tensors=["f" * 64]), "The request lacks 1 file"),
+    "a path for a file": (lambda head: head["models"][0].update(tensors=["../key"]), "The request lacks 1 file"),
+    "no training digests": (lambda head: head.update(training="f" * 64), "The request lacks 1 file"),
+    "other training digests": (lambda head: head.update(training=head["models"][0]["tensors"][0]), "is damaged"),
+    "a text for a number": (lambda head: head.update(allow_overlap="all"), "is damaged"),
+    "embeddings": (
+        lambda head: head["models"][0].update(embeddings=head["training"]),
+        "This vault takes models, and the request has something else.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_request_with_a_wrong_entry_is_a_sentence(name: str, vault: Path) -> None:
+    change, sentence = HEADS[name]
+    head, blobs = opening_of(vault, model_of())
+    change(head)
+    assert sentence in said(vault, message(head, blobs))
+
+
+# Models
+
+
+def _weights(config: ModelConfig, value: float | None = None) -> bytes:
+    tensors = EmbeddingModel(config).state_dict()
+    return tensors_bytes(tensors if value is None else {name: tensor * value for name, tensor in tensors.items()})
+
+
+def _lying_header() -> bytes:
+    """Return a file of tensors that claims petabytes."""
+    head = json.dumps({"w": {"dtype": "F32", "shape": [10**15], "data_offsets": [0, 4 * 10**15]}}).encode()
+    return struct.pack("<Q", len(head)) + head
+
+
+def _named(backbone: str) -> dict[str, Any]:
+    description = described(VECTORS)
+    return {"description": {**description, "model": {**description["model"], "backbone": backbone}}}
+
+
+def _with(**changes: Any) -> dict[str, Any]:
+    return {"description": described(VECTORS, **changes)}
+
+
+def _of_model(**changes: Any) -> dict[str, Any]:
+    return {"description": described(replace(VECTORS, **changes))}
+
+
+class Planted:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path("/tmp/vault-was-here").touch, ())
+
+
+MODELS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
+    "code": (lambda: _named("mylab.networks:Net"), "'mylab.networks:Net', whose code a vault does not run"),
+    "a function of Python": (lambda: _named("os:system"), "'os:system', whose code a vault does not run"),
+    "a file": (lambda: _named("/tmp/net.py:Net"), "'/tmp/net.py:Net', whose code a vault does not run"),
+    "code as a library's": (lambda: _named("torchvision:os.system"), "'torchvision:os.system', whose code"),
+    "a training of one's own": (
+        lambda: {"description": {"format": 1, "trainable": "os:system", "params": {}, "origin": {}}},
+        "is a model of os:system, a user-defined training",
+    ),
+    "weights elsewhere": (
+        lambda: {"description": {**(given := described(VECTORS)), "model": {**given["model"], "weights": "/etc/x"}}},
+        "model.weights must be null",
+    ),
+    "weights to download": (
+        lambda: {"description": {**(given := described(VECTORS)), "model": {**given["model"], "weights": "imagenet"}}},
+        "model.weights must be null",
+    ),
+    "a pickle": (lambda: {"tensors": (pickle.dumps(Planted()),)}, "is not a valid safetensors file"),
+    "petabytes in a header": (lambda: {"tensors": (_lying_header(),)}, "is not a valid safetensors file"),
+    "no weights": (lambda: {"tensors": ()}, "weights of the model are not those of its network features:8"),
+    "another network's weights": (
+        lambda: {"tensors": (_weights(replace(VECTORS, embedding_dim=5)),)},
+        "weights of the model are not those of its network features:8",
+    ),
+    "weights that are no numbers": (
+        lambda: {"tensors": (_weights(VECTORS, float("nan")),)}, "embeddings of a model are not finite"
+    ),
+    "65,536 dimensions": (lambda: _of_model(embedding_dim=65_536), "65,536 dimensions; a vault scores at most 16,384"),
+    "more dimensions than a model has": (lambda: {
+        "description": {**(given := described(VECTORS)), "model": {**given["model"], "embedding_dim": 10**12}}
+    }, "embedding_dim"),
+    "vectors of another size": (lambda: {
+        "description": described(replace(VECTORS, backbone="features:9")),
+        "tensors": (_weights(replace(VECTORS, backbone="features:9")),),
+    }, "A model takes vectors of 9 numbers, and the items of the vault are vectors of 8 numbers."),
+    "a network of images": (
+        lambda: {"description": described(IMAGES), "tensors": (_weights(IMAGES),)},
+        "A model takes images, and the items of the vault are vectors of 8 numbers.",
+    ),
+    "a huge batch": (lambda: _with(batch_size=10**9), "batch_size must be a whole number from 1 to 16384"),
+    "a huge image": (lambda: _with(decoded_side=10**9), "decoded_side must be a whole number from 1 to 16384"),
+    "a negative size": (lambda: _with(decoded_side=-1), "decoded_side must be a whole number from 1 to 16384"),
+    "64 GB of memory": (
+        lambda: _of_model(head="mlp", head_widths=(65_536, 65_536, 65_536, 65_536)), "more memory than the vault allows"
+    ),
+    "no description": (lambda: {"description": None}, "describes a model in the format None"),
+    "a list for a description": (lambda: {"description": [1]}, "describes a model in the format None"),
+    "another kind": (lambda: {"kind": "evil"}, "evil"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_hostile_model_is_a_sentence_before_the_opening(name: str, vault: Path) -> None:
+    changes, sentence = MODELS[name]
+    assert sentence in said(vault, message(*opening_of(vault, model_of(), model_of(**changes()))))
+    assert not Path("/tmp/vault-was-here").exists()
+
+
+PROGRAMS: dict[str, tuple[Callable[[], bytes], str]] = {
+    "no program": (lambda: b"\x80\x04 no program", "The ONNX program cannot be read"),
+    "a pickle": (lambda: pickle.dumps(Planted()), "The ONNX program cannot be read"),
+    "external data": (lambda: onnx_programs.external("/etc/passwd"), "has weights in other files"),
+    "external data beside": (lambda: onnx_programs.external("key"), "has weights in other files"),
+    "an external constant": (lambda: onnx_programs.external_constant("../key"), "has weights in other files"),
+    "an unknown operator": (onnx_programs.unknown_operator, "has the operators NonZero, which a vault does not run"),
+    "random numbers": (onnx_programs.random_numbers, "has the operators RandomNormalLike"),
+    "another domain": (onnx_programs.other_domain, "has functions or operators of its own"),
+    "a function": (onnx_programs.function, "has functions or operators of its own"),
+    "a branch": (onnx_programs.branch, "has the operators If"),
+    "a loop": (onnx_programs.loop, "has the operators Loop"),
+    "two outputs": (onnx_programs.two_outputs, "must have one input and one output"),
+    "sparse weights": (onnx_programs.sparse, "has weights in other files"),
+    "10 GB": (lambda: onnx_programs.huge(10), "more memory than the vault allows"),
+    "a million dimensions": (lambda: onnx_programs.wide(1_000_000), "1,000,000 dimensions; a vault scores at most"),
+    "numbers that are none": (onnx_programs.not_finite, "are not finite"),
+    "one embedding for all": (onnx_programs.one_for_all, "must return one embedding an item"),
+}  # fmt: skip
+
+
+def of_program(content: bytes, **changes: Any) -> SentModel:
+    return model_of(description=described(VECTORS), tensors=(), program=content, **changes)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_hostile_program_is_a_sentence_before_the_opening(name: str, vault: Path) -> None:
+    content, sentence = PROGRAMS[name]
+    assert sentence in said(vault, message(*opening_of(vault, of_program(content()))))
+    assert not Path("/tmp/vault-was-here").exists()
+
+
+def test_a_program_that_mixes_its_batch_has_no_score(tmp_path: Path) -> None:
+    content = opened(vault_of_vectors(tmp_path), of_program(onnx_programs.mixing()), of_program(onnx_programs.plain()))
+    mixed, plain = content["scores"]
+    assert mixed["reason"].startswith("An item's embedding depends on the items beside it")
+    assert plain["metrics"]["map_at_r"] > 0
+
+
+def test_an_image_of_gigabytes_is_a_sentence(of_images: Path) -> None:
+    description = described(IMAGES, decoded_side=16_384, frame={"side": 16_384, "short_side": 16_384, "square": True})
+    wide = model_of(IMAGES, description=description)
+    assert "more memory than the vault allows" in said(of_images, message(*opening_of(of_images, wide)))
+
+
+def test_a_model_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    folder = vault_of_vectors(tmp_path, seconds=0.5)
+    slow = described(replace(VECTORS, head="mlp", head_widths=(16_384, 16_384)))
+    began = time.monotonic()
+    sentence = said(folder, message(*opening_of(folder, model_of(description=slow))))
+    assert sentence == "A model takes more than 0.5 s, the limit of the vault for one; make it smaller."
+    assert time.monotonic() - began < 10
+
+
+# Embeddings
+
+
+def of_embeddings(*shape: int, value: float | None = None) -> SentModel:
+    embeddings_ND = torch.randn(shape) if value is None else torch.full(shape, value)
+    row = {"loss": "pnp", "source_trial": 0, "seed": 0, "fold": None, "per_image": "0.npz"}
+    return SentModel(row=row, embeddings=tensors_bytes({"embeddings": embeddings_ND}))
+
+
+EMBEDDINGS: dict[str, tuple[Callable[[], SentModel], str]] = {
+    "one item fewer": (lambda: of_embeddings(47, 4), "The embeddings are of 47 × 4; the vault has 48 items"),
+    "one axis": (lambda: of_embeddings(48), "The embeddings are of 48; the vault has 48 items"),
+    "no dimensions": (lambda: of_embeddings(48, 0), "The embeddings are of 48 × 0; the vault has 48 items"),
+    "too many dimensions": (lambda: of_embeddings(48, 16_385), "accepts at most 16,384 dimensions"),
+    "numbers that are none": (lambda: of_embeddings(48, 4, value=float("nan")), "are not finite"),
+    "infinite numbers": (lambda: of_embeddings(48, 4, value=float("inf")), "are not finite"),
+    "a pickle": (lambda: SentModel(row={}, embeddings=pickle.dumps(Planted())), "is not a valid safetensors file"),
+    "another tensor": (
+        lambda: SentModel(row={}, embeddings=tensors_bytes({"labels": torch.randn(48, 4)})),
+        "The embeddings are of 0; the vault has 48 items",
+    ),
+    "a model": (model_of, "This vault hands out its items and takes embeddings of them"),
+}
+
+
+@pytest.mark.parametrize("name", EMBEDDINGS)
+def test_wrong_embeddings_are_a_sentence(name: str, by_embeddings: Path) -> None:
+    make, sentence = EMBEDDINGS[name]
+    assert sentence in said(by_embeddings, message(*opening_of(by_embeddings, make())))
+    assert not Path("/tmp/vault-was-here").exists()
