@@ -32,7 +32,7 @@ def read_campaign_plans(content: Mapping[str, Any], runs: Path) -> tuple[Campaig
     folder = CampaignFolder(runs, campaign.name)
     if RunFolder(runs, campaign.name).config.exists():
         raise InvalidInput(f"name: {campaign.name} is a search in {runs}; give the campaign another name.")
-    raise_if_any([*_vanished(plans, folder), *_late(plans, folder)])
+    raise_if_any([*_vanished(plans, folder), *_late(plans, folder), *_without_opening(plans)])
     return campaign, plans
 
 
@@ -43,6 +43,16 @@ def _mistakes_of_form(content: Mapping[str, Any]) -> tuple[str, ...]:
     except InvalidInput as error:
         return error.sentences
     return ()
+
+
+def _without_opening(plans: Sequence[Plan]) -> Iterator[str]:
+    """Yield a mistake for searches that begin if their vault has no opening for each."""
+    left = [plan.openings_left for plan in plans if plan.openings_left is not None]
+    if left and min(left) < len(left):
+        yield (
+            f"final.vault: {len(left)} searches begin, each of which takes an opening, and the vault has {min(left)} "
+            "left; ask its owner for more."
+        )
 
 
 def _vanished(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:

@@ -80,7 +80,7 @@ def parts_of(answer: Mapping[str, Any], key: str) -> dict[str, Any]:
         "overlap": answer["overlap"],
         "copies": answer["copies"],
         **found,
-        "vault": {"key": key, **{name: answer[name] for name in ("number", "of", "isolated")}},
+        "vault": {"key": key, **{name: answer[name] for name in ("number", "of", "labels_only", "isolated")}},
     }
 
 

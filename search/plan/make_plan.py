@@ -139,7 +139,8 @@ def make_plan(
         notices = check_network(found, config, spaces, None if resumed else plan)  # last, since it imports torch
     found.raise_if_any()
     assert plan is not None
-    return replace(plan, notices=(*filter(None, [fitted]), *notices))
+    left = None if vault is None else vault.openings - vault.opened
+    return replace(plan, notices=(*filter(None, [fitted]), *notices), openings_left=left)
 
 
 # A search that begins.

@@ -43,6 +43,8 @@ class Plan:
     """The search whose trials a successor begins with; None for other searches."""
     notices: tuple[str, ...] = ()
     """Messages for the user about how the search file was interpreted."""
+    openings_left: int | None = None
+    """Openings that the vault of a search that begins has left; None without one, and for others."""
 
     @cached_property  # every trial asks, and listing the files of ten thousand classes takes seconds
     def classes(self) -> Mapping[str, Sequence[str]]:

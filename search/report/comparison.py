@@ -244,8 +244,9 @@ def openings_told(folders: Sequence[RunFolder]) -> str:
     each = ", ".join(f"{name} {count}" for name, count in counts.items()) if len({*counts.values()}) > 1 else ""
     told = f"openings of these classes before this choice's: {each or next(iter(counts.values()))}"
     if vaults := [record.vault for folder in opened for record in scored_openings(folder.test)[:1] if record.vault]:
-        scored = dict.fromkeys(f"opening {of['number']} of {of['of']} by the vault {of['key'][:12]}" for of in vaults)
-        return f"{', '.join(scored)}; {told}"
+        known = {True: " (of the test, it keeps only labels secret)", False: ""}
+        scored = [f"opening {of['number']} of {of['of']} by the vault {of['key'][:12]}" for of in vaults]
+        return f"{', '.join(dict.fromkeys(scored))}{known[vaults[0]['labels_only']]}; {told}"
     return f"{ledger.sentence(openings[0])}; {told}"
 
 

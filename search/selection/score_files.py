@@ -158,7 +158,7 @@ class ScoredOpening(_Stored):
         overlap: the number of test images that are images of the training half, too.
         copies: the number of test images that have an equal one in the test set.
         files: the digests of the files of the opening, by name.
-        vault: the key of the vault that scored it, the number of the opening there, and how many it allows; else empty.
+        vault: the key of the vault that scored it, the opening's number there and what the vault says; else empty.
         digest: that of everything else in the record.
     """
 

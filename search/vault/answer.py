@@ -175,6 +175,7 @@ def _scored(vault: Vault, folder: Path) -> tuple[dict[str, Any], dict[str, bytes
     answered = {
         **{name: line[name] for name in ("opened", "number", "selection", "models", "training", "search", "previous")},
         "of": policy.openings,
+        "labels_only": policy.labels_only,
         "line": line["sha256"],
         "test": vault.description([]).test,
         "items": len(found),

@@ -78,20 +78,20 @@ class HeldItems(Dataset):
         return key  # the items of a vault do not change
 
     def features(self) -> int | None:
-        return self._content["features"]  # type: ignore[no-any-return]
+        return self._content["features"]
 
     def read(self, key: str) -> np.ndarray:
         place = Path(self.vault, FOLDER)
         return read_image(place / key) if self.features() is None else _vectors(place / VECTORS)[int(key)]
 
     def parts(self) -> Mapping[str, str]:
-        return self._content["parts"]  # type: ignore[no-any-return]
+        return self._content["parts"]
 
     def cameras(self) -> Mapping[str, str]:
-        return self._content["cameras"]  # type: ignore[no-any-return]
+        return self._content["cameras"]
 
     def superclasses(self) -> Mapping[str, str] | None:
-        return self._content["superclasses"]  # type: ignore[no-any-return]
+        return self._content["superclasses"]
 
     def test_subsets(self) -> dict[str, tuple[str, ...]]:
         return {name: tuple(classes) for name, classes in self._content["subsets"].items()}
@@ -134,7 +134,7 @@ class Vault:
 
     @property
     def policy(self) -> Policy:
-        return self._config["policy"]  # type: ignore[no-any-return]
+        return self._config["policy"]
 
     @property
     def private_key(self) -> bytes:

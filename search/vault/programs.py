@@ -3,8 +3,11 @@
 Shapes: B items of a batch, D embedding dimensions.
 """
 
+import logging
 from collections.abc import Mapping
+from contextlib import redirect_stderr
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -79,14 +82,18 @@ def program_of(spec: EmbedderSpec, tensors: Mapping[str, Tensor] | None = None) 
     network = untrained(plain.model)
     if tensors is not None:
         network.load_state_dict(tensors)
+    logging.disable(logging.WARNING)
     try:
-        content = onnx_bytes(Embedder(network, plain, "", torch.device("cpu")), raw=True)
+        with redirect_stderr(StringIO()):  # torch logs and prints the graph of what it cannot export
+            content = onnx_bytes(Embedder(network, plain, "", torch.device("cpu")), raw=True)
     except Exception as error:  # a network of the user's can make the exporter raise anything
         reason = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
         raise InvalidInput(
             f"model.backbone: {spec.model.backbone} cannot be exported to ONNX ({reason:.200}), in which form a vault "
             "takes a network of your own; change it, or ask for a vault of `--labels-only`."
         ) from error
+    finally:
+        logging.disable(logging.NOTSET)
     check_program(content)
     return content
 

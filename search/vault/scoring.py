@@ -156,8 +156,8 @@ def _network(model: SentModel, features: int | None, device: torch.device) -> Em
         tensors |= of_network(parsed_tensors(content, Path("model.safetensors"))[0])
 
     def of(network: nn.Module, batch_size: int) -> Embed:
-        on, options = network.to(device), {"batch_size": batch_size, "device": device, "precision": "float32"}
-        return lambda items: embed(on, items, spec.frame, **options)
+        network.to(device)
+        return lambda of: embed(network, of, spec.frame, batch_size=batch_size, device=device, precision="float32")
 
     is_apart = model.kind != TRAINED or (FROZEN in spec.origin and model.program is None)
     size, config = (BATCH, of_backbone(spec.model)) if is_apart else (spec.batch_size, spec.model)

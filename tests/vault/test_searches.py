@@ -1,0 +1,289 @@
+"""Whole searches whose test classes a vault has, and what is refused before they begin."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import holdout_here, plain, write_search
+from support.finished_search import finish
+from support.kinds import FEW, feature_file, own as own_training
+from support.refusals import refused
+from support.small_search import SHORTEST, draw_folder, small_search
+from support.tampered import Copied
+
+from search.plan.runs import RunFolder
+from search.report.comparison import compare_stored
+from search.selection import scored_openings
+from search.vault.held import Vault
+
+SMALL: dict[str, Any] = {**SHORTEST, "losses": ["pnp", "triplet"], "metrics": FEW, "final": {"seeds": 2}}
+
+
+def command_of(vault: Path) -> str:
+    return f"{sys.executable} -m holdout vault answer {vault}"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A vault that a command made of a folder of images, and the search file of who has the training half."""
+
+    vault: Path
+    content: dict[str, Any]
+
+    def changed(self, section: str, **entries: Any) -> dict[str, Any]:
+        """Return the search file with other entries of a section."""
+        return {**self.content, section: {**self.content.get(section, {}), **entries}}
+
+
+def made(folder: Path, images: Path, *options: str) -> Made:
+    holdout_here("vault", "make", images, "--to", folder / "kept", *options)
+    dataset = {"name": "manifest", "file": str(folder / "kept-training" / "data.csv")}
+    content = {**small_search(folder, **SMALL), "dataset": dataset}
+    items = {"vault_items": str(folder / "kept-items")} if "--labels-only" in options else {}
+    return Made(folder / "kept", {**content, "final": {"seeds": 2, "vault": command_of(folder / "kept"), **items}})
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return draw_folder(tmp_path_factory.mktemp("data") / "images")
+
+
+@pytest.fixture(scope="module")
+def own(images: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """The search of who has all images."""
+    return RunFolder(finish(tmp_path_factory.mktemp("own") / "runs", small_search(images, **SMALL)), "small")
+
+
+@pytest.fixture(scope="module")
+def by_vault(images: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Made, RunFolder]:
+    """The same of who has the training half; not to be changed."""
+    vault = made(tmp_path_factory.mktemp("vault"), images)
+    return vault, RunFolder(finish(tmp_path_factory.mktemp("by-vault") / "runs", vault.content), "small")
+
+
+def test_a_search_ends_with_the_values_of_one_that_has_all_images(
+    own: RunFolder, by_vault: tuple[Made, RunFolder]
+) -> None:
+    (first,), (second,) = (scored_openings(folder.test) for folder in (own, by_vault[1]))
+    metrics = [[(entry.per_image, entry.metrics) for entry in opening.scores] for opening in (first, second)]
+    assert metrics[0] == metrics[1]
+    ours, theirs = (compare_stored([folder]) for folder in (own, by_vault[1]))
+    assert [row.test for row in theirs.rows] == [row.test for row in ours.rows]
+    numbers = [
+        [(pair.difference, *(pair.ci95 or ()), pair.p_corrected) for pair in each.pairs] for each in (ours, theirs)
+    ]
+    assert numbers[1] == [pytest.approx(pair, abs=1e-9) for pair in numbers[0]]
+    assert theirs.searches[0].recommended == ours.searches[0].recommended
+    assert theirs.searches[0].split.test_classes == 8
+
+
+def test_tables_say_who_scored(by_vault: tuple[Made, RunFolder]) -> None:
+    _, folder = by_vault
+    key = scored_openings(folder.test)[0].vault["key"]
+    scored = f"opening 1 of 1 by the vault {key[:12]}"
+    assert scored in plain(holdout_here("compare", "small", "--runs", folder.runs).stdout)
+    holdout_here("report", "small", "--runs", folder.runs)
+    assert scored in folder.report.read_text().replace("Opening", "opening")
+    assert "small" in holdout_here("status", "--runs", folder.runs).stdout
+
+
+def test_it_is_verified_on_both_sides(by_vault: tuple[Made, RunFolder]) -> None:
+    vault, folder = by_vault
+    said = holdout_here("verify", "small", "--runs", folder.runs).stdout
+    assert "as the vault signed them" in said
+    assert "the models and training images that the vault saw" in plain(said)
+    assert said.splitlines()[-1].startswith("Verified")
+    assert holdout_here("vault", "verify", vault.vault).stderr.startswith("Verified")
+
+
+def _replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def _score(copied: Copied) -> None:
+    _replace(copied.path / "test.json", '"map_at_r": 0.', '"map_at_r": 0.99')
+
+
+def _number(copied: Copied) -> None:
+    _replace(copied.path / "test.json", '"number": 1', '"number": 2')
+
+
+def _signed(copied: Copied) -> None:
+    (path,) = copied.path.glob("test/*/vault.json")
+    _replace(path, '\\"overlap\\": 0', '\\"overlap\\": 1')
+
+
+CHANGES: dict[str, tuple[Callable[[Copied], None], str]] = {
+    "a score": (_score, "scores.0.metrics.map_at_r: 0.99"),
+    "the opening's number": (_number, "vault.number: 2 is stored, 1 recomputed"),
+    "the answer": (_signed, "was not signed by the vault"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_what_the_vault_signed_is_found(
+    by_vault: tuple[Made, RunFolder], change: str, tmp_path: Path
+) -> None:
+    copied = Copied(by_vault[1].runs, tmp_path / "runs")
+    CHANGES[change][0](copied)
+    done = holdout_here("verify", "small", "--runs", copied.runs, code=1)
+    assert CHANGES[change][1] in plain(done.stdout + done.stderr)
+
+
+@pytest.mark.slow  # it starts Ray
+def test_an_opening_that_is_asked_for_again_has_the_same_answer(
+    by_vault: tuple[Made, RunFolder], tmp_path: Path
+) -> None:
+    copied = Copied(by_vault[1].runs, tmp_path / "runs")
+    holdout_here("test", "small", "--runs", copied.runs, "--again", "the disk was full", "--trust-code")
+    first, second = scored_openings(copied.path / "test.json")
+    assert first.scores == second.scores
+    assert second.vault == first.vault
+    assert holdout_here("vault", "verify", by_vault[0].vault).stderr.startswith("Verified")
+
+
+def test_a_vault_that_keeps_class_values_gives_a_table_without_intervals(
+    by_vault: tuple[Made, RunFolder], images: Path, tmp_path: Path
+) -> None:
+    vault = made(tmp_path, images, "--no-class-values")
+    folder = RunFolder(finish(tmp_path / "runs", vault.content), "small")
+    found, other = compare_stored([folder]), compare_stored([by_vault[1]])
+    assert [row.test for row in found.rows] == [row.test for row in other.rows]
+    assert found.pairs == ()
+    assert found.left_out == ("no pairs: the vault keeps the values of classes, which intervals need",)
+    assert not [*folder.path.glob("test/*/*.npz")]
+    assert holdout_here("verify", "small", "--runs", folder.runs).stdout.splitlines()[-1].startswith("Verified")
+    assert found.left_out[0] in plain(holdout_here("compare", "small", "--runs", folder.runs).stdout)
+
+
+@pytest.fixture(scope="module")
+def of_vectors(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A vault of vectors that keeps only labels secret."""
+    folder = tmp_path_factory.mktemp("vectors")
+    vault = made(folder, feature_file(folder), "--labels-only", "--openings", "2")
+    dataset = {"name": "features", "file": str(folder / "kept-training" / "data.npz")}
+    content = {**own_training("function_training", folder), "search": {"trials": 1}}
+    return Made(vault.vault, {**content, "dataset": dataset, "final": {**content["final"], **vault.content["final"]}})
+
+
+def test_an_own_training_is_tested_by_its_embeddings(of_vectors: Made, tmp_path: Path) -> None:
+    name = of_vectors.content["name"]
+    folder = RunFolder(finish(tmp_path / "runs", of_vectors.content), name)
+    assert compare_stored([folder]).rows[0].test
+    assert "keeps only labels secret" in plain(holdout_here("compare", name, "--runs", folder.runs).stdout)
+    said = holdout_here("verify", name, "--runs", folder.runs, "--trust-code").stdout
+    assert said.splitlines()[-1].startswith("Verified")
+
+
+# What is refused before a search begins.
+
+
+def _run(here: Path, content: dict[str, Any], *sentences: str) -> None:
+    refused(here, ["run", write_search(here / "x.yaml", content), "--runs", here / "runs"], *sentences)
+
+
+ADDRESSES = {
+    "/nowhere/vault": "final.vault: The vault '/nowhere/vault' cannot be reached",
+    "false": "final.vault: The vault 'false' does not answer (it says nothing)",
+    "echo hello": "final.vault: The vault 'echo hello' does not answer",
+    "ssh 'keeper": "cannot be reached (No closing quotation)",
+}
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_a_vault_that_does_not_answer_is_a_sentence(by_vault: tuple[Made, RunFolder], address: str, here: Path) -> None:
+    _run(here, by_vault[0].changed("final", vault=address), ADDRESSES[address])
+
+
+def test_a_folder_that_is_no_vault_is_a_sentence(by_vault: tuple[Made, RunFolder], here: Path) -> None:
+    _run(
+        here,
+        by_vault[0].changed("final", vault=command_of(here / "none")),
+        "The vault refuses: the vault is not a vault",
+    )
+
+
+def test_used_up_openings_are_a_sentence(by_vault: tuple[Made, RunFolder], here: Path) -> None:
+    _run(here, by_vault[0].content, "final.vault: 1 of 1 openings of the vault were made; ask its owner for another.")
+
+
+@pytest.fixture(scope="module")
+def unopened(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return made(tmp_path_factory.mktemp("unopened"), images)
+
+
+WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a metric of your own": (
+        "metrics",
+        {"test": ["support.own_trainings:quality"]},
+        "quality is your own code, which a vault does not run; leave it out.",
+    ),
+    "a metric of superclasses": ("metrics", {"test": ["nmi_super"]}, "the items of this vault have no superclasses"),
+    "a large k": ("metrics", {"test": ["recall_at_1000"]}, "k = 1000 needs more than 1000 images"),
+    "a subset": ("metrics", {"test": ["recall_at_1-small"]}, "recall_at_1-small is not computed by this vault"),
+    "items of one that keeps them": (
+        "final",
+        {"vault_items": "."},
+        "final.vault_items: the vault keeps its test items",
+    ),
+    "a network without ONNX": (
+        "model",
+        {"backbone": "support.odd_networks:Branching"},
+        "model.backbone: support.odd_networks:Branching cannot be exported to ONNX",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_a_vault_does_not_score_is_a_sentence(unopened: Made, wrong: str, here: Path) -> None:
+    section, entries, sentence = WRONG[wrong]
+    _run(here, unopened.changed(section, **entries), sentence)
+
+
+def test_an_own_training_needs_the_items(unopened: Made, of_vectors: Made, here: Path) -> None:
+    """It is refused by a vault of vectors that keeps them, and by one of images for that reason, too."""
+    secret = made(here / "secret", feature_file(here))
+    final = {**of_vectors.content["final"], "vault": command_of(secret.vault), "vault_items": None}
+    sentence = "is a user-defined training, whose code the vault does not run; ask its owner for one"
+    _run(here, {**of_vectors.content, "final": final}, sentence)
+    final["vault"] = command_of(unopened.vault)
+    others = "final.vault: its items are images, and those of dataset are vectors of 12 numbers; name another vault."
+    _run(here, {**of_vectors.content, "final": final}, sentence, others)
+
+
+@pytest.mark.parametrize("items", [None, "nowhere"])
+def test_items_that_are_handed_out_have_to_be_given(of_vectors: Made, items: str | None, here: Path) -> None:
+    wrong = of_vectors.changed("final", vault_items=items)
+    _run(here, wrong, "final.vault_items: the vault hands out its test items without labels and takes embeddings of")
+
+
+def test_another_vault_does_not_go_on_with_a_search(
+    unopened: Made, images: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.delenv("RAY_ADDRESS")
+        finish(here / "runs", {**unopened.content, "stages": ["search"]})
+    other = made(here / "other", images)
+    wrong = {**unopened.content, "final": other.content["final"]}
+    key, began = (Vault(each.vault).description([]).key[:12] for each in (other, unopened))
+    _run(here, wrong, f"final.vault: the vault {key} answers, and the search began with the vault {began}")
+
+
+def test_each_search_of_a_campaign_takes_an_opening(
+    unopened: Made, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS")  # the campaign is refused before Ray starts
+    campaign = {
+        "name": "lot",
+        "study": "one part or folds",
+        "base": {name: entry for name, entry in unopened.content.items() if name != "name"},
+        "vary": {"split": {"fixed": {}, "folds": {"split.folds": 2}}},
+        "table": {"rows": ["loss"], "metrics": ["recall_at_1"]},
+    }
+    path = write_search(here / "lot.yaml", campaign)
+    refused(here, ["run", path, "--runs", here / "runs"], "final.vault: 2 searches begin, each of which takes an")
