@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-wheel test-cluster test-browser test-gpu test-simulated-gpu soak attack check gpu-day keys sample-report docs mutants pictures audit clean
+.PHONY: setup run test test-slow test-wheel test-vault test-cluster test-browser test-gpu test-simulated-gpu soak attack check gpu-day keys sample-report docs mutants pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -67,6 +67,11 @@ test-slow: setup
 # A wheel in environments of its own, light and whole: minutes, and gigabytes unless uv has the packages in its cache.
 test-wheel: setup
 	$(BIN)/pytest -m wheel tests/wheel
+
+# A vault of another account and behind sshd: as root, which makes two accounts and removes them (`apt-get install
+# openssh-server`).
+test-vault: setup
+	$(BIN)/pytest -m accounts -rs tests/vault/test_accounts.py
 
 # Pages in Debian's Chromium (`apt-get install chromium`), one of them while a search runs.
 test-browser: setup
