@@ -242,6 +242,7 @@ def run(
     from search.config.recipes import read_search
     from search.driver.progress_view import in_notebook
     from search.driver.start import run_search
+    from search.driver.synchronise import where_to_look
     from search.report.comparison_tables import headline_tables
 
     started = time.time()
@@ -259,8 +260,10 @@ def run(
             opens=lambda doubt: yes,
         )  # fmt: skip
     console.print(Tables(headline_tables(outcome.comparison)))
-    if (folder := outcome.search.plan.folder).report.exists():
-        console.print(f"Report: {folder.report}", highlight=False, markup=False, soft_wrap=True)
+    folder = outcome.search.plan.folder
+    report = [f"Report: {folder.report}"] if folder.report.exists() else []
+    for line in (*report, where_to_look([outcome.search.plan])):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     return Search(StoredSearch(folder))
 
 

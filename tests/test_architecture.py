@@ -46,7 +46,7 @@ SHARED = {
 MOST_PAIRS = 30
 """Pairs of rooms that know each other, of 66; a new one needs a reason."""
 MOST_LINES = {
-    "holdout": 522, "search": 1302, "search/campaigns": 900, "search/cli": 2480, "search/config": 2740,
+    "holdout": 526, "search": 1302, "search/campaigns": 900, "search/cli": 2480, "search/config": 2742,
     "search/disk": 310, "search/driver": 3980, "search/engines": 1675, "search/jobs": 612, "search/plan": 2645,
     "search/report": 4822, "search/selection": 1900, "search/study": 1660, "search/tracking": 1330, "spaces": 1630,
     "trainables": 2080, "trainables/data": 4430, "trainables/inference": 1190, "trainables/losses": 1700,

@@ -111,6 +111,8 @@ def facts_of(path: Path, root: Path | None = None, *, frozen: bool = False) -> I
     ``root`` is the folder to which the paths of a CSV file are relative, if it is not that of the file; ``frozen`` as
     in :func:`dataset_facts`.
     """
+    if not path.exists() and (is_manifest(path) or is_feature_file(path)):
+        raise InvalidInput(f"There is no file {path}; correct its path.")
     if path.is_file() and is_manifest(path):
         paths = None if root is None else str(root.resolve())
         return replace(dataset_facts(Manifest(file=str(path.resolve()), root=paths), frozen=frozen), paths=paths)

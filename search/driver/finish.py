@@ -15,7 +15,7 @@ from search.config.search_config import parse_config
 from search.driver.notices import say
 from search.driver.progress_view import phase
 from search.driver.stages import Outcome
-from search.driver.synchronise import behind, make_projection, synchronise, try_to_write, where_to_look
+from search.driver.synchronise import behind, make_projection, synchronise, try_to_write
 from search.plan.runs import stored_split
 from search.plan.stored import StoredSearch
 from search.report.models import comparison_of, model_to_hand_out, write_model_folders
@@ -44,7 +44,8 @@ def write_missing(outcomes: Sequence[Outcome], console: Console, opener: str, ki
     if not outcomes[0].search.plan.folder.report.exists():
         draw_search_report(outcomes, console, opener)
     behind_studies = [outcome for outcome in outcomes if outcome.search.name in killed]
-    say(console, [_synchronised(outcome, make_projection(outcome.search.plan)) for outcome in behind_studies])
+    projections = {outcome.search.name: make_projection(outcome.search.plan) for outcome in behind_studies}
+    write_runs(behind_studies, projections, console)
 
 
 def write_models(outcome: Outcome) -> None:
@@ -78,15 +79,10 @@ def draw_report(write: Callable[[], Path], name: str, console: Console) -> None:
 
 
 def write_runs(outcomes: Sequence[Outcome], projections: Mapping[str, Projection], console: Console) -> None:
-    """Write what each search found to MLflow, and print the addresses of its pages."""
-    say(console, [_synchronised(outcome, projections[outcome.search.name]) for outcome in outcomes])
-
-
-def _synchronised(outcome: Outcome, projection: Projection) -> str:
-    """Synchronise MLflow with the studies; return the address of the search's page, or how to retry."""
-    if try_to_write(lambda: synchronise(outcome, projection)):
-        return where_to_look([outcome.search.plan])
-    return behind(outcome.search.name)
+    """Write what each search found to MLflow; say of which that failed."""
+    for outcome in outcomes:
+        if not try_to_write(partial(synchronise, outcome, projections[outcome.search.name])):
+            say(console, [behind(outcome.search.name)])
 
 
 # The export of a model.
