@@ -242,6 +242,7 @@ def run(
     from search.config.recipes import read_search
     from search.driver.progress_view import in_notebook
     from search.driver.start import run_search
+    from search.driver.synchronise import where_to_look
     from search.report.comparison import comparison_of
     from search.report.comparison_tables import headline_tables
 
@@ -260,8 +261,9 @@ def run(
             opens=lambda doubt: yes,
         )  # fmt: skip
     console.print(Tables(headline_tables(comparison_of(search))))
-    if search.folder.report.exists():
-        console.print(f"Report: {search.folder.report}", highlight=False, markup=False, soft_wrap=True)
+    report = [f"Report: {search.folder.report}"] if search.folder.report.exists() else []
+    for line in (*report, where_to_look([search.plan])):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     return Search(Records(search.folder))
 
 

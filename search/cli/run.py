@@ -87,7 +87,7 @@ def _run_campaign(
         )
         from search.driver.finish import draw_report
         from search.driver.pipeline import run_stages
-        from search.driver.synchronise import behind, try_to_write
+        from search.driver.synchronise import behind, try_to_write, where_to_look
         from search.plan.runs import CampaignFolder
 
         campaign, plans = read_campaign_plans(content, runs)
@@ -115,6 +115,8 @@ def _run_campaign(
     for path in output:
         write_output(path, campaign_csv(result), tables)
     show(result.model_dump(mode="json"), as_json, lambda: Tables(tables))
+    if not as_json:
+        say([where_to_look(plans)])
 
 
 def select(
@@ -317,6 +319,7 @@ def _print_result(search: "Records", as_json: bool) -> None:
 
 def _what_is_there(search: "Records") -> Iterator[str]:
     """Yield where the report and the models are, and what the answer does not say."""
+    from search.driver.synchronise import where_to_look
     from search.report.comparison import comparison_of
     from trainables.inference.model_files import DESCRIPTION
 
@@ -338,3 +341,4 @@ def _what_is_there(search: "Records") -> Iterator[str]:
         yield f"Next: `holdout select {search.name}` confirms the finalists and chooses"
     if folder.runs != RUNS:
         yield f"Commands on this search need --runs {folder.runs}"
+    yield where_to_look([search.plan])

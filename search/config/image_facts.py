@@ -125,6 +125,8 @@ def facts_of(path: Path, root: Path | None = None, *, frozen: bool | None = None
 
 def dataset_at(path: Path, root: Path | None = None) -> Dataset:
     """Return the data set at ``path``; arguments as in :func:`facts_of`."""
+    if not path.exists() and (is_manifest(path) or is_feature_file(path)):
+        raise InvalidInput(f"There is no file {path}; correct its path.")
     if path.is_file() and is_manifest(path):
         return Manifest(file=str(path.resolve()), root=None if root is None else str(root.resolve()))
     if path.is_file() and is_feature_file(path):

@@ -14,7 +14,7 @@ from rich.console import Console
 from search.config.search_config import parse_config
 from search.driver.notices import say
 from search.driver.progress_view import phase
-from search.driver.synchronise import behind, make_projection, synchronise, try_to_write, where_to_look
+from search.driver.synchronise import behind, make_projection, synchronise, try_to_write
 from search.plan.records import Records
 from search.plan.search import WritableRecords
 from search.report.comparison import comparison_of
@@ -43,7 +43,7 @@ def write_missing(searches: Sequence[WritableRecords], console: Console, opener:
     if not searches[0].folder.report.exists():
         draw_search_report(searches, console, opener)
     behind_studies = [search for search in searches if search.name in killed]
-    say(console, [_synchronised(search, make_projection(search.plan)) for search in behind_studies])
+    write_runs(behind_studies, {search.name: make_projection(search.plan) for search in behind_studies}, console)
 
 
 def write_models(search: Records) -> None:
@@ -75,15 +75,10 @@ def draw_report(write: Callable[[], Path], name: str, console: Console) -> None:
 
 
 def write_runs(searches: Sequence[Records], projections: Mapping[str, Projection], console: Console) -> None:
-    """Write what each search found to MLflow, and print the addresses of its pages."""
-    say(console, [_synchronised(search, projections[search.name]) for search in searches])
-
-
-def _synchronised(search: Records, projection: Projection) -> str:
-    """Synchronise MLflow with the studies; return the address of the search's page, or how to retry."""
-    if try_to_write(lambda: synchronise(search, projection)):
-        return where_to_look([search.plan])
-    return behind(search.name)
+    """Write what each search found to MLflow; say of which that failed."""
+    for search in searches:
+        if not try_to_write(partial(synchronise, search, projections[search.name])):
+            say(console, [behind(search.name)])
 
 
 # The export of a model.

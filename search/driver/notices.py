@@ -89,14 +89,14 @@ def without_model(name: str, sampler: Sampler, slots: int, studies: int = 1) -> 
     if waits is None or sampler.trials == 1 or not sampler.space.searched:
         return None
     each = -(-slots // studies)
-    because = f"the model needs {waits} finished trials, and each loss runs {each} at once"
+    because = f"the sampler learns from {waits} finished trials of a loss, and each loss runs {each} at once"
     if (first := sampler.trials_before_model(each)) < sampler.trials:
         some = f"the first {first} of {sampler.trials} trials"
-        return f"Sampling ({name}): {some} are proposed without the model: {because}."
+        return f"Sampling ({name}): {some} are drawn at random: {because}."
     fix = f"ask for more than {waits} trials"
     if (useful := (sampler.trials - waits) * studies) > 0:
         fix = f"set search.max_concurrent to {useful} at most, or ask for more trials"
-    all_trials = f"all {sampler.trials} trials are proposed without the model"
+    all_trials = f"all {sampler.trials} trials are drawn at random"
     return f"Sampling ({name}): {all_trials}: {because}. To use it, {fix}."
 
 

@@ -146,7 +146,8 @@ def _train_and_test(
     images = Thread(target=check_sealed_images, args=(to_check,), daemon=True)
     images.start()
     if missing := without_baselines(searches):
-        with phase(console, "Scoring the untrained network …"):
+        on_vectors = all(search.plan.images.dataset.features() is not None for search in missing)
+        with phase(console, f"Scoring the {'vectors as they are' if on_vectors else 'untrained network'} …"):
             validate_baselines(missing, partial(engine.map, validate_untrained))
     say(console, pruning(searches))
     if Stage.SEARCH in left:

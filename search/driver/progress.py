@@ -90,7 +90,9 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         if self._moving:
             self._moving.end()
         if not self._live:
-            self._console.print(f"{TITLES[stage]} …", style="dim", highlight=False)
+            lower = "; each learned from half of the classes, so values may be lower than in the search"
+            halves = lower * (stage is Stage.SELECT and self._on_halves)
+            self._console.print(f"{TITLES[stage]} …{halves}", style="dim", highlight=False, soft_wrap=True)
         if stage is Stage.SEARCH:
             return
         for name, work in self._works.items():
@@ -140,7 +142,9 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
             value = ", ".join(filter(None, (value, trial.user_attrs.get("outcome", ""))))
         elif running.spec.validation_classes:
             classes = counted(len(running.spec.validation_classes), "class", "classes")
-            value += f" ({classes}{'; lower than in the search is normal' if 'half' in running.spec.origin else ''})"
+            split = self._searches[search_of(work.study)].plan.split
+            same = "half" in running.spec.origin and {*running.spec.validation_classes} == {*split.validation}
+            value += f" ({classes}{', those of the search' if same else ''})"
         else:
             value = f"training loss {-(trial.value or 0):.4f}"
         pruned = f", {work.tally.pruned} pruned" if work.tally.pruned else ""
@@ -149,6 +153,10 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
             f"{VERBS[work.stage]}{search_of(work.study)}/{running.loss} trial {trained}: {value} "
             f"[{work.tally.ended}/{work.budget.most}{pruned}{best}; {self._left()}]"
         )
+
+    @property
+    def _on_halves(self) -> bool:
+        return any(search.plan.on_halves for search in self._searches.values())
 
     def _left(self) -> str:
         of = f"; {self._concurrent} of {self._all} workers" if self._concurrent < self._all else ""
@@ -160,8 +168,8 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         slots = sorted(self._slots.items(), key=lambda entry: entry[0])
         title = TITLES[self._stage] if self._stage else "Starting workers"
         if self._classes:
-            title += f" on {counted(self._classes, 'class', 'classes')}"
-        if self._stage is Stage.SELECT and any(search.plan.on_halves for search in self._searches.values()):
+            title += f", validated on {counted(self._classes, 'class', 'classes')}"
+        if self._stage is Stage.SELECT and self._on_halves:
             title += " (values are lower)"
         return view(
             title,
@@ -184,9 +192,10 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
 
 
 def _trained(running: RunningTrial) -> str:
-    """Return the number of the trial whose configuration is trained, and what of it, such as its half."""
+    """Return the number of the trial whose configuration is trained, and what of it, such as its half and seed."""
     origin = running.spec.origin
     parts = [f"{name} {origin[name]}" for name in ("half", "fold") if name in origin]
+    parts += [] if running.stage is Stage.SEARCH else [f"seed {running.spec.seed}"]
     return ", ".join([str(origin.get("source_trial", running.number)), *parts])
 
 

@@ -290,3 +290,9 @@ def test_mistakes_are_sentences_and_nothing_is_written(image_folder: Path, empty
         assert said in plain(holdout_here("init", *words, code=2).stderr)
     assert {path.name for path in empty.iterdir()} == {"mine.yaml", "link.yaml", "one"}
     assert (empty / "mine.yaml").read_text() == "mine"
+
+
+def test_a_file_that_is_missing_is_said_to_be_missing(tmp_path: Path) -> None:
+    for name in ("missing.parquet", "missing.npz", "missing.csv"):
+        done = holdout_here("init", tmp_path / name, code=2)
+        assert f"There is no file {tmp_path / name}; correct its path." in plain(done.stderr)

@@ -64,7 +64,7 @@ def test_a_search_is_looked_at_and_a_training_tried(search_file: Callable[..., d
         "halves of all 8 training classes (4 points)"
     )
     assert f" GB free in {tmp_path}/runs" in found(findings, "disk").found
-    assert "all 3 trials are proposed without the model" in found(findings, "sampling").found
+    assert "all 3 trials are drawn at random" in found(findings, "sampling").found
     assert found(findings, "sampling").state == "warning"
     assert not (tmp_path / "runs").exists()
 

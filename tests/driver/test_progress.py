@@ -73,7 +73,7 @@ def test_a_slot_shows_its_epochs_and_the_rung_that_it_must_pass(opened: Opened) 
             assert report(queue, job, epoch, value)
     lines = shown(progress)
     classes = len(search.plan.split.validation)
-    assert re.fullmatch(rf"Searching on {classes} classes, 00:00:\d\d so far", lines[0])
+    assert re.fullmatch(rf"Searching, validated on {classes} classes, 00:00:\d\d so far", lines[0])
     assert lines[1] == KNOWN_LATER
     assert lines[3].split() == ["pnp", "0/3", "3", "0", "0"]
     # Rungs after 2 and 4 epochs. Of three trials at the first rung one passes, so it takes the better of 0.2 and 0.25.
@@ -212,12 +212,13 @@ def test_a_confirmation_shows_its_half_and_classes_and_no_best_value(opened: Ope
     for line, trial, slot in zip(lines, confirmed, slots[-len(confirmed) :], strict=True):
         source, of = trial.user_attrs["source_trial"], trial.user_attrs["half"]
         classes = len(split.half(of)[1])
-        assert line.startswith(
-            f"confirming small/pnp trial {source}, half {of}: {trial.value:.4f} ({classes} classes; lower than in the "
-            "search is normal) ["
-        )
+        same = ", those of the search" * ({*split.half(of)[1]} == {*split.validation})
+        seed = trial.user_attrs["seed"]
+        value = f"{trial.value:.4f} ({classes} classes{same}) ["
+        assert line.startswith(f"confirming small/pnp trial {source}, half {of}, seed {seed}: {value}")
         assert "best" not in line
-        assert slot == ["pnp", f"{source},", "half", f"{of}"]
+        assert slot[:3] == ["pnp", f"{source},", "half"]
+    assert out.getvalue().count("values may be lower than in the search") == 1
 
 
 def test_a_final_training_on_all_classes_shows_its_training_loss(opened: Opened) -> None:

@@ -46,7 +46,11 @@ def test_as_many_trials_are_without_model_as_is_said(
 @pytest.mark.parametrize(
     ("slots", "losses", "says"),
     [
-        (16, ["pnp"], "all 16 trials are proposed without the model: the model needs 4 finished trials, and each loss"),
+        (
+            16,
+            ["pnp"],
+            "all 16 trials are drawn at random: the sampler learns from 4 finished trials of a loss",
+        ),
         (13, ["pnp"], "set search.max_concurrent to 12 at most, or ask for more trials."),
         (32, ["pnp", "mpa"], "set search.max_concurrent to 24 at most"),
         (16, ["pnp", "mpa"], "the first 11 of 16 trials"),
@@ -71,7 +75,7 @@ def test_nothing_is_said_of_samplers_that_learn_nothing(opened: Callable[..., Wr
 def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Callable[..., WritableRecords]) -> None:
     search = opened(search={"trials": 5, "pruner": "none"}, training={"epochs": 1, "batch_size": 20})
     (notice,) = set(first_proposals([search], slots=4))  # two for each of its two losses
-    assert notice.startswith("Sampling (tpe): all 5 trials are proposed without the model")
+    assert notice.startswith("Sampling (tpe): all 5 trials are drawn at random")
     assert "set search.max_concurrent to 2 at most" in notice
     drive(search)
     assert not list(first_proposals([search], slots=4))
