@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 import yaml
 from optuna.trial import FrozenTrial
+from support.commands import holdout_here, plain
 from support.journals import CREATE_STUDY, Operation, drop_trial, of_trial, rewrite, trials_in
+
+from search.selection.ledger import NAME
 
 
 class Copied:
@@ -96,7 +99,7 @@ class Copied:
         before = json.dumps(content)
         change(content)
         assert json.dumps(content) != before
-        path.write_text(json.dumps(content, indent=2))
+        self.write(path, json.dumps(content, indent=2).encode())
 
     def text(self, file: str, before: str, after: str) -> None:
         """Replace a piece of a text file."""
@@ -182,3 +185,39 @@ def array(name: str, index: Any, change: Any, path: Callable[[Copied], Path] | N
         arrays[name][index] = change(arrays[name][index]) if callable(change) else change
 
     return lambda copied: copied.arrays(changed, path(copied) if path else None)
+
+
+def trial(study: str, number: int | str, code: int, **changes: Any) -> Change:
+    """Change the last operation with this code of a trial, given by its number or its state."""
+
+    def change(copied: Copied) -> None:
+        found = number if isinstance(number, int) else copied.state(study, number)
+        copied.trial(study, found, code, lambda entry: entry.update(changes))
+
+    return change
+
+
+def epoch(study: str, number: int, epoch: int, **changes: Any) -> Change:
+    """Change values of an epoch's record."""
+    return lambda copied: copied.epoch(study, number, epoch, **changes)
+
+
+def attribute(study: str, number: int, key: str, change: Callable[[Any], Any]) -> Change:
+    """Change a user attribute of a trial."""
+    return lambda copied: copied.attribute(study, number, key, change)
+
+
+def ledger(change: Callable[[list[str]], list[str]]) -> Change:
+    """Change the lines of the ledger."""
+
+    def changed(copied: Copied) -> None:
+        path = copied.runs / NAME
+        path.write_text("".join(f"{line}\n" for line in change(path.read_text().splitlines())))
+
+    return changed
+
+
+def verified(runs: Path, *more: str, code: int = 0, name: str = "small") -> str:
+    """Run `holdout verify` and return its output on both streams."""
+    done = holdout_here("verify", name, "--runs", runs, *more, code=code)
+    return done.stdout + plain(done.stderr)

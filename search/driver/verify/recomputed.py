@@ -301,6 +301,8 @@ def scored_problems(what: str, search: Records, selection: Selection, record: Sc
         part: [{key: entry.get(key) for key in next(iter(entries), entry)} for entry in content.get(part, ())]
         for part, entries in wanted.items()
     }
+    configurations = {(entry["loss"], entry["source_trial"]) for entry in due["scores"]}
+    yield from differing(f"{what} configurations", content["configurations"].get(search.name), len(configurations))
     yield from differing(f"{what} ", stored, wanted)
 
 

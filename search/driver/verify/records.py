@@ -32,7 +32,7 @@ from search.plan.search import COPIED_FROM
 from search.report.models import checkpoint_of, chosen_model
 from search.report.summary import summarise
 from search.selection import ImageSet, ScoredOpening, Selection, frozen_baselines, images_in, study_digest
-from search.stages import Stage, study_name
+from search.stages import BASELINES, Stage, study_name
 from search.trials import by_fold, epochs_of
 from search.trust import CHECKPOINTS, check_addresses, check_trusted, is_trusted, own_code
 from trainables.errors import InvalidInput, counted
@@ -173,9 +173,11 @@ def _choice_problems(search: Records, stored: Selection) -> Iterator[str]:
 
 
 def _check_models(search: Records, selection: Selection) -> Iterator[Check]:
-    for loss in selection.models:
-        if search.folder.model(loss).is_dir():
-            yield check(f"models/{loss}: the exported model", _model_problems(search, selection, loss))
+    for path in sorted((search.folder.path / "models").glob("*")):
+        if path.name in (*selection.chosen, *BASELINES):
+            yield check(f"models/{path.name}: the exported model", _model_problems(search, selection, path.name))
+        elif not is_draft(path):
+            yield Check("models/", f"{path} is of no loss; remove it.")
 
 
 def _model_problems(search: Records, selection: Selection, loss: str) -> Iterator[str]:
@@ -216,6 +218,9 @@ def _check_copies(search: Records) -> Iterator[Check]:
     folder, earlier = replace(search.folder, name=search.plan.predecessor), None
     if folder.config.exists() and folder.journal.exists():
         earlier = Records(folder, replace(plan_from_rules(folder), split=search.plan.split))
+    trials = [trial for stage, loss in studies_in(search) for trial in search.trials(loss, stage)]
+    if trials and not any(COPIED_FROM in trial.user_attrs for trial in trials):
+        yield Check("", f"predecessor.json names {folder.name}, and no trial was copied from it.")
     for stage, loss in studies_in(search):
         copies = [trial for trial in search.trials(loss, stage) if COPIED_FROM in trial.user_attrs]
         what = f"{study_name(search.name, loss, stage)}: {counted(len(copies), 'trial')} copied from {folder.name}"
@@ -402,7 +407,9 @@ def check_ledger(search: Records, selection: Selection) -> Iterator[Check]:
         f"test.json openings: {search.folder.openings} lacks the scores of {name:.12}; ask for a copy."
         for name in found.keys() - scored.keys()
     )
-    yield check(what, chain(absent, differing("test.json openings ", found, scored)))
+    noted = chain.from_iterable(of.get("openings", ()) for of in search.counts.attributes.values())
+    unknown = (f"study.journal does not note the opening {name:.12}." for name in found.keys() - {*noted})
+    yield check(what, chain(absent, differing("test.json openings ", found, scored), unknown))
     for opening in openings:
         if opening.id not in scored:
             yield Check(f"the scores of the opening of {opening.time}", is_there=False)
