@@ -265,6 +265,7 @@ def live_app(runs: Path) -> FastAPI:
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     @app.get("/searches/{name}", response_class=HTMLResponse, include_in_schema=False)
     @app.get("/campaigns/{name}", response_class=HTMLResponse, include_in_schema=False)
+    @app.get("/{name}", response_class=HTMLResponse, include_in_schema=False)  # as a search
     def page() -> HTMLResponse:
         return HTMLResponse(shared_file("live.html"))
 

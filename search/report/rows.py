@@ -214,7 +214,8 @@ class Row(Result):
         clipped = " clipped" * self.clipped
         if self.role is Role.DEFAULT:
             return f"0, default{clipped}"
-        return f"default{clipped} is best" if self.number == 0 else f"{self.number}, tuned"
+        best = "is best" if self.confirmed else "leads so far"
+        return f"default{clipped} {best}" if self.number == 0 else f"{self.number}, tuned"
 
 
 def frame_of(rows: Iterable[Row]) -> "pandas.DataFrame":

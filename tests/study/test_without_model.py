@@ -93,7 +93,7 @@ def test_a_space_of_one_configuration_is_told_and_its_best_seed_is_not_tuned(
     )
     drive(search, lambda job, epoch: job.number / 10)
     entry = write_summary(search).losses["proxy_anchor"]
-    assert entry.tuned.name == "default is best"
+    assert entry.tuned.name == "default leads so far"
     assert (entry.tuned.search_value, entry.default.search_value) == (0, 0)
     one = opened(name="one", losses=["proxy_anchor"], space=pinned, search={"trials": 1})
     assert not [*first_proposals([one], slots=1)]

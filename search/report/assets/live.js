@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const EVERY = 2000, REPORT_EVERY = 10000;
-  const path = location.pathname.match(/^\/(searches|campaigns)\/(.+)$/) || [];
+  const path = location.pathname.replace(/^\/([^/]+)$/, "/searches/$1").match(/^\/(searches|campaigns)\/(.+)$/) || [];
   const name = decodeURIComponent(path[2] || ""), isCampaign = path[1] === "campaigns";
   const address = (page, of) => `/${page}/${encodeURIComponent(of)}`;
   const byId = (id) => document.getElementById(id);

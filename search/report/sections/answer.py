@@ -44,7 +44,7 @@ def answer(comparison: Comparison) -> Section:
     """Return the answers and the table that a search prints at its end, and a figure of the test or the search."""
     several, objective = len(comparison.searches) > 1, comparison.objective
     figure = dots(comparison, objective) or anytime_curves(comparison.searches)
-    sealed = "Test results: the test classes are sealed until the choice is frozen. `holdout run` resumes it."
+    sealed = "Test results: the test classes are sealed until the choice is frozen."
     return Section(
         name="answer",
         title="The answer",

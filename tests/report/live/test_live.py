@@ -127,6 +127,7 @@ def test_only_our_files_are_served(server: Server) -> None:
     for name in ("page.js", "style.css", "plotly.js", "live.js", "live.css"):
         assert asked(server, f"/files/{name}")[0] == 200
     assert asked(server, "/files/report.py")[0] == 404
+    assert asked(server, "/small") == asked(server, "/searches/small"), "the short address of a search"
 
 
 def test_headers_forbid_embedding_and_inline_scripts(server: Server) -> None:
