@@ -95,7 +95,7 @@ def check_answer(search: Records, record: ScoredOpening) -> Iterator[str]:
     what = f"test.json opening {record.id[:12]} "
     frozen = {"selection": search.frozen_selection.digest, "test": search.split.test_digest}
     yield from differing(what, {name: answer[name] for name in frozen}, frozen)
-    parts = {name: part for name, part in parts_of(answer, record.vault["key"]).items() if part != []}
+    parts = {name: part for name, part in parts_of(answer, dict(search.split.vault)["key"]).items() if part != []}
     yield from differing(what, {name: record.content().get(name) for name in parts}, parts)
     files = {name: digest for name, digest in record.files.items() if name != ANSWER}
     yield from differing(f"{what}files ", files, files_of(answer))
