@@ -198,7 +198,7 @@ class SeenStudy(Study):
     COMPLETE with the lowest value so far: the floor padding of Wakabayashi et al., Bayesian optimization with
     experimental failure, 2022. They have the highest excess of every constraint so far.
 
-    In a three-dimensional space of which a third diverges, TPE loses .30 instead of .80 of the trials that it models,
+    In a three-dimensional space of which a third diverges, TPE loses .30 instead of .85 of the trials that it models,
     the Gaussian process .20 instead of .91 (``python -m benchmarks statistics``).
     """
 
