@@ -150,7 +150,10 @@ class Vault:
 
     def store(self, short_side: int) -> Path:
         """Find or build the store of the decoded test items."""
-        return self.items.store(short_side, str(self.folder / "cache")).make()
+        try:
+            return self.items.store(short_side, str(self.folder / "cache")).make()
+        except InvalidInput as error:  # it names items, and an answer does not
+            raise RuntimeError("The test items cannot be read.") from error
 
     def images(self) -> ImageSet:
         """Return the digests of the test items."""

@@ -117,12 +117,13 @@ def opened(vault: Path, *models: SentModel, **changes: Any) -> dict[str, Any]:
 
 
 def said(vault: Path, request: bytes) -> str:
-    """Return the one sentence with which ``request`` is refused; the vault has the same files as before."""
+    """Return the one sentence with which ``request`` is refused; it tells no name, and the vault is as it was before."""
     before = kept(vault)
     head, files = ask(vault, request)
     assert not files
     assert kept(vault) == before
     (sentence,) = head["error"]
+    assert not [name for name in (str(vault), "photo-", "species-", ".png", "class 0") if name in sentence], sentence
     return str(sentence)
 
 

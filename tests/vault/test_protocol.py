@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from support import onnx_programs
 from support.vault_requests import (
     IMAGES,
     VECTORS,
+    ask,
     described,
     message,
     model_of,
@@ -296,6 +298,29 @@ def test_an_image_of_gigabytes_is_a_sentence(of_images: Path) -> None:
     description = described(IMAGES, decoded_side=16_384, frame={"side": 16_384, "short_side": 16_384, "square": True})
     wide = model_of(IMAGES, description=description)
     assert "more memory than the vault allows" in said(of_images, message(*opening_of(of_images, wide)))
+
+
+def _without_an_image(vault: Path) -> None:
+    (vault / "test" / "000013.png").unlink()
+
+
+def _without_a_ledger(vault: Path) -> None:
+    (vault / "ledger.jsonl").mkdir()
+
+
+@pytest.mark.parametrize("damage", [_without_an_image, _without_a_ledger])
+def test_a_damaged_vault_tells_no_name(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    """What happened is in a file that only the owner reads."""
+    folder = vault_of_images(tmp_path)
+    shutil.rmtree(folder / "cache")
+    request = message(*opening_of(folder, model_of(IMAGES)))
+    damage(folder)
+    head, _ = ask(folder, request)
+    (sentence,) = head["error"]
+    assert not [name for name in (str(folder), ".png", "class 0") if name in sentence], sentence
+    if damage is _without_an_image:
+        assert sentence == "The vault failed (RuntimeError); its owner finds why in errors.log."
+        assert "000013.png" in (folder / "errors.log").read_text()
 
 
 def test_a_model_that_takes_too_long_is_ended(tmp_path: Path) -> None:
