@@ -117,7 +117,7 @@ def opened(vault: Path, *models: SentModel, **changes: Any) -> dict[str, Any]:
 
 
 def said(vault: Path, request: bytes) -> str:
-    """Return the one sentence with which ``request`` is refused; it tells no name, and the vault is as it was before."""
+    """Return the one sentence with which ``request`` is refused; it tells no name and changes nothing."""
     before = kept(vault)
     head, files = ask(vault, request)
     assert not files
