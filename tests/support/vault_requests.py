@@ -72,7 +72,7 @@ def model_of(config: ModelConfig = VECTORS, seed: int = 0, **changes: Any) -> Se
 
 def images_of(*numbers: int) -> ImageSet:
     """Return the digests of training images."""
-    return ImageSet.of([[(f"{number:x}", f"{number:x}") for number in numbers]])
+    return ImageSet.of([[f"{number:x}" for number in numbers]])
 
 
 def opening_of(
