@@ -298,12 +298,11 @@ def faiss_on_device() -> bool:
 
 
 def about(sizes: Sizes, keep: Keep, folder: Path) -> None:
-    """Say what is measured: the machine, its packages, and whether MPS runs."""
-    pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control")
+    """Say what is measured: the machine and its packages."""
     packages = [name for name in ("torchvision", "timm", "pytorch_metric_learning", "faiss", "ray") if has(name)]
     keep({
         "what": machine(DEVICE), "torch": torch.__version__, "CUDA": str(torch.version.cuda),
-        "installed": ", ".join(packages), "MPS": "on" if pipes.exists() else "off",
+        "installed": ", ".join(packages),
     })  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from search.plan.search import OpenedSearch
+    from search.plan.search import WritableRecords
 
 EPOCHS = 8
 SLOTS = (1, 16, 64, 256)
@@ -135,7 +135,7 @@ def ours(runs: Path, slots: int, trials: int) -> dict[str, Any]:
     return result
 
 
-def mlflow(search: "OpenedSearch") -> dict[str, float]:
+def mlflow(search: "WritableRecords") -> dict[str, float]:
     """Return the seconds to write all trials to an empty MLflow, to repeat that, and to read one page of runs."""
     from search.driver.synchronise import make_projection
     from search.stages import Stage
@@ -149,7 +149,7 @@ def mlflow(search: "OpenedSearch") -> dict[str, float]:
         for trial in study.trials():
             projection.project(study.name, trial)
         seconds[name] = time.perf_counter() - start
-    client = open_client(search.plan.folder.tracking)
+    client = open_client(search.folder.tracking)
     (experiment,) = client.search_experiments(filter_string=f"name = '{search.name}'")
     start = time.perf_counter()
     client.search_runs([experiment.experiment_id], max_results=100, order_by=["metrics.`objective/value` DESC"])

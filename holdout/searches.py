@@ -5,14 +5,15 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search.config.yaml_file import with_value
+from search.plan.records import Records, stored_search
 from search.plan.runs import CampaignFolder
-from search.plan.stored import StoredSearch, stored_search, trial_row
+from search.plan.status import trial_row
 from search.report.results import Answer, Comparison, Summary
 from search.trials import epochs_of
 from search.trust import ALLOWED, is_trusted, own_code
@@ -30,11 +31,15 @@ if TYPE_CHECKING:
     from trainables.training.own_model import OwnModel
 
 
+Loss = str | type | Callable[..., Any]
+"""A loss or training: its name, its import path, or a part of your own itself."""
+
+
 class Search:
     """Read access to a search, during and after its run. Created by :func:`run` and :func:`open`."""
 
-    def __init__(self, stored: StoredSearch) -> None:
-        self._stored = stored
+    def __init__(self, records: Records) -> None:
+        self._records = records
 
     def __repr__(self) -> str:
         return f"<holdout.Search {self.name!r} in {str(self.folder.parent)!r}: {', '.join(self.losses)}>"
@@ -42,28 +47,28 @@ class Search:
     @property
     def name(self) -> str:
         """Return the name of the search."""
-        return self._stored.name
+        return self._records.name
 
     @property
     def folder(self) -> Path:
         """Return the folder of its files."""
-        return self._stored.folder.path
+        return self._records.folder.path
 
     @property
     def losses(self) -> tuple[str, ...]:
         """Return the names of its losses."""
-        return self._stored.losses
+        return self._records.losses
 
     @property
     def journal(self) -> Path:
         """Return the file of its Optuna studies, for Optuna's ``JournalFileBackend`` and ``optuna-dashboard``."""
-        return self._stored.folder.journal
+        return self._records.folder.journal
 
-    def trials(self, loss: str) -> "pandas.DataFrame":
-        """Return the trials of a loss, one per row.
+    def trials(self, loss: Loss | None = None) -> "pandas.DataFrame":
+        """Return the trials of a loss, one per row; without a loss those of all losses, with a column ``loss``.
 
         Args:
-            loss: a loss of the search; ``mpa@confirm`` and ``mpa@final`` are its later trainings.
+            loss: a loss of the search, as its file names it; ``mpa@confirm`` and ``mpa@final`` are later trainings.
 
         Returns:
             ``number``, ``state`` (Optuna's), ``value``, one column ``params_<name>`` per hyperparameter, ``seed``,
@@ -75,14 +80,24 @@ class Search:
         """
         import pandas
 
-        rows = [trial_row(trial) for trial in self._stored.trials_of(loss)]
+        if loss is None:
+            return pandas.concat({name: self.trials(name) for name in self.losses}, names=["loss"]).reset_index("loss")
+        rows = [trial_row(trial) for trial in self._records.trials_of(self._study(loss))]
         parameters = pandas.DataFrame([{f"params_{name}": value for name, value in row.params.items()} for row in rows])
         facts = pandas.DataFrame(
             [[getattr(row, name) for name in _FACTS] for row in rows], columns=list(_FACTS)
         ).astype(dict.fromkeys(("seed", "replicate_of"), "Int64"))
         return pandas.concat([facts[["number", "state", "value"]], parameters, facts[list(_FACTS[3:])]], axis=1)
 
-    def history(self, loss: str, number: int) -> "pandas.DataFrame":
+    def _study(self, loss: Loss) -> str:
+        """Return the name of a loss's study; a part of the user's own may be given as in the search file."""
+        from search.config.validation import plain
+
+        path = plain(loss)
+        parts = [entry for entry in self._records.content["losses"] if not isinstance(entry, str)]
+        return next((entry["name"] for entry in parts if entry["part"] == path), str(path))
+
+    def history(self, loss: Loss, number: int) -> "pandas.DataFrame":
         """Return the epochs of a trial, one per row: ``epoch``, training ``loss``, validation metrics, ``seconds``.
 
         ``batches`` is the number of training steps. A loss that mines or samples adds a column ``triplets`` or
@@ -108,7 +123,7 @@ class Search:
                     **_as_numbers(record["metrics"]),
                     "seconds": record["end"] - record["start"],
                 }
-                for record in epochs_of(self._stored.trial_of(loss, number))
+                for record in epochs_of(self._records.trial_of(self._study(loss), number))
             ]
         )
 
@@ -119,12 +134,12 @@ class Search:
         Raises:
             InvalidInput: no trial has begun yet, or the records cannot be read.
         """
-        from search.report.comparison import results_so_far
+        from search.report.comparison import summary_of
 
-        return results_so_far(self._stored.folder)
+        return summary_of(self._records)
 
     def best_model(
-        self, loss: str | None = None, *, device: "str | torch.device | None" = None
+        self, loss: Loss | None = None, *, device: "str | torch.device | None" = None
     ) -> "Embedder | OwnModel":
         """Load the chosen model of ``loss``, the one that was tested.
 
@@ -140,12 +155,12 @@ class Search:
         from search.tracking import load_model
         from trainables.inference.model_files import DESCRIPTION
 
-        folder = model_folder(self._stored, loss)
+        folder = model_folder(self._records, None if loss is None else self._study(loss))
         description = read_json(folder / DESCRIPTION)
         named = own_code([description.get("model"), description.get("trainable")])
         return load_model(str(folder), device=device, trust_code=is_trusted(self.folder, named))
 
-    def trial(self, loss: str, number: int) -> "TrialPage":
+    def trial(self, loss: Loss, number: int) -> "TrialPage":
         """Return a trial: its row, its objective after each epoch, its checkpoint and its log.
 
         Raises:
@@ -153,7 +168,7 @@ class Search:
         """
         from search.report.trial_page import trial_page
 
-        return trial_page(self._stored, loss, number)
+        return trial_page(self._records, self._study(loss), number)
 
     def report(self) -> "ReportPage":
         """Write the report, as ``holdout report`` does, and return it; a notebook shows it inline.
@@ -163,7 +178,7 @@ class Search:
         """
         from search.report.document import write_search_report
 
-        return ReportPage(write_search_report(self._stored.folder.runs, [self.name]))
+        return ReportPage(write_search_report([self._records]))
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(repr(self))}</p>{self.comparison()._repr_html_()}"
@@ -177,7 +192,7 @@ class Search:
 
     def comparison(self) -> Comparison:
         """Compare its losses, default and tuned, with tests of their differences."""
-        return compare(self.name, runs=self._stored.folder.runs)
+        return compare(self.name, runs=self._records.folder.runs)
 
 
 class ReportPage:
@@ -227,6 +242,7 @@ def run(
     from search.config.recipes import read_search
     from search.driver.progress_view import in_notebook
     from search.driver.start import run_search
+    from search.report.comparison import comparison_of
     from search.report.comparison_tables import headline_tables
 
     started = time.time()
@@ -239,14 +255,14 @@ def run(
         console = Terminal(stderr=True, quiet=quiet)
     with warnings.catch_warnings():
         ignore_warnings_of_libraries()
-        outcome = run_search(
+        search = run_search(
             content, runs_folder(runs), console, started=started, allow_failed=allow_failed, on_epoch=on_epoch,
             opens=lambda doubt: yes,
         )  # fmt: skip
-    console.print(Tables(headline_tables(outcome.comparison)))
-    if (folder := outcome.search.plan.folder).report.exists():
-        console.print(f"Report: {folder.report}", highlight=False, markup=False, soft_wrap=True)
-    return Search(StoredSearch(folder))
+    console.print(Tables(headline_tables(comparison_of(search))))
+    if search.folder.report.exists():
+        console.print(f"Report: {search.folder.report}", highlight=False, markup=False, soft_wrap=True)
+    return Search(Records(search.folder))
 
 
 def open(name: str, *, runs: str | os.PathLike[str] | None = None, trust_code: bool = False) -> Search:
@@ -275,10 +291,9 @@ def compare(*names: str, runs: str | os.PathLike[str] | None = None, within: flo
     Raises:
         InvalidInput: a search does not exist or has not begun yet, or the splits or objectives differ.
     """
-    from search.report.comparison import compare_stored
+    from search.report.comparison import compare as compare_searches
 
-    folders = [stored_search(runs_folder(runs), name).folder for name in dict.fromkeys(names)]
-    return compare_stored(folders, within=within)
+    return compare_searches([stored_search(runs_folder(runs), name) for name in dict.fromkeys(names)], within=within)
 
 
 def campaign(name: str, *, runs: str | os.PathLike[str] | None = None) -> "CampaignResult":

@@ -230,16 +230,12 @@ def running_value(records: "Sequence[EpochRecord]", objective: str) -> float:
         return value_in(records[-1], objective)
     first, *others = by_fold(records)
     complete = [first, *(fold for fold in others if len(fold) == len(first))]
-    return statistics.fmean(best_value(fold, objective) for fold in complete)
+    return statistics.fmean(max(value_in(record, objective) for record in fold) for fold in complete)
 
 
 def by_fold(records: "Sequence[EpochRecord]") -> "list[list[EpochRecord]]":
     """Group records by fold; a training without folds is one group."""
     return [list(fold) for _, fold in groupby(records, key=lambda record: record.get("fold"))]
-
-
-def best_value(records: "Sequence[EpochRecord]", objective: str) -> float:
-    return max(value_in(record, objective) for record in records)
 
 
 def value_in(record: "EpochRecord", objective: str) -> float:

@@ -23,7 +23,7 @@ from search import trust
 from search.config.search_config import parse_config
 from search.driver.sealed import with_training_images
 from search.plan.make_plan import make_plan
-from search.plan.search import OpenedSearch, open_search
+from search.plan.search import WritableRecords, open_search
 from trainables.secrets import REFERRED
 
 if TYPE_CHECKING:  # import torch, which the process that only distributes the tests does without
@@ -224,17 +224,17 @@ def search_file(image_folder: Path) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def search_made(image_folder: Path) -> Callable[..., OpenedSearch]:
+def search_made(image_folder: Path) -> Callable[..., WritableRecords]:
     """Return a function that opens a search in a runs folder without running it."""
 
-    def make(runs: Path, **changes: Any) -> OpenedSearch:
+    def make(runs: Path, **changes: Any) -> WritableRecords:
         return open_search(with_training_images(make_plan(parse_config(small_search(image_folder, **changes)), runs)))
 
     return make
 
 
 @pytest.fixture
-def opened(search_made: Callable[..., OpenedSearch], tmp_path: Path) -> Callable[..., OpenedSearch]:
+def opened(search_made: Callable[..., WritableRecords], tmp_path: Path) -> Callable[..., WritableRecords]:
     """Return a function that opens a search in the test's own runs folder without running it."""
     return lambda **changes: search_made(tmp_path / "runs", **changes)
 

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 from trainables.secrets import without_password
 
 
-class InvalidInput(ValueError):
+class InCell(Exception):
+    """An error that a notebook's cell shows without its traceback."""
+
+    def _render_traceback_(self) -> list[str]:  # IPython's hook
+        return [f"{type(self).__name__}: {self}"]
+
+
+class InvalidInput(InCell, ValueError):
     """Bad input. Each sentence gives the rule, the value received and the fix, without secrets."""
 
     def __init__(self, sentences: Sequence[str] | str) -> None:
@@ -39,7 +46,7 @@ class Mistake(str):
         return f"{self.fix[0].upper()}{self.fix[1:]}."
 
 
-class Failure(RuntimeError):
+class Failure(InCell, RuntimeError):
     """An operation that failed for an outside reason. Exit code 1.
 
     The message gives the reason and the fix, without secrets.
@@ -65,9 +72,9 @@ def printable(text: str) -> str:
     return "".join(mark if mark.isprintable() or mark in "\n\t" else ascii(mark)[1:-1] for mark in shown)
 
 
-def shortened(text: str, most: int = 80) -> str:
-    """Return ``text``, with an ellipsis in place of its end if it has more than ``most`` characters."""
-    return text if len(text) <= most else f"{text[: most - 3]}…"
+def shortened(text: str) -> str:
+    """Return ``text``, with an ellipsis in place of its end if it has more than 80 characters."""
+    return text if len(text) <= 80 else f"{text[:77]}…"
 
 
 def listed(names: Sequence[str], separator: str = ", ", shown: int = 20) -> str:

@@ -1,6 +1,6 @@
 """Failures of storage: full disks, time-outs, and object stores that do not answer.
 
-A storage failure is told apart from an error in the code by its origin, not by the type of the exception. Any error
+A storage failure differs from an error in the code by its origin, not by the type of the exception. Any error
 while this program reads or writes its own files is a failure of the storage. An error raised by a loss, a network or a
 user-defined data set is an error in that code, even if it is an ``OSError`` such as a missing file. For an image file
 only the errors in :data:`OUTAGES` count: a missing or broken image stays missing or broken.

@@ -8,8 +8,8 @@ from search.config.campaign import Campaign, parse_campaign
 from search.config.search_config import SearchConfig
 from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
+from search.plan.records import Records
 from search.plan.runs import CampaignFolder, RunFolder
-from search.selection import Ledger, Selection
 from trainables.errors import InvalidInput, raise_if_any
 
 
@@ -75,15 +75,14 @@ def _late(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
     late = ", ".join(
         plan.config.name for plan in plans if not (plan.config.name in begun and plan.folder.config.exists())
     )
-    frozen = [plan.folder for plan in plans if plan.folder.selection.exists()]
+    frozen = [Records(plan.folder, plan) for plan in plans if plan.folder.selection.exists()]
     if not (late and frozen):
         return
-    ledger = Ledger(frozen[0].openings)
-    tested = [folder.name for folder in frozen if ledger.of_selection(Selection.load(folder.selection).digest)]
+    tested = [search.name for search in frozen if search.ledger.of_selection(search.frozen_selection.digest)]
     why = (
         f"the test classes were opened for {', '.join(tested)}, and a campaign opens them once for all of its searches"
         if tested
-        else f"the configurations of {', '.join(folder.name for folder in frozen)} are frozen already, with the rows "
+        else f"the configurations of {', '.join(search.name for search in frozen)} are frozen already, with the rows "
         "and pairs of their table"
     )
     yield f"{late}: {why}; give the extended campaign a new name."

@@ -17,8 +17,8 @@ from search.campaigns.tables import (
     unit,
 )
 from search.config.campaign import LOSS, CampaignConfig, read_config
+from search.plan.records import stored_search
 from search.plan.runs import CampaignFolder, RunFolder
-from search.plan.stored import stored_search
 from search.report.document import ReportPage, as_html, campaign_page, write_search_report
 from search.report.drawing import Figure, Section, looks_of, plotted, rounded, scatter
 from trainables.errors import InvalidInput
@@ -31,12 +31,12 @@ def campaign_report(folder: CampaignFolder) -> ReportPage:
     begun = [name for name in folder.searches() if (folder.runs / name / "search.yaml").exists()]
     searches = [stored for name in begun if (stored := stored_search(folder.runs, name)).folder.journal.exists()]
     if folder.result.exists():
-        told = study(config, stored_result(folder))
+        first = study(config, stored_result(folder))
     else:
         why = f"Results: there are none yet; {len(begun)} of {len(folder.searches())} searches have started."
-        told = Section(name="study", title=config.study, pending=(why,))
+        first = Section(name="study", title=config.study, pending=(why,))
     subtitle = f"{config.study}: {len(folder.searches())} searches, tested together"
-    return campaign_page(config.name, subtitle, told, searches, folder.config)
+    return campaign_page(config.name, subtitle, first, searches, folder.config)
 
 
 def study(config: CampaignConfig, result: CampaignResult) -> Section:
@@ -81,7 +81,7 @@ def write_report(runs: Path, names: Sequence[str], file: Path | None = None) -> 
     """
     campaigns = [name for name in names if RunFolder(runs, name).is_campaign]
     if not campaigns:
-        return write_search_report(runs, names, file)
+        return write_search_report([stored_search(runs, name) for name in names], file)
     if len(names) > 1:
         raise InvalidInput(
             f"{campaigns[0]} is a campaign, which has a separate report; give one campaign, or only searches."

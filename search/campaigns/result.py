@@ -1,7 +1,7 @@
 """The result of a campaign: computed from its searches, written into MLflow, and verified against the records."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from search.campaigns.tables import (
@@ -19,19 +19,19 @@ from search.campaigns.tables import (
 from search.config.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, Member, merged, parse_campaign
 from search.config.recipes import recipes
 from search.config.search_config import SearchConfig, parse_config, settled
+from search.config.yaml_file import read_yaml
 from search.difference import Family, RowKey
 from search.driver.synchronise import synchronise_campaign
-from search.driver.verify import Check, check, code_named, differing, guarded, stored_copy, verify
+from search.driver.verify import Check, check, code_named, differing, guarded, verify
 from search.plan.make_plan import plan_from_rules
 from search.plan.plan import Plan
-from search.plan.runs import CampaignFolder, RunFolder, stored_config, trusted_config
-from search.plan.search import OpenedSearch
-from search.report.comparison import chosen_after_opening, image_set_of, openings_told, training_told, unlike_told
+from search.plan.records import Records, trusted_config
+from search.plan.runs import CampaignFolder, RunFolder
+from search.report.comparison import chosen_after_opening, openings_told, summary_of, training_told, unlike_told
 from search.report.pairs import pairs_of
 from search.report.results import Pair, Summary
 from search.report.rows import Row
 from search.report.summary import summarise
-from search.selection import scored_openings
 from search.stages import BASELINES, UNTRAINED, Role, Stage
 from search.text_table import as_markdown, rows_as_markdown
 from search.trials import epochs_trained
@@ -116,18 +116,19 @@ def sweeps(config: CampaignConfig, data: Sequence[str]) -> Iterator[str]:
 # The result.
 
 
-def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summary]]) -> CampaignResult:
-    """Return the result of a campaign, whose searches and their summaries are in the order of its members."""
+def campaign_result(
+    campaign: Campaign, searches: Sequence[Records], of: Callable[[Records], Summary] = summary_of
+) -> CampaignResult:
+    """Return the result of a campaign, whose searches are in the order of its members, from their summaries."""
     config, data = campaign.config, data_axes(campaign)
-    searches, summaries = [search for search, _ in results], [summary for _, summary in results]
+    summaries = [of(search) for search in searches]
     labels = {member.config.name: labels_of(campaign, member) for member in campaign.members}
     cells = tuple(measured(campaign, summaries))
-    pairs, left_out = _comparisons(campaign, results)
-    folders = [search.plan.folder for search in searches]
-    by_image_set: dict[str, list[RunFolder]] = {}
-    for folder in folders:
-        by_image_set.setdefault(image_set_of(folder), []).append(folder)
+    by_image_set: dict[str, list[Records]] = {}
+    for search in searches:
+        by_image_set.setdefault(search.image_set, []).append(search)
     rows = [row for summary in summaries for row in summary.rows]
+    pairs, left_out = _comparisons(campaign, by_image_set.values(), rows)
     return CampaignResult(
         name=campaign.name,
         study=config.study,
@@ -140,7 +141,7 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
         },
         pairs=tuple(pairs),
         left_out=tuple(left_out),
-        folds=tuple(cell for search, summary in results for cell in _folds(campaign, search, summary)),
+        folds=tuple(itertools.chain.from_iterable(map(_folds, itertools.repeat(campaign), searches, summaries))),
         epochs={
             stage.trainings: sum(
                 epochs_trained(search.trials(loss, stage)) for search in searches for loss in search.config.loss_names
@@ -149,21 +150,21 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
         },
         openings={
             digest: openings_told(sharing)
-            + (f" ({', '.join(sorted({joined(labels[folder.name], data) for folder in sharing}))})" if data else "")
+            + (f" ({', '.join(sorted({joined(labels[search.name], data) for search in sharing}))})" if data else "")
             for digest, sharing in by_image_set.items()
         },
         warnings=(
-            *training_told(folders, rows),
-            *_unlike_told(campaign, folders, rows),
-            *chosen_after_opening(folders, campaign_family(campaign), [row.key for row in rows if row.test]),
+            *training_told(searches, rows),
+            *_unlike_told(campaign, searches, rows),
+            *chosen_after_opening(searches, campaign_family(campaign), [row.key for row in rows if row.test]),
             *sweeps(config, data),
         ),
     )
 
 
-def _folds(campaign: Campaign, search: OpenedSearch, summary: Summary) -> Iterator[Cell]:
+def _folds(campaign: Campaign, search: Records, summary: Summary) -> Iterator[Cell]:
     """Yield the numbers of each fold's model in the first opening, as in the thesis's Table 13; none without folds."""
-    scores = [score for opening in scored_openings(search.plan.folder.test)[:1] for score in opening.scores]
+    scores = [score for opening in search.openings[:1] for score in opening.scores]
     places = rows_of(campaign)
     for row in summary.rows if scores else ():
         if row.role is Role.BASELINE or row.key not in places:
@@ -185,17 +186,17 @@ def _folds(campaign: Campaign, search: OpenedSearch, summary: Summary) -> Iterat
                     yield Cell(coordinates={**place}, measured=name, values=(value,), seeds=1, mean=value)
 
 
-def _unlike_told(campaign: Campaign, folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[str]:
+def _unlike_told(campaign: Campaign, searches: Sequence[Records], rows: Sequence[Row]) -> Iterator[str]:
     """Yield a sentence for each column of the table whose ``rows`` differ in the network or its images."""
     columns, by_key = _paired_columns(campaign), {row.key: row for row in rows}
-    folder_of = {folder.name: folder for folder in folders}
+    by_name = {search.name: search for search in searches}
     by_column: dict[tuple[str, str], list[Row]] = {}
     for key, place in rows_of(campaign).items():
         if key.role is not Role.BASELINE:
-            column = image_set_of(folder_of[key.search]), joined(place, columns)
+            column = by_name[key.search].image_set, joined(place, columns)
             by_column.setdefault(column, []).append(by_key[key])
     for of_column in by_column.values():
-        yield from unlike_told([folder_of[search] for search in {row.search for row in of_column}], of_column)
+        yield from unlike_told([by_name[name] for name in {row.search for row in of_column}], of_column)
 
 
 # Pairs of rows on the test classes.
@@ -211,19 +212,19 @@ def campaign_family(campaign: Campaign) -> Family:
     )
 
 
-def _comparisons(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summary]]) -> tuple[list[Pair], list[str]]:
+def _comparisons(
+    campaign: Campaign, sharing: Iterable[Sequence[Records]], rows: Sequence[Row]
+) -> tuple[list[Pair], list[str]]:
     """Return the pairs of the tested rows of each test set, and sentences on what is left out."""
     wanted, coordinates = _wanted_pairs(campaign), _paired_rows(campaign)
     pairs: list[Pair] = []
     left_out: list[str] = []
-    image_sets = [image_set_of(search.plan.folder) for search, _ in results]
-    for image_set in dict.fromkeys(image_sets):
-        sharing = [result for result, its in zip(results, image_sets, strict=True) if its == image_set]
-        folders = [search.plan.folder for search, _ in sharing]
-        rows = [row for _, summary in sharing for row in summary.rows]
+    for searches in sharing:
+        names = {search.name for search in searches}
+        of_set = [row for row in rows if row.search in names]
         keys = (*coordinates, *_untrained(campaign).values())
         within = campaign.members[0].config.final.within
-        found, missing = pairs_of(folders, rows, tested_metrics(campaign.config), keys, wanted, within)
+        found, missing = pairs_of(searches, of_set, tested_metrics(campaign.config), keys, wanted, within)
         pairs += found
         left_out += missing
     return pairs, left_out
@@ -295,7 +296,7 @@ def stored_campaign(folder: CampaignFolder) -> Campaign:
         check_trusted(run.path, own_code(search))
         if run.config.exists():  # a batch size that was not given was fitted to the classes
             with reading(run.config):
-                search = merged({"training": {"batch_size": stored_config(run)["training"]["batch_size"]}}, search)
+                search = merged({"training": {"batch_size": read_yaml(run.config)["training"]["batch_size"]}}, search)
         return parse_config(search)
 
     return parse_campaign(content, allowed)
@@ -331,18 +332,19 @@ def _checks(folder: CampaignFolder) -> Iterator[Check]:
 
 def _result_check(folder: CampaignFolder, campaign: Campaign) -> Check:
     runs = [RunFolder(folder.runs, member.config.name) for member in campaign.members]
-    searches = [stored_copy(plan_from_rules(run)) for run in runs if run.config.exists()]
-    ready = [search for search in searches if search and all(map(search.is_done, search.config.stages))]
+    begun = [run for run in runs if run.config.exists() and run.journal.exists()]
+    searches = [Records(run, plan_from_rules(run)) for run in begun]
+    ready = [search for search in searches if all(map(search.is_done, search.config.stages))]
     if len(ready) < len(runs):
         return Check("campaign.json: some searches are not done", is_there=False)
     return check("campaign.json: table and pairs", _problems(folder, campaign, ready))
 
 
-def _problems(folder: CampaignFolder, campaign: Campaign, searches: Sequence[OpenedSearch]) -> Iterator[str]:
+def _problems(folder: CampaignFolder, campaign: Campaign, searches: Sequence[Records]) -> Iterator[str]:
     if not folder.result.exists():
         yield f"campaign.json is missing, and all searches of {campaign.name} are done."
         return
-    anew = campaign_result(campaign, [(search, summarise(search)) for search in searches])
+    anew = campaign_result(campaign, searches, of=summarise)
     stored, recomputed = read_json(folder.result), anew.model_dump(mode="json")
     for result in (stored, recomputed):
         result[GROWS] = sorted(result[GROWS])

@@ -101,11 +101,6 @@ def in_unit(metric: str, value: float | None, sign: str = "") -> str:
     return NOTHING if value is None else f"{unit(metric) * value:{sign}.{_digits(metric)}f}"
 
 
-def interval_in_unit(metric: str, ends: tuple[float, float]) -> str:
-    """Return an interval of ``metric`` as tables print it."""
-    return interval(ends, scale=unit(metric), digits=_digits(metric))
-
-
 def cell_text(cell: Cell | None) -> str:
     if cell is None or cell.mean is None:
         return NOTHING
@@ -290,7 +285,7 @@ def _differences(config: CampaignConfig, result: CampaignResult) -> TextTable:
             (
                 " − ".join(row_name(config, result, key) for key in (pair.first, pair.second)),
                 in_unit(pair.metric, pair.difference, "+"),
-                interval_in_unit(pair.metric, pair.ci95),
+                interval(pair.ci95, scale=unit(pair.metric), digits=_digits(pair.metric)),
                 p_value(pair.p_corrected),
                 verdict(pair),
             )

@@ -119,24 +119,20 @@ def backbones(
     from trainables.models.backbones import BACKBONES
 
     if download:
-        _download(name)
+        from rich.progress import wrap_file
+
+        from trainables.models.backbones import backbone
+        from trainables.models.download import download as downloaded
+
+        if name is None:
+            raise InvalidInput("--download needs a network, as in `holdout backbones resnet50 --download`.")
+        if (published := backbone(name).imagenet) is None:
+            raise InvalidInput(
+                f"{name} has no published weights to download; `holdout backbones` lists those with some."
+            )
+        downloaded(published, partial(wrap_file, description=published.file, console=messages()))
     entries = [_described(entry) for entry in (BACKBONES if name is None else [name])]
     show(entries, as_json, lambda: stacked([*map(_entry, entries), () if name else (OTHERS,)]))
-
-
-def _download(name: str | None) -> None:
-    """Download the published weights of a network, with a progress bar."""
-    from rich.progress import wrap_file
-
-    from trainables.models.backbones import backbone
-    from trainables.models.download import download
-
-    if name is None:
-        raise InvalidInput("--download needs a network, as in `holdout backbones resnet50 --download`.")
-    published = backbone(name).imagenet
-    if published is None:
-        raise InvalidInput(f"{name} has no published weights to download; `holdout backbones` lists those that have.")
-    download(published, partial(wrap_file, description=published.file, console=messages()))
 
 
 def _described(name: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from trainables.errors import InvalidInput, counted
 
 if TYPE_CHECKING:
     from search.jobs.ray_jobs import Jobs, SearchJob
-    from search.plan.stored import StoredSearch
+    from search.plan.records import Records
 
 
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
@@ -58,26 +58,26 @@ def status(
         with connected(address) as cluster:
             found = cluster.status(name, str(runs))
     else:
-        from search.plan.stored import status_of
+        from search.plan.status import status_of
 
         found = [asdict(status_of(search)) for search in _searches(runs, name)]
     location = f"at {address}" if address else f"in {runs.absolute()}"
     show(found, as_json, lambda: Tables([_status_table(found, location)]))
 
 
-def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
+def _searches(runs: Path, name: str | None) -> list["Records"]:
     """Return the search ``name``, the existing searches of the campaign ``name``, or by default all searches."""
-    from search.plan.runs import RunFolder, existing_run, find_runs
-    from search.plan.stored import StoredSearch
+    from search.plan.records import Records, stored_search
+    from search.plan.runs import RunFolder, find_runs
 
     if name is None:
-        return [StoredSearch(folder) for folder in find_runs(runs)]
+        return [Records(folder) for folder in find_runs(runs)]
     if RunFolder(runs, name).is_campaign:
         from search.plan.runs import CampaignFolder
 
         folders = [RunFolder(runs, search) for search in CampaignFolder(runs, name).searches()]
-        return [StoredSearch(folder) for folder in folders if folder.config.exists()]
-    return [StoredSearch(existing_run(runs, name))]
+        return [Records(folder) for folder in folders if folder.config.exists()]
+    return [stored_search(runs, name)]
 
 
 def _status_table(found: list[dict[str, Any]], location: str) -> TextTable:

@@ -228,12 +228,11 @@ def init(
 ) -> None:
     """Write a commented search file with sizes that fit your images or embeddings and this machine.
 
-    With a pretrained network the search trains a layer on its features, which are computed once. Photographs get one
-    unless --backbone convnet asks for the small network.
+    A pretrained network, which photographs get unless --backbone is convnet, is frozen: a layer on it is trained.
     """
     from search.config.image_facts import dataset_facts, facts_of
     from search.config.initial_file import (
-        common_network,
+        COMMON,
         initial_text,
         name_for,
         pretrained,
@@ -259,7 +258,7 @@ def init(
     path = output or Path(f"{name_for(facts.root)}.yaml")
     refuse_existing(path)
     if backbone is None and facts.of_photographs:
-        network = common_network()
+        network = COMMON
     machine = this_machine()
     sizes = sizes_for(facts, machine, network)
     is_missing = network is not None and network.is_missing

@@ -16,7 +16,7 @@ from trainables.errors import InvalidInput, counted
 from trainables.secrets import without_password
 
 if TYPE_CHECKING:
-    from search.disk.usage import Removal
+    from search.plan.disk import Removal
 
 KEPT = "The ledger of test openings and MLflow's runs are kept."
 
@@ -40,7 +40,7 @@ def disk(
     as_json: Json = False,
 ) -> None:
     """Show the disk usage of searches and decoded images, largest first, and the free space."""
-    from search.disk.usage import free_bytes, measure_disk
+    from search.plan.disk import free_bytes, measure_disk
 
     if to is not None and not trim:
         raise InvalidInput("--to is the size that --trim keeps; add --trim, or leave it out.")
@@ -64,7 +64,7 @@ def disk(
 
 def _trim(runs: Path, to: float | None) -> list[dict[str, Any]]:
     """Remove decoded images beyond ``to`` GB that no search on this machine uses, and return what was removed."""
-    from search.disk.usage import caches_of
+    from search.plan.disk import caches_of
     from search.plan.runs import find_runs
     from trainables.data.store.cache import make_room
 
@@ -86,7 +86,7 @@ def remove(
     as_json: Json = False,
 ) -> None:
     """Remove a search, or a campaign with its searches: folder, checkpoints and studies."""
-    from search.disk.usage import plan_removal
+    from search.plan.disk import plan_removal
 
     removal = plan_removal(runs, name)
     if not yes:

@@ -53,7 +53,7 @@ def export(
 ) -> None:
     """Write the chosen model with its card, also as ONNX that is checked on real images."""
     from search.driver.finish import export as export_model, programs_table
-    from search.plan.stored import stored_search
+    from search.plan.records import stored_search
 
     search = stored_search(runs, name)
     say(["Writing the model, also as ONNX, which may take a minute …"], "dim")

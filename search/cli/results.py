@@ -44,20 +44,21 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare the losses of searches on the same split, and show which of them differ."""
-    from search.plan.runs import existing_run, mlflow_page
-    from search.report.comparison import compare_stored
+    from search.plan.records import stored_search
+    from search.plan.runs import mlflow_page
+    from search.report.comparison import compare as compare_searches
     from search.report.comparison_tables import as_csv, paper_tables, text_tables
 
     refuse_unknown(output or [])
-    folders = [existing_run(runs, name) for name in dict.fromkeys(names)]
-    comparison = compare_stored(folders, within=within)
+    searches = [stored_search(runs, name) for name in dict.fromkeys(names)]
+    comparison = compare_searches(searches, within=within)
     tables = text_tables(comparison)
     for path in output or []:
         write_output(path, as_csv(comparison), tables, paper_tables(comparison))
     show(comparison.model_dump(mode="json"), as_json, lambda: Tables(tables))
-    if len(folders) > 1 and not as_json:
-        page = mlflow_page(folders) or f"`holdout sync {shlex.join(names)}` writes a page that compares them"
-        say([f"MLflow: {page}"], "dim")
+    if len(searches) > 1 and not as_json:
+        page = mlflow_page([search.folder for search in searches])
+        say([f"MLflow: {page or f'`holdout sync {shlex.join(names)}` writes a page that compares them'}"], "dim")
     if comparison.changed:  # the first line of every output
         raise typer.Exit(1)
 
@@ -119,8 +120,8 @@ def verify(
 
 
 def _checks(runs: Path, name: str, retrain: str | None) -> "Iterator[Check]":
-    from search.plan.runs import RunFolder, existing_run
-    from search.plan.stored import StoredSearch
+    from search.plan.records import stored_search
+    from search.plan.runs import RunFolder
 
     if RunFolder(runs, name).is_campaign:
         from search.campaigns import verify_campaign
@@ -135,12 +136,11 @@ def _checks(runs: Path, name: str, retrain: str | None) -> "Iterator[Check]":
         return
     from search.driver.verify import check_retrained, trial_to_retrain, verify as verify_search
 
-    run = existing_run(runs, name)
-    _refuse_running(run)
-    stored = StoredSearch(run)
+    stored = stored_search(runs, name)
+    _refuse_running(stored.folder)
     again = trial_to_retrain(stored, retrain) if retrain else None
     check = None
-    for check in verify_search(run):
+    for check in verify_search(stored.folder):
         yield check
     if again and not (check and check.problem):
         yield from check_retrained(stored, *again)

@@ -30,9 +30,9 @@ from search.text_table import refuse_unknown, write_output
 from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from search.driver.stages import Outcome
+    from search.plan.records import Records
     from search.plan.runs import CampaignFolder
-    from search.plan.search import OpenedSearch
+    from search.plan.search import WritableRecords
 
 
 def run(
@@ -63,12 +63,13 @@ def run(
     def opens(doubt: str) -> bool:
         return yes or (sys.stdin.isatty() and typer.confirm(f"{doubt} Open the test classes?", err=True))
 
-    outcome = run_search(content, runs, messages(), started=STARTED, allow_failed=allow_failed, opens=opens)
+    search = run_search(content, runs, messages(), started=STARTED, allow_failed=allow_failed, opens=opens)
     for path in output or []:
+        from search.report.comparison import comparison_of
         from search.report.comparison_tables import as_csv, text_tables
 
-        write_output(path, as_csv(outcome.comparison), text_tables(outcome.comparison))
-    _print_result(outcome, as_json)
+        write_output(path, as_csv(comparison_of(search)), text_tables(comparison_of(search)))
+    _print_result(search, as_json)
 
 
 def _run_campaign(
@@ -92,7 +93,7 @@ def _run_campaign(
         campaign, plans = read_campaign_plans(content, runs)
         folder = CampaignFolder(runs, campaign.name)
         say([*dict.fromkeys(notice for plan in plans for notice in plan.notices)])
-    outcomes = run_stages(
+    searches = run_stages(
         plans,
         messages(),
         plans[0].config.stages,
@@ -102,7 +103,7 @@ def _run_campaign(
         on_begin=lambda: folder.begin(campaign.config),
         allow_failed=allow_failed,
     )
-    result = campaign_result(campaign, [(outcome.search, outcome.summary) for outcome in outcomes])
+    result = campaign_result(campaign, searches)
     changed = folder.end(result.model_dump(mode="json"))
     if changed or not folder.report.exists():
         from search.campaigns import write_report
@@ -143,9 +144,8 @@ def test(
     as_json: Json = False,
 ) -> None:
     """Train the chosen configurations and score them on the held-out classes, once."""
-    from search.driver.stages import recorded_outcome
     from search.plan.runs import refuse_member
-    from search.plan.stored import stays_sealed
+    from search.report.summary import write_summary
 
     refuse_member(runs, name)
     with _opened(name, runs, trains=True) as search:
@@ -153,10 +153,11 @@ def test(
             raise InvalidInput(f"No configuration of {name} is chosen yet; run `holdout select {name}` first.")
         if again is not None and not again.strip():
             raise InvalidInput("--again needs a reason; state in a sentence why the test classes are opened once more.")
-        if (sealed := stays_sealed(search.plan.folder, search.config.final.test)) and again is None:
-            raise InvalidInput(f"{sealed} `--again REASON` opens it.")
+        if search.stays_sealed and again is None:
+            raise InvalidInput(f"{search.stays_sealed} `--again REASON` opens it.")
         if search.is_done(Stage.TEST) and again is None:
-            _print_result(recorded_outcome(search), as_json)
+            write_summary(search)
+            _print_result(search, as_json)
             raise InvalidInput(
                 f"The test classes of {name} were already opened, and the result above is from that time. "
                 "`--again REASON` opens them once more, and every later table shows it."
@@ -209,9 +210,9 @@ def sync(
     as_json: Json = False,
 ) -> None:
     """Update MLflow from the studies of searches or campaigns, and print the address of the page that compares them."""
-    from search.driver.stages import recorded_outcome
     from search.driver.synchronise import make_projection, register as register_models, where_to_look
     from search.plan.runs import CampaignFolder, RunFolder
+    from search.report.summary import write_summary
 
     names = list(dict.fromkeys(names))
     if model_name is not None and (not register or len(names) > 1 or not is_plain_name(model_name)):
@@ -225,12 +226,13 @@ def sync(
             folder = CampaignFolder(runs, name)
             begun = [member for member in folder.searches() if RunFolder(runs, member).config.exists()]
             searches = [stack.enter_context(_opened(search, runs)) for search in begun or [name]]
-            outcomes = [recorded_outcome(search) for search in searches]
-            record: dict[str, Any] = {"name": name, "trials": _synchronise(folder, outcomes)}
+            for search in searches:
+                write_summary(search)
+            record: dict[str, Any] = {"name": name, "trials": _synchronise(folder, searches)}
             if register:
                 record["registered"] = [
-                    asdict(register_models(outcome, make_projection(search.plan), model_name or search.name))
-                    for outcome, search in zip(outcomes, searches, strict=True)
+                    asdict(register_models(search, make_projection(search.plan), model_name or search.name))
+                    for search in searches
                 ]
         records.append(record)
         plans += [search.plan for search in searches]
@@ -262,26 +264,26 @@ def _synced(record: dict[str, Any]) -> Iterator[str]:
 # Helpers.
 
 
-def _synchronise(folder: "CampaignFolder", outcomes: "Sequence[Outcome]") -> int:
+def _synchronise(folder: "CampaignFolder", searches: "Sequence[Records]") -> int:
     """Update MLflow from the searches, and from their campaign's result if ``folder`` has one; count the trials."""
     from search.driver.synchronise import make_projection, mlflow_errors, synchronise
 
     with mlflow_errors():
-        count = sum(synchronise(outcome, make_projection(outcome.search.plan)) for outcome in outcomes)
+        count = sum(synchronise(search, make_projection(search.plan)) for search in searches)
     if folder.result.exists():
         from search.campaigns import campaign_result, record_campaign, stored_campaign
 
         campaign = stored_campaign(folder)
-        result = campaign_result(campaign, [(outcome.search, outcome.summary) for outcome in outcomes])
+        result = campaign_result(campaign, searches)
         with mlflow_errors():
-            record_campaign([outcome.search.plan for outcome in outcomes], campaign, result, folder)
+            record_campaign([search.plan for search in searches], campaign, result, folder)
     return count
 
 
-def _run(search: "OpenedSearch", stage: "Stage", reason: str | None = None, *, allow_failed: bool = False) -> "Outcome":
+def _run(search: "Records", stage: "Stage", reason: str | None = None, *, allow_failed: bool = False) -> "Records":
     from search.driver.pipeline import run_stages
 
-    (outcome,) = run_stages(
+    (done,) = run_stages(
         [search.plan],
         messages(),
         [stage],
@@ -290,11 +292,11 @@ def _run(search: "OpenedSearch", stage: "Stage", reason: str | None = None, *, a
         reason=reason,
         allow_failed=allow_failed,
     )
-    return outcome
+    return done
 
 
 @contextmanager
-def _opened(name: str, runs: Path, *, trains: bool = False) -> "Iterator[OpenedSearch]":
+def _opened(name: str, runs: Path, *, trains: bool = False) -> "Iterator[WritableRecords]":
     """Open a stored search, and hold it exclusively meanwhile."""
     from search.plan.make_plan import reopened
     from search.plan.search import open_search
@@ -304,35 +306,35 @@ def _opened(name: str, runs: Path, *, trains: bool = False) -> "Iterator[OpenedS
         yield search
 
 
-def _print_result(outcome: "Outcome", as_json: bool) -> None:
+def _print_result(search: "Records", as_json: bool) -> None:
+    from search.report.comparison import comparison_of, summary_of
     from search.report.comparison_tables import headline_tables
 
-    show(outcome.summary.with_digest(), as_json, lambda: Tables(headline_tables(outcome.comparison)))
+    show(summary_of(search).with_digest(), as_json, lambda: Tables(headline_tables(comparison_of(search))))
     if not as_json:
-        say(list(_what_is_there(outcome)))
+        say(list(_what_is_there(search)))
 
 
-def _what_is_there(outcome: "Outcome") -> Iterator[str]:
+def _what_is_there(search: "Records") -> Iterator[str]:
     """Yield where the report and the models are, and what the answer does not say."""
-    from search.plan.stored import stays_sealed
+    from search.report.comparison import comparison_of
     from trainables.inference.model_files import DESCRIPTION
 
-    search, folder = outcome.search, outcome.search.plan.folder
+    folder, (summary,) = search.folder, comparison_of(search).searches
     if folder.report.exists():
         yield f"Report: {folder.report}"
-    if (best := outcome.summary.recommended) and ((model := folder.model(best.loss)) / DESCRIPTION).exists():
+    if (best := summary.recommended) and ((model := folder.model(best.loss)) / DESCRIPTION).exists():
         yield f"Model: {model}" if search.config.trainable else f'Model: holdout.load("{model}")'
-    losses = outcome.summary.losses.items()
-    for loss, entry in losses:
+    for loss, entry in (losses := summary.losses.items()):
         yield from (f"{loss}: {found.sentence}." for found in entry.diagnostics if found.kind == "nothing_learned")
     if early := [loss for loss, entry in losses if any(found.kind == "first_epochs" for found in entry.diagnostics)]:
         yield (
             f"The best epochs of {', '.join(early)} are the first ones: fewer epochs (--set training.epochs=…), or "
             "lower learning rates, may give the same or better."
         )
-    if sealed := stays_sealed(folder, search.config.final.test):
-        yield sealed
-    if not outcome.comparison.answers:
+    if search.stays_sealed:
+        yield search.stays_sealed
+    if not summary.recommended:
         yield f"Next: `holdout select {search.name}` confirms the finalists and chooses"
     if folder.runs != RUNS:
         yield f"Commands on this search need --runs {folder.runs}"

@@ -17,7 +17,8 @@ from trainables.errors import InvalidInput, counted
 from trainables.files import write_text
 
 if TYPE_CHECKING:
-    from search.plan.stored import StoredSearch, TrialRow
+    from search.plan.records import Records
+    from search.plan.status import TrialRow
     from search.report.trial_page import TrialPage
 
 
@@ -48,7 +49,8 @@ def trials(
     as_json: Json = False,
 ) -> None:
     """List the trials of a search, with params, value, state and why they ended; or show one of them."""
-    from search.plan.stored import stored_search, trial_rows, trials_csv
+    from search.plan.records import stored_search
+    from search.plan.status import trial_rows, trials_csv
 
     search = stored_search(runs, name)
     if loss is not None and number is not None:
@@ -70,9 +72,9 @@ def trials(
     )
 
 
-def _of_study(search: "StoredSearch", study: str, rows: list["TrialRow"], top: int) -> TextTable:
+def _of_study(search: "Records", study: str, rows: list["TrialRow"], top: int) -> TextTable:
     """Return the table of a study: all rows, or the best if there are more than :data:`MOST_ROWS`."""
-    from search.plan.stored import param_names
+    from search.plan.status import param_names
 
     title, retried = f"{search.name}/{study}", search.attributes(*search.study_of(study)).get("retried", ())
     notes = [] if rows else [f"{title}: no trial yet"]

@@ -133,9 +133,7 @@ def dataset_at(path: Path, root: Path | None = None) -> Dataset:
 
 
 def dataset_facts(dataset: Dataset, *, frozen: bool | None = None) -> ImageFacts:
-    """Return the facts about a data set, divided for a search on the features of a ``frozen`` network or not.
-
-    By default photographs are for a frozen network.
+    """Return the facts about a data set, divided for a ``frozen`` network or not; by default photographs are for one.
 
     Raises:
         InvalidInput: it cannot be searched, with the reason.

@@ -91,10 +91,8 @@ def pretrained(name: str | None, weights: str | None) -> Pretrained | None:
     return Pretrained(backbone=name, weights=weights if weights == IMAGENET else absolute(weights))
 
 
-def common_network() -> Pretrained:
-    """Return the best common network whose ImageNet weights are on this machine, else the one to download."""
-    common = [Pretrained(backbone=name, weights=IMAGENET) for name in ("resnet50", "resnet18")]
-    return next((network for network in common if not network.is_missing), common[0])
+COMMON = Pretrained(backbone="resnet50", weights=IMAGENET)
+"""The network of photographs unless the user names one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +114,7 @@ class Sizes:
 
 
 def sizes_for(facts: ImageFacts, machine: Machine, network: Pretrained | None = None) -> Sizes:
-    """Choose sizes that fit the images and the machine, and that the batch sampler can fill.
-
-    A pretrained ``network`` is frozen, so that a search takes minutes on any machine.
-    """
+    """Choose sizes that fit the images and the machine, and that the batch sampler can fill; ``network`` is frozen."""
     images_per_class = max(2, min(IMAGES_PER_CLASS, facts.class_sizes.middle))
     most = min(BATCH // images_per_class, facts.train_classes)
     classes = max(2, min(most, facts.train_images // (BATCHES_AN_EPOCH * images_per_class)))

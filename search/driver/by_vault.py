@@ -5,7 +5,7 @@ from typing import Any
 
 from search.driver.verify.comparison import differing
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder, stored_split
+from search.plan.records import Records
 from search.selection import BaselineScoring, ImageSet, ScoredOpening, Scoring, Selection, images_in
 from search.vault.client import ask, models_of, opening_request
 from search.vault.held import HeldItems
@@ -89,26 +89,27 @@ def files_of(answer: Mapping[str, Any]) -> dict[str, str]:
     return {answer["rows"][int(name[:4])]["per_image"]: digest for name, digest in answer["files"].items()}
 
 
-def check_answer(folder: RunFolder, selection: Selection, record: ScoredOpening) -> Iterator[str]:
+def check_answer(search: Records, record: ScoredOpening) -> Iterator[str]:
     """Yield how the ``record`` of an opening differs from the answer that its vault signed."""
-    answer = _answer(folder, record)
+    answer = _answer(search, record)
     what = f"test.json opening {record.id[:12]} "
-    frozen = {"selection": selection.digest, "test": stored_split(folder).test_digest}
+    frozen = {"selection": search.frozen_selection.digest, "test": search.split.test_digest}
     yield from differing(what, {name: answer[name] for name in frozen}, frozen)
-    parts = {name: part for name, part in parts_of(answer, record.vault["key"]).items() if part != []}
+    parts = {name: part for name, part in parts_of(answer, dict(search.split.vault)["key"]).items() if part != []}
     yield from differing(what, {name: record.content().get(name) for name in parts}, parts)
     files = {name: digest for name, digest in record.files.items() if name != ANSWER}
     yield from differing(f"{what}files ", files, files_of(answer))
 
 
-def check_sent(plan: Plan, record: ScoredOpening, scorings: Scorings, training: ImageSet) -> Iterator[str]:
+def check_sent(search: Records, record: ScoredOpening, scorings: Scorings, training: ImageSet) -> Iterator[str]:
     """Yield which models or training images that are kept here are not those of the signed answer."""
-    answer, kept = _answer(plan.folder, record), {"training": digest_of(training.to_bytes())}
-    if dict(plan.split.vault)["labels_only"] == "False":
+    answer, kept = _answer(search, record), {"training": digest_of(training.to_bytes())}
+    if not record.vault["labels_only"]:
         kept["models"] = json_digest([model.to_json() for scoring in scorings for model in models_of(scoring)])
     yield from differing(f"test.json opening {record.id[:12]} ", {name: answer[name] for name in kept}, kept)
 
 
-def _answer(folder: RunFolder, record: ScoredOpening) -> dict[str, Any]:
+def _answer(search: Records, record: ScoredOpening) -> dict[str, Any]:
     """Return the content of the answer beside a ``record``; raise if another key than the frozen one signed it."""
-    return content_of(read_json(folder.path / "test" / record.id / ANSWER), dict(stored_split(folder).vault)["key"])
+    path = search.folder.path / "test" / record.id / ANSWER
+    return content_of(read_json(path), dict(search.split.vault)["key"])

@@ -19,17 +19,17 @@ from optuna.trial import TrialState, create_trial
 
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
-from search.disk.usage import check_space
 from search.driver.notices import without_model
 from search.engines import NoEngine
 from search.engines.base import CheckResult, make_engine
 from search.engines.capacity import Node, at_once, fitting, roomier, too_tight, trials_on, wanted
 from search.packages import INSTALL, missing_packages
 from search.plan.checks.parts import slow_precision
+from search.plan.disk import check_space
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
+from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.plan.stored import StoredSearch
 from search.plan.work import Work, numbers_of, planned_work, seconds_left, slots_here
 from search.selection import REPAIR
 from search.stages import Stage
@@ -128,7 +128,7 @@ def expected_works(plan: Plan) -> list[Work]:
 def _pruned(plan: Plan, work: Work) -> Work:
     copied = 0  # the trials that a successor begins with
     if plan.predecessor is not None:
-        trials = StoredSearch(RunFolder(plan.folder.runs, plan.predecessor)).trials(work.loss)
+        trials = Records(RunFolder(plan.folder.runs, plan.predecessor)).trials(work.loss)
         copied = sum(trial.state.is_finished() for trial in trials)
     budget = replace(work.budget, trials=max(0, work.budget.trials - copied))
     pruner = PRUNERS[plan.config.search.pruner](steps=plan.steps)
@@ -190,8 +190,7 @@ def _faiss() -> Iterator[CheckResult]:
         yield CheckResult("faiss", "warning", f"cannot be imported: {problem}", fix)
         return
     if len(wheels := faiss_wheels()) > 1:
-        both = " ".join(wheels)
-        fix = f"Run `pip uninstall --yes {both} && pip install {wheels[0]}`."
+        fix = f"Run `pip uninstall --yes {' '.join(wheels)} && pip install {wheels[0]}`."
         yield CheckResult("faiss", "warning", f"{' and '.join(wheels)} share a folder; removing one breaks both", fix)
         return
     there = torch.cuda.device_count()
@@ -265,8 +264,8 @@ def _sampling(plan: Plan) -> Iterator[CheckResult]:
     slots, losses = slots_here(plan.config), plan.config.loss_names
     samplers = [sampler for loss in losses if (sampler := plan.budget(loss).sampler)]
     blind = any(sampler.trials_before_model(-(-slots // len(losses))) >= sampler.trials for sampler in samplers)
-    told = (without_model(plan.config.search.sampler, sampler, slots, len(losses)) for sampler in samplers)
-    for text in filter(None, dict.fromkeys(told)):
+    texts = (without_model(plan.config.search.sampler, sampler, slots, len(losses)) for sampler in samplers)
+    for text in filter(None, dict.fromkeys(texts)):
         yield CheckResult("sampling", "warning" if blind else "ok", text.rstrip("."))
 
 

@@ -12,7 +12,8 @@ from search.config.validation import plain
 from search.driver.stages import begin_studies
 from search.plan.make_plan import reopened, with_trials
 from search.plan.plan import Plan
-from search.plan.runs import campaign_of, existing_run
+from search.plan.records import stored_search
+from search.plan.runs import campaign_of
 from search.plan.search import copy_trials, open_search
 from search.stages import Stage
 from search.study import STOPPED
@@ -48,7 +49,7 @@ def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, A
         with closing(open_search(plan)) as search:
             copy_trials(search)
             begin_studies(search)
-            trials = search.study(loss, Stage.SEARCH).trials()
+            trials = search.trials(loss)
         enqueued = len(trials)
         trials_of_each = max(plan.config.search.trials, enqueued + len(wanted))
         plan = replace(plan, config=with_trials(plan.config, trials_of_each))
@@ -74,7 +75,7 @@ def _refuse_late(runs: Path, name: str) -> None:
         raise InvalidInput(
             f"{name} is a search of the campaign {campaign.name}, whose searches have equal budgets; name another one."
         )
-    if existing_run(runs, name).selection.exists():
+    if stored_search(runs, name).folder.selection.exists():
         raise InvalidInput(
             f"The configurations of {name} are already chosen, so it takes no more trials; raise search.trials in its "
             "file and `holdout run` it with `--set 'stages=[search]'`, which extends it or begins its successor."

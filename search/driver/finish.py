@@ -14,11 +14,11 @@ from rich.console import Console
 from search.config.search_config import parse_config
 from search.driver.notices import say
 from search.driver.progress_view import phase
-from search.driver.stages import Outcome
 from search.driver.synchronise import behind, make_projection, synchronise, try_to_write, where_to_look
-from search.plan.runs import stored_split
-from search.plan.stored import StoredSearch
-from search.report.models import comparison_of, model_to_hand_out, write_model_folders
+from search.plan.records import Records
+from search.plan.search import WritableRecords
+from search.report.comparison import comparison_of
+from search.report.models import model_to_hand_out, write_model_folders
 from search.text_table import NOTHING, TextTable, rows_as_markdown
 from search.tracking import Projection
 from search.trust import check_trusted, is_trusted, own_code
@@ -35,36 +35,33 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def write_missing(outcomes: Sequence[Outcome], console: Console, opener: str, killed: Set[str]) -> None:
+def write_missing(searches: Sequence[WritableRecords], console: Console, opener: str, killed: Set[str]) -> None:
     """Write what finished searches lack whose driver was killed: the models, the report and their MLflow runs."""
-    for outcome in outcomes:
-        folder = outcome.search.plan.folder
-        if not all((folder.model(loss) / DESCRIPTION).exists() for loss in outcome.search.config.loss_names):
-            write_models(outcome)
-    if not outcomes[0].search.plan.folder.report.exists():
-        draw_search_report(outcomes, console, opener)
-    behind_studies = [outcome for outcome in outcomes if outcome.search.name in killed]
-    say(console, [_synchronised(outcome, make_projection(outcome.search.plan)) for outcome in behind_studies])
+    for search in searches:
+        if not all((search.folder.model(loss) / DESCRIPTION).exists() for loss in search.losses):
+            write_models(search)
+    if not searches[0].folder.report.exists():
+        draw_search_report(searches, console, opener)
+    behind_studies = [search for search in searches if search.name in killed]
+    say(console, [_synchronised(search, make_projection(search.plan)) for search in behind_studies])
 
 
-def write_models(outcome: Outcome) -> None:
+def write_models(search: Records) -> None:
     """Write the chosen models. Best effort: they are rewritten on demand."""
-    folder = outcome.search.plan.folder
-    if not folder.test.exists():
+    if not search.folder.test.exists():
         return
     try:
-        write_model_folders(StoredSearch(folder), outcome.comparison)
+        write_model_folders(search)
     except (InvalidInput, OSError, DiskFull) as error:
-        logger.warning("The models of %s cannot be written: %s", folder.name, error)
+        logger.warning("The models of %s cannot be written: %s", search.name, error)
 
 
-def draw_search_report(outcomes: Sequence[Outcome], console: Console, opener: str) -> None:
+def draw_search_report(searches: Sequence[Records], console: Console, opener: str) -> None:
     """Draw the report of a search; a campaign writes one for all of its searches."""
-    if [outcome.search.name for outcome in outcomes] == [opener]:
+    if [search.name for search in searches] == [opener]:
         from search.report.document import write_search_report
 
-        runs = outcomes[0].search.plan.folder.runs
-        draw_report(partial(write_search_report, runs, [opener]), opener, console)
+        draw_report(partial(write_search_report, searches), opener, console)
 
 
 def draw_report(write: Callable[[], Path], name: str, console: Console) -> None:
@@ -77,16 +74,16 @@ def draw_report(write: Callable[[], Path], name: str, console: Console) -> None:
             logger.warning("The report was not drawn (%s); retry with `holdout report %s`.", reason, name)
 
 
-def write_runs(outcomes: Sequence[Outcome], projections: Mapping[str, Projection], console: Console) -> None:
+def write_runs(searches: Sequence[Records], projections: Mapping[str, Projection], console: Console) -> None:
     """Write what each search found to MLflow, and print the addresses of its pages."""
-    say(console, [_synchronised(outcome, projections[outcome.search.name]) for outcome in outcomes])
+    say(console, [_synchronised(search, projections[search.name]) for search in searches])
 
 
-def _synchronised(outcome: Outcome, projection: Projection) -> str:
+def _synchronised(search: Records, projection: Projection) -> str:
     """Synchronise MLflow with the studies; return the address of the search's page, or how to retry."""
-    if try_to_write(lambda: synchronise(outcome, projection)):
-        return where_to_look([outcome.search.plan])
-    return behind(outcome.search.name)
+    if try_to_write(lambda: synchronise(search, projection)):
+        return where_to_look([search.plan])
+    return behind(search.name)
 
 
 # The export of a model.
@@ -104,7 +101,7 @@ class Exported:
     programs: "tuple[Program, ...]"
 
 
-def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
+def export(search: Records, loss: str | None, folder: Path) -> Exported:
     """Write the chosen model of ``loss``, None for the recommended one, to a new ``folder``, completely or not at all.
 
     Raises:
@@ -113,9 +110,9 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
     """
     if folder.exists():
         raise InvalidInput(f"--to is {str(folder)!r}, which already exists; name a new folder.")
-    check_trusted(stored.folder.path, own_code(stored.config))
-    model, comparison = model_to_hand_out(stored, loss), comparison_of(stored)
-    images = [] if isinstance(model.spec, TrainableSpec) else _training_images(stored)
+    check_trusted(search.folder.path, own_code(search.content))
+    model, comparison = model_to_hand_out(search, loss), comparison_of(search)
+    images = [] if isinstance(model.spec, TrainableSpec) else _training_images(search)
     from trainables.inference.embedder import load_model  # imports torch
     from trainables.inference.portable import write_program
 
@@ -126,7 +123,7 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
         programs: tuple[Program, ...] = ()
         if isinstance(model.spec, EmbedderSpec):
             named = own_code(model.spec.model.backbone)  # a checkpoint may name another network than the search file
-            embedder = load_model(str(draft), device="cpu", trust_code=is_trusted(stored.folder.path, named))
+            embedder = load_model(str(draft), device="cpu", trust_code=is_trusted(search.folder.path, named))
             programs = (write_program(draft, embedder, images),)
             write_text(draft / CARD, model.card(comparison, rows_as_markdown(programs_table(programs))))
         try:
@@ -156,10 +153,10 @@ def programs_table(programs: "Sequence[Program]") -> TextTable:
     )
 
 
-def _training_images(stored: StoredSearch) -> "list[ndarray]":
+def _training_images(search: Records) -> "list[ndarray]":
     """Return :data:`CHECKED` images: the first of each validation and training class, then the second, and so on."""
-    dataset = parse_config(dict(stored.config)).dataset.source
-    split, classes = stored_split(stored.folder), dataset.classes()
+    dataset = parse_config(dict(search.content)).dataset.source
+    split, classes = search.split, dataset.classes()
     of_classes = [classes[name] for name in (*split.validation, *split.train) if name in classes]
     keys = [images[at] for at in range(CHECKED) for images in of_classes if at < len(images)]
     return [dataset.read(key) for key in keys[:CHECKED]]

@@ -10,7 +10,7 @@ from rich.console import Console
 from search.engines.base import Resources
 from search.engines.capacity import too_tight
 from search.plan.plan import trial_directory
-from search.plan.search import OpenedSearch
+from search.plan.records import Records
 from search.stages import Stage, search_of
 from search.study import RunningTrial, TrialListener
 from search.tracking import Tracker
@@ -57,8 +57,8 @@ class Phases(TrialListener):
 class FolderCheck(TrialListener):
     """Listener that ends the run if the folder of ``search`` was moved: trials would be written to two places."""
 
-    def __init__(self, search: OpenedSearch) -> None:
-        self._folder = search.plan.folder
+    def __init__(self, search: Records) -> None:
+        self._folder = search.folder
 
     def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
         self._folder.raise_if_moved()
@@ -87,7 +87,7 @@ class CheckpointCleanup(TrialListener):
     stages do not count and are never removed.
     """
 
-    def __init__(self, search: OpenedSearch) -> None:
+    def __init__(self, search: Records) -> None:
         gigabytes = search.config.checkpoints.max_gb
         self._limit = None if gigabytes is None else gigabytes * 1e9
         self._search = search

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 
-from search.plan.search import OpenedSearch
-from search.selection import Baselines
-from search.stages import Stage
+from search.plan.records import Records
+from search.plan.work import planned_work
+from search.stages import Stage, study_name
 from search.study import Sampler
 from search.tables import PRUNERS
 from trainables.errors import counted
@@ -23,10 +23,10 @@ CEILING = 0.9
 """From this value on, validation classes leave little by which configurations could differ."""
 
 
-def at_ceiling(searches: Sequence[OpenedSearch]) -> Iterator[str]:
+def at_ceiling(searches: Sequence[Records]) -> Iterator[str]:
     """Yield a sentence for each search whose validation is nearly perfect before any training."""
     for search in searches:
-        found, objective = Baselines.load(search.plan.folder.baselines), search.config.objective
+        found, objective = search.baselines, search.config.objective
         if found is None or not is_bounded(objective):
             continue
         values = {name: value for name, metrics in found.validation.items() if (value := metrics.get(objective))}
@@ -40,14 +40,32 @@ def at_ceiling(searches: Sequence[OpenedSearch]) -> Iterator[str]:
             )
 
 
-def pruning(searches: Sequence[OpenedSearch]) -> Iterator[str]:
+KEPT = {Stage.SEARCH: "trial", Stage.SELECT: "confirmation", Stage.TEST: "training for the test"}
+
+
+def resumed(searches: Sequence[Records], left: Sequence[Stage]) -> Iterator[str]:
+    """Yield what each search with ended trials keeps, and what of the stages ``left`` is left."""
+    for search in searches:
+        works = [*planned_work(search.plan, [*Stage], search.trials)]
+        ended = {stage: sum(work.tally.ended for work in works if work.stage is stage) for stage in Stage}
+        kept = [counted(count, KEPT[stage]) for stage, count in ended.items() if count]
+        if running := sum(work.tally.running for work in works):
+            kept.append(counted(running, "unfinished training"))
+        trials = sum(max(0, work.budget.most - work.tally.ended) for work in works if work.stage is Stage.SEARCH)
+        names = {Stage.SEARCH: f"up to {counted(trials, 'trial')}", Stage.SELECT: "the choice", Stage.TEST: "the test"}
+        of_left = [names[stage] for stage in left if not search.is_done(stage)]
+        if kept and of_left:
+            yield f"Resuming {search.name}; kept: {', '.join(kept)}; left: {', '.join(of_left)}."
+
+
+def pruning(searches: Sequence[Records]) -> Iterator[str]:
     for search in searches:
         pruner, steps, folds = search.config.search.pruner, search.plan.steps, len(search.plan.split.folds)
         of_folds = f" in {folds} folds" if folds else ""
         yield f"Pruning ({pruner}, {counted(steps, 'epoch')}{of_folds}): {PRUNERS[pruner](steps=steps).plan}."
 
 
-def first_proposals(searches: Sequence[OpenedSearch], slots: int) -> Iterator[str]:
+def first_proposals(searches: Sequence[Records], slots: int) -> Iterator[str]:
     """Yield how many trials of each new study are proposed without a model; all losses share the slots."""
     new = [
         (search.config.search.sampler, sampler)
@@ -82,10 +100,9 @@ def without_model(name: str, sampler: Sampler, slots: int, studies: int = 1) -> 
     return f"Sampling ({name}): {all_trials}: {because}. To use it, {fix}."
 
 
-def early_ends(searches: Sequence[OpenedSearch]) -> Iterator[str]:
+def early_ends(searches: Sequence[Records]) -> Iterator[str]:
     """Yield why each study with fewer trials than requested ended."""
     for search in searches:
         for loss in search.config.loss_names:
-            study = search.study(loss, Stage.SEARCH)
-            if reason := search.plan.budget(loss).early_end(trials := study.trials()):
-                yield f"{study.name}: {counted(len(trials), 'trial')}, {reason}."
+            if reason := search.plan.budget(loss).early_end(trials := search.trials(loss)):
+                yield f"{study_name(search.name, loss, Stage.SEARCH)}: {counted(len(trials), 'trial')}, {reason}."

@@ -10,10 +10,9 @@ from threading import Thread
 from rich.console import Console
 
 from search.difference import Family
-from search.disk.usage import check_space
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
 from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases
-from search.driver.notices import at_ceiling, early_ends, first_proposals, pruning, say
+from search.driver.notices import at_ceiling, early_ends, first_proposals, pruning, resumed, say
 from search.driver.progress import Progress
 from search.driver.progress_view import StoreProgress, phase
 from search.driver.sealed import (
@@ -28,30 +27,29 @@ from search.driver.sealed import (
 )
 from search.driver.stages import (
     NothingToSelect,
-    Outcome,
     confirm_stage,
     final_stage,
     freeze,
-    frozen_selection,
-    recorded_outcome,
     refuse_failed,
     refuse_unmet,
     retry,
     search_stage,
     side_by_side,
     to_retry,
+    unchanged_selection,
 )
 from search.driver.synchronise import behind, make_projection
 from search.driver.untrained import check_weights, validate_baselines, without_baselines
 from search.engines.base import Engine, make_engine
 from search.packages import TESTED, check_extra, untested
 from search.plan.checks.parts import slow_precision
+from search.plan.disk import check_space
 from search.plan.plan import Plan
+from search.plan.records import Records
 from search.plan.runs import folder_if_needed
-from search.plan.search import OpenedSearch, copy_trials, open_search
-from search.report.comparison import lost_told
+from search.plan.search import WritableRecords, copy_trials, open_search
 from search.report.summary import write_summary
-from search.selection import Ledger, validate_untrained
+from search.selection import validate_untrained
 from search.stages import Stage
 from search.study import QueuedStage, TrialListener, TrialQueue
 from search.tracking import Tracker, import_mlflow
@@ -75,7 +73,7 @@ def run_stages(
     on_begin: Callable[[], None] = lambda: None,
     allow_failed: bool = False,
     listeners: Sequence[TrialListener] = (),
-) -> list[Outcome]:
+) -> list[WritableRecords]:
     """Run the remaining ones of ``stages``, in their order, for searches with the same resources.
 
     Args:
@@ -107,6 +105,7 @@ def run_stages(
         if left:
             if not allow_failed and Stage.SEARCH not in left:
                 refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)  # before anything is started
+            say(console, resumed(searches, left))
             engine, slots = ready()
             if not is_new:
                 check_weights(plans)
@@ -116,21 +115,21 @@ def run_stages(
                 search.begin_session(started, slots)
             phases.begin(f"Starting {counted(slots, 'worker')} …")
             trials = stage_by_stage(searches, left, console, reason, family, allow_failed=allow_failed)
-            outcomes = _train_and_test(
+            _train_and_test(
                 searches, left, trials, engine, slots, console,
                 started=started, opener=opener, reason=reason, listeners=[phases, *listeners],
             )  # fmt: skip
         else:
             with phase(console, "Reading the result …"):
-                outcomes = [recorded_outcome(search) for search in searches]
-            write_missing(outcomes, console, opener, killed)
+                _summarise(searches)
+            write_missing(searches, console, opener, killed)
         if not allow_failed:
             refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)
-        return outcomes
+        return searches
 
 
 def _train_and_test(
-    searches: Sequence[OpenedSearch],
+    searches: Sequence[WritableRecords],
     left: Sequence[Stage],
     trials: Iterator[QueuedStage],
     engine: Engine,
@@ -141,7 +140,7 @@ def _train_and_test(
     opener: str,
     reason: str | None,
     listeners: Sequence[TrialListener],
-) -> list[Outcome]:
+) -> None:
     """Train the ``trials`` of all stages ``left``, open the test if it is one of them, and write the results."""
     to_check = [search.plan for search in _undone(searches, Stage.TEST)]
     images = Thread(target=check_sealed_images, args=(to_check,), daemon=True)
@@ -164,22 +163,21 @@ def _train_and_test(
             engine.run(TrialQueue(trials, listeners=[progress, *own, *listeners]), slots)
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
             for search in waiting:
-                search.plan.folder.raise_if_moved()
+                search.folder.raise_if_moved()
             check_weights([search.plan for search in waiting])
             score_test(waiting, console, opener=opener, reason=reason, run=engine.map)
-        outcomes = [recorded_outcome(search) for search in searches]
+        _summarise(searches)
         if Stage.TEST in left:
-            for outcome in outcomes:
-                write_models(outcome)
+            for search in searches:
+                write_models(search)
     finally:
         tracker.close(lambda text: say(console, [text]))
-    draw_search_report(outcomes, console, opener)  # the tracker's thread, which imports MLflow, has ended
+    draw_search_report(searches, console, opener)  # the tracker's thread, which imports MLflow, has ended
     if tracker.behind:
         say(console, [behind(search.name) for search in searches])
     else:
-        write_runs(outcomes, projections, console)
+        write_runs(searches, projections, console)
     images.join(CHECK_S)
-    return outcomes
 
 
 def _engine_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: ExitStack) -> tuple[Engine, int]:
@@ -207,14 +205,14 @@ def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: P
     nouns = " and ".join(dict.fromkeys(entry.dataset.noun for entry in images))
     phases.begin(f"Reading {nouns} and starting {engine.title} …")
     held = stack.enter_context(ExitStack())  # while it is open, no other search removes the images
-    told = [StoreProgress(console, entry.dataset.noun) for entry in images]
+    progresses = [StoreProgress(console, entry.dataset.noun) for entry in images]
 
     def prepare() -> None:
-        for entry, progress in zip(images, told, strict=True):
+        for entry, progress in zip(images, progresses, strict=True):
             held.enter_context(entry.held(progress))
         engine.load()
 
-    preparation = _Background(prepare, told)
+    preparation = _Background(prepare, progresses)
     if engine.images_first:
         preparation.wait()
     stack.enter_context(engine.session())
@@ -257,40 +255,43 @@ class _Background:
             raise self._error
 
 
-def _opened(plans: Sequence[Plan], opener: str, on_begin: Callable[[], None], stack: ExitStack) -> list[OpenedSearch]:
+def _opened(
+    plans: Sequence[Plan], opener: str, on_begin: Callable[[], None], stack: ExitStack
+) -> list[WritableRecords]:
     """Lock and open the searches until ``stack`` ends."""
     for plan in plans:
         stack.enter_context(plan.folder.only_driver())
     for plan in plans:
-        if told := lost_told(plan.folder, scored=False):
-            raise InvalidInput(f"{plan.config.name}: {told}, or search under a new name.")
+        records = Records(plan.folder, plan)
+        if lost := records.lost_opening(scored=False):
+            raise InvalidInput(f"{records.name}: {lost}, or search under a new name.")
         plan.folder.remove_drafts()
-        catch_up(plan.folder)
+        catch_up(records)
     new = [plan for plan in plans if not (plan.folder.config.exists() or plan.folder.journal.exists())]
     for plan in new:
         for warning in filter(None, (note_opened_images(plan), copies_among_classes(plan))):
             logger.warning("%s: %s.", plan.config.name, warning)
     on_begin()
     if len(new) == len(plans):  # else the campaign has begun
-        Ledger(plans[0].folder.openings).begin(opener, {plan.split.test_digest for plan in new}, plans[0].predecessor)
+        Records(plans[0].folder).ledger.begin(opener, {plan.split.test_digest for plan in new}, plans[0].predecessor)
     searches = [stack.enter_context(closing(open_search(plan))) for plan in plans]
     for search in searches:
         copy_trials(search)
     return searches
 
 
-def _undone(searches: Sequence[OpenedSearch], stage: Stage) -> list[OpenedSearch]:
+def _undone(searches: Sequence[WritableRecords], stage: Stage) -> list[WritableRecords]:
     return [search for search in searches if not search.is_done(stage) or to_retry(search, stage)]
 
 
-def _to_test(searches: Sequence[OpenedSearch], reason: str | None) -> list[OpenedSearch]:
+def _to_test(searches: Sequence[WritableRecords], reason: str | None) -> list[WritableRecords]:
     """Return the searches to test: those with a frozen choice and, unless there is a ``reason``, without scores."""
     waiting = _undone(searches, Stage.TEST) if reason is None else searches
     return [search for search in waiting if search.is_done(Stage.SELECT)]
 
 
 def stage_by_stage(
-    searches: Sequence[OpenedSearch],
+    searches: Sequence[WritableRecords],
     left: Sequence[Stage],
     console: Console,
     reason: str | None,
@@ -314,7 +315,7 @@ def stage_by_stage(
         _freeze(searches, family)
         _summarise(searches)
     if Stage.TEST in left:
-        frozen = [(search, frozen_selection(search)) for search in _to_test(searches, reason)]
+        frozen = [(search, unchanged_selection(search)) for search in _to_test(searches, reason)]
         for search, selection in frozen:
             if resumed_opening(search, selection, reason) is None:  # raises before anything is trained again
                 retry(search, Stage.TEST)
@@ -323,7 +324,7 @@ def stage_by_stage(
             refuse_failed([search for search, _ in frozen], Stage.TEST)
 
 
-def _freeze(searches: Sequence[OpenedSearch], family: Family | None) -> None:
+def _freeze(searches: Sequence[WritableRecords], family: Family | None) -> None:
     """Freeze the choice of every search; warn about those with nothing to select, and raise if that is all."""
     failures = []
     for search in _undone(searches, Stage.SELECT):
@@ -337,6 +338,6 @@ def _freeze(searches: Sequence[OpenedSearch], family: Family | None) -> None:
         logger.warning("%s", failure)
 
 
-def _summarise(searches: Sequence[OpenedSearch]) -> None:
+def _summarise(searches: Sequence[WritableRecords]) -> None:
     for search in searches:
         write_summary(search)

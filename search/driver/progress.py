@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from search.driver.progress_view import Cells, MovingLine, in_notebook, time_left, view
-from search.plan.search import OpenedSearch
+from search.plan.records import Records
 from search.plan.work import Pace, Work, planned_work, seconds_left
 from search.stages import Stage, search_of
 from search.study import Budget, RunningTrial, TrialListener
@@ -36,7 +36,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
     def __init__(
         self,
         console: Console,
-        searches: Sequence[OpenedSearch],
+        searches: Sequence[Records],
         stages: Sequence[Stage],
         *,
         concurrent: int,

@@ -17,15 +17,14 @@ from rich.console import Console
 
 from search.driver.by_vault import scores_of_vault, test_items
 from search.driver.progress_view import StoreProgress, phase
-from search.driver.stages import frozen_selection
+from search.driver.stages import unchanged_selection
 from search.driver.untrained import baseline_scorings
 from search.plan.plan import Plan, best_checkpoint, training_of
-from search.plan.runs import RunFolder
-from search.plan.search import OpenedSearch
+from search.plan.records import Records
+from search.plan.search import WritableRecords
 from search.selection import (
     BaselineScoring,
     ImageSet,
-    Ledger,
     Opening,
     ScoredOpening,
     Scoring,
@@ -33,7 +32,6 @@ from search.selection import (
     Selection,
     frozen_baselines,
     images_in,
-    scored_openings,
     study_digest,
     write_openings,
 )
@@ -61,12 +59,11 @@ FinalModel = tuple[str, FrozenTrial, TrialSpec, str]
 
 @dataclass(frozen=True, kw_only=True)
 class _Candidate:
-    """A search with its frozen selection, its trained models and the records of earlier openings."""
+    """A search with its frozen selection and its trained models."""
 
-    search: OpenedSearch
+    search: WritableRecords
     selection: Selection
     models: Sequence[FinalModel]
-    results: Sequence[ScoredOpening]
 
     @property
     def configurations(self) -> int:
@@ -81,7 +78,7 @@ def sealed(plan: Plan) -> SealedTest:
 
 
 def score_test(
-    searches: Sequence[OpenedSearch],
+    searches: Sequence[WritableRecords],
     console: Console,
     *,
     opener: str,
@@ -102,22 +99,23 @@ def score_test(
     _check_kept(candidates, console, run)
     openings = _openings(candidates, opener, reason)
     for candidate in candidates:
-        opening = openings[candidate.selection.search]
-        candidate.search.note_opening(opening.id)
-        if candidate.search.plan.split.vault:
-            plan, selection = candidate.search.plan, candidate.selection
-            gpu = plan.config.resources.gpus_per_trial > 0
-            scorings = test_scorings(plan, selection, candidate.models, test_items(plan), gpu=gpu)
-            with phase(console, f"The vault scores {counted(len(scorings), 'model')} …"):
-                files, parts = scores_of_vault(plan, selection, scorings, run)
+        search, opening = candidate.search, openings[candidate.selection.search]
+        search.note_opening(opening.id)
+        if search.split.vault:
+            with phase(console, f"The vault scores {counted(len(candidate.models), 'model')} …"):
+                gpu = search.config.resources.gpus_per_trial > 0
+                scorings = test_scorings(
+                    search.plan, candidate.selection, candidate.models, test_items(search.plan), gpu=gpu
+                )
+                files, parts = scores_of_vault(search.plan, candidate.selection, scorings, run)
             write_scores(candidate, opening, files, **parts)
         else:
             _score(candidate, opening, console, run)
 
 
-def _candidate(search: OpenedSearch) -> _Candidate:
+def _candidate(search: WritableRecords) -> _Candidate:
     plan = search.plan
-    selection = frozen_selection(search)
+    selection = unchanged_selection(search)
     finals = [
         (loss, trial)
         for loss in selection.chosen
@@ -132,12 +130,11 @@ def _candidate(search: OpenedSearch) -> _Candidate:
             if not _is_frozen(selection, loss, trial)
         ]
     )
-    frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines)  # raises before the opening
+    frozen_baselines(search.folder.baselines, search.folder.whitened, selection.baselines)  # raises before the opening
     return _Candidate(
         search=search,
         selection=selection,
         models=[final_model(plan, loss, trial) for loss, trial in finals],
-        results=scored_openings(plan.folder.test),
     )
 
 
@@ -152,7 +149,7 @@ def _is_frozen(selection: Selection, loss: str, trial: FrozenTrial) -> bool:
     return trial.user_attrs["source_trial"] in numbers
 
 
-def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | None) -> Opening | None:
+def resumed_opening(search: Records, selection: Selection, reason: str | None) -> Opening | None:
     """Return the opening of a search that has no scores yet; None if there is none, so that a new one is needed.
 
     ``reason`` is that for another opening; None if the user has not asked for one.
@@ -161,10 +158,9 @@ def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | No
         InvalidInput: a new opening is needed without a ``reason``: the scores of an earlier one, or its final
             trainings, were removed.
     """
-    folder = search.plan.folder
     again = f"or open the test classes again with `holdout test {search.name} --again REASON`."
-    openings = Ledger(folder.openings).of_selection(selection.digest)
-    answered = {scored.id for scored in scored_openings(folder.test)}
+    openings = search.ledger.of_selection(selection.digest)
+    answered = {scored.id for scored in search.openings}
     pending = [entry for entry in openings if selection.digest not in entry.scores and entry.id not in answered]
     trained = trained_digests(search, selection)
     for opening in pending:
@@ -174,12 +170,12 @@ def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | No
         if reason is None:
             raise InvalidInput(
                 f"The final trainings of {' and '.join(changed)} are not those for which the test classes were opened "
-                f"at {opening.time}; restore {folder.journal} from a copy, {again}"
+                f"at {opening.time}; restore {search.folder.journal} from a copy, {again}"
             )
     lost = [entry for entry in openings if selection.digest in entry.scores and entry.id not in answered]
     if lost and reason is None:
         raise InvalidInput(
-            f"{search.name} was scored after the opening of {lost[0].time}, but {folder.test} does not have the "
+            f"{search.name} was scored after the opening of {lost[0].time}, but {search.folder.test} does not have the "
             f"scores; restore it from a copy, {again}"
         )
     return None
@@ -222,7 +218,7 @@ def _check_kept(candidates: Sequence[_Candidate], console: Console, run: Run) ->
 
 def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None) -> dict[str, Opening]:
     """Return the opening of each search: its unscored one, else a new one shared by all with the same test classes."""
-    ledger = Ledger(candidates[0].search.plan.folder.openings)
+    ledger = candidates[0].search.ledger
     openings: dict[str, Opening] = {}
     unopened: dict[tuple[str, Dataset], list[_Candidate]] = {}
     for candidate in candidates:
@@ -269,8 +265,7 @@ def _score_held(
     store: Path,
     run: Run,
 ) -> None:
-    plan = candidate.search.plan
-    ledger = Ledger(plan.folder.openings)
+    plan, ledger = candidate.search.plan, candidate.search.ledger
     found = images_in(store)
     overlap = _overlap(plan, store, found)
     opening = ledger.read(opening, found)
@@ -339,28 +334,27 @@ def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
 
 def write_scores(candidate: _Candidate, opening: Opening, files: Mapping[str, bytes], **parts: Any) -> None:
     """Write the ``files`` of an opening and its record in ``test.json``, and note in the ledger that it has scores."""
-    plan = candidate.search.plan
+    search = candidate.search
     for name, content in files.items():
-        write_whole(plan.folder.path / "test" / opening.id / name, methodcaller("write", content))
+        write_whole(search.folder.path / "test" / opening.id / name, methodcaller("write", content))
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     record = ScoredOpening.of(opening, **{name: part for name, part in parts.items() if part != []}, files=digests)
-    write_openings(plan.folder.test, [*candidate.results, record])
-    Ledger(plan.folder.openings).score(opening, candidate.selection.digest, record.digest)
+    write_openings(search.folder.test, [*search.openings, record])
+    search.ledger.score(opening, candidate.selection.digest, record.digest)
 
 
-def catch_up(folder: RunFolder) -> None:
+def catch_up(search: Records) -> None:
     """Write what a killed driver left out of the ledgers: lines of one of them, and that a search has its scores."""
-    ledger, recorded = Ledger(folder.openings), {scored.id: scored for scored in scored_openings(folder.test)}
-    if folder.openings.exists() or recorded:
+    ledger, recorded = search.ledger, {scored.id: scored for scored in search.openings}
+    if search.folder.openings.exists() or recorded:
         ledger.catch_up(recorded)
-    if recorded and folder.selection.exists():
-        selection = Selection.load(folder.selection)
+    if recorded and (selection := search.selection):
         for opening in ledger.of_selection(selection.digest):
             if opening.id in recorded and selection.digest not in opening.scores:
                 ledger.score(opening, selection.digest, recorded[opening.id].digest)
 
 
-def trained_digests(search: OpenedSearch, selection: Selection) -> dict[str, str]:
+def trained_digests(search: Records, selection: Selection) -> dict[str, str]:
     """Return the digests of the studies of the final trainings, by study name."""
     return {
         study_name(search.name, loss, Stage.TEST): study_digest(search.trials(loss, Stage.TEST))
@@ -405,12 +399,12 @@ def note_opened_images(plan: Plan) -> str | None:
     Return the sentence that is recorded, or None if there is no overlap. Later openings do not count: they could not
     have influenced the choice of these classes. So those that count are recorded, too, whatever the clock says.
     """
-    ledger, training = Ledger(plan.folder.openings), images_in(plan.images.make())
+    ledger, training = Records(plan.folder, plan).ledger, images_in(plan.images.make())
     openings = [entry for entry in ledger.openings() if entry.images]
     sentence = ledger.opened_among_training(training, openings)
     if sentence:  # with their lines in the runs folder, a copy of it can be verified elsewhere
         ledger.catch_up(entry.id for entry, *_ in ledger.sharing(training, openings))
-    write_json(plan.folder.trained_on_opened, {"told": sentence, "openings": [entry.id for entry in openings]})
+    write_json(plan.folder.trained_on_opened, {"warning": sentence, "openings": [entry.id for entry in openings]})
     return sentence
 
 

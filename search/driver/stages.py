@@ -4,20 +4,17 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
 from search.difference import Family, RowKey, shown_metrics
 from search.plan.plan import training_of, trial_directory
-from search.plan.search import OpenedSearch
-from search.report.comparison import Comparison, compare
-from search.report.summary import Summary, write_summary
+from search.plan.records import Records
+from search.plan.search import WritableRecords
 from search.selection import (
     EXPORTED,
-    Baselines,
     Confirmation,
     Selection,
     choose,
@@ -46,7 +43,7 @@ Wanted = Sequence[tuple[Mapping[str, Value], dict[str, Any]]]
 # Stages
 
 
-def search_stage(search: OpenedSearch) -> QueuedStage:
+def search_stage(search: WritableRecords) -> QueuedStage:
     """Return the search stage. Trial 0 of every loss is the default configuration from the papers."""
     retry(search, Stage.SEARCH)
     begin_studies(search)
@@ -54,14 +51,14 @@ def search_stage(search: OpenedSearch) -> QueuedStage:
     return QueuedStage(stage=Stage.SEARCH, studies=studies)
 
 
-def to_retry(search: OpenedSearch, stage: Stage) -> dict[str, int]:
+def to_retry(search: Records, stage: Stage) -> dict[str, int]:
     """Return how many trials failed, by loss, whose code failed before any value; empty if the stage has its result."""
     is_over = search.is_done(Stage.TEST if stage is Stage.TEST else Stage.SELECT)
     losses = () if is_over else search.config.loss_names
     return {loss: count for loss in losses if (count := Tally.of(search.trials(loss, stage)).failed_without_value)}
 
 
-def retry(search: OpenedSearch, stage: Stage) -> None:
+def retry(search: WritableRecords, stage: Stage) -> None:
     """Begin the studies anew whose code failed before any value."""
     for loss, count in to_retry(search, stage).items():
         study, trials = study_name(search.name, loss, stage), counted(count, "trial")
@@ -71,7 +68,7 @@ def retry(search: OpenedSearch, stage: Stage) -> None:
         search.begin_anew(loss, stage)
 
 
-def begin_studies(search: OpenedSearch) -> None:
+def begin_studies(search: WritableRecords) -> None:
     """Enqueue the default as the first trial of each study of the search stage that has none."""
     for loss in search.config.loss_names:
         study = search.study(loss, Stage.SEARCH)
@@ -79,7 +76,7 @@ def begin_studies(search: OpenedSearch) -> None:
             study.enqueue([(search.plan.spaces[loss].default, {"default": True})])
 
 
-def confirm_stage(search: OpenedSearch) -> QueuedStage:
+def confirm_stage(search: WritableRecords) -> QueuedStage:
     """Return the confirmation: the finalists and the default with fresh seeds, which all losses share.
 
     On halves, each seed trains two models, each of which is validated by the half that it did not train on.
@@ -88,7 +85,7 @@ def confirm_stage(search: OpenedSearch) -> QueuedStage:
     studies, plan = [], search.plan
     halves: Sequence[dict[str, int]] = ({"half": 1}, {"half": 2}) if plan.on_halves else ({},)
     for loss in search.config.loss_names:
-        trials = search.study(loss, Stage.SEARCH).trials()
+        trials = search.trials(loss)
         wanted = [
             (finalist.params, {"source_trial": finalist.number, "seed": seed, **half})
             for finalist in finalists(trials, search.config.selection.finalists, search.config.goal)
@@ -99,7 +96,7 @@ def confirm_stage(search: OpenedSearch) -> QueuedStage:
     return QueuedStage(stage=Stage.SELECT, studies=studies)
 
 
-def final_stage(search: OpenedSearch, selection: Selection) -> QueuedStage:
+def final_stage(search: WritableRecords, selection: Selection) -> QueuedStage:
     """Return the final trainings: the chosen configuration and the default of every loss, all with the same seeds.
 
     Under cross-validation one model per fold is trained and scored separately (as in Tables 12 and 13 of Metric
@@ -117,7 +114,7 @@ def final_stage(search: OpenedSearch, selection: Selection) -> QueuedStage:
     return QueuedStage(stage=Stage.TEST, studies=studies)
 
 
-def _final_attributes(search: OpenedSearch, entry: Confirmation, role: Role) -> list[dict[str, Any]]:
+def _final_attributes(search: Records, entry: Confirmation, role: Role) -> list[dict[str, Any]]:
     """Return the user attributes of the models to train per seed of a configuration: one, or one per fold."""
     attributes: dict[str, Any] = {"source_trial": entry.number, "role": role.value}
     if search.config.final.train_on == "all":
@@ -130,7 +127,7 @@ def side_by_side(stage: Stage, stages: Sequence[QueuedStage]) -> QueuedStage:
     return QueuedStage(stage=stage, studies=[study for stage in stages for study in stage.studies])
 
 
-def _enqueued(search: OpenedSearch, loss: str, stage: Stage, wanted: Wanted) -> QueuedStudy:
+def _enqueued(search: WritableRecords, loss: str, stage: Stage, wanted: Wanted) -> QueuedStudy:
     study = search.study(loss, stage)
     study.enqueue(wanted)
     # A search that has grown may have confirmed other configurations before, whose trials come first.
@@ -140,7 +137,7 @@ def _enqueued(search: OpenedSearch, loss: str, stage: Stage, wanted: Wanted) -> 
     return _queued(search, loss, stage, Budget(trials=1 + max(asked, default=-1)))
 
 
-def _queued(search: OpenedSearch, loss: str, stage: Stage, budget: Budget) -> QueuedStudy:
+def _queued(search: WritableRecords, loss: str, stage: Stage, budget: Budget) -> QueuedStudy:
     return QueuedStudy(
         loss=loss,
         study=search.study(loss, stage),
@@ -151,7 +148,7 @@ def _queued(search: OpenedSearch, loss: str, stage: Stage, budget: Budget) -> Qu
     )
 
 
-def _shared_seed(search: OpenedSearch, stage: Stage, index: int) -> int:
+def _shared_seed(search: Records, stage: Stage, index: int) -> int:
     return derived_seed(search.config.search.seed, stage.trainings, index)
 
 
@@ -166,7 +163,7 @@ class FailedLosses(Failure):
     """Error of a search before its choice: at least one loss failed in every trial."""
 
 
-def refuse_failed(searches: Sequence[OpenedSearch], stage: Stage) -> None:
+def refuse_failed(searches: Sequence[Records], stage: Stage) -> None:
     """Raise :class:`FailedLosses` with the error of each loss whose trials in ``stage`` failed or cannot be tested."""
     sentences, left, retries = [], [], []
     for search in searches:
@@ -186,7 +183,7 @@ def refuse_failed(searches: Sequence[OpenedSearch], stage: Stage) -> None:
     raise _nothing_chosen(sentences, fix, stage)
 
 
-def refuse_unmet(searches: Sequence[OpenedSearch]) -> None:
+def refuse_unmet(searches: Sequence[Records]) -> None:
     """Raise :class:`FailedLosses` with what each loss lacks of which no configuration meets the constraints."""
     if sentences := [sentence for search in searches for sentence in _unmet(search)]:
         raise _nothing_chosen(
@@ -201,7 +198,7 @@ def _nothing_chosen(sentences: Sequence[str], fix: str, stage: Stage = Stage.SEL
     return FailedLosses("\n".join([*sentences, f"{so} test classes stay sealed. {fix}."]))
 
 
-def _first_failure(search: OpenedSearch, loss: str, stage: Stage, trials: Sequence[FrozenTrial]) -> str:
+def _first_failure(search: Records, loss: str, stage: Stage, trials: Sequence[FrozenTrial]) -> str:
     failed = [trial for trial in trials if trial.state == TrialState.FAIL]
     failures = [trial.user_attrs["failure"] for trial in failed]
     first = next((place for place, failure in enumerate(failures) if "untestable" in failure), 0)
@@ -215,14 +212,14 @@ def _first_failure(search: OpenedSearch, loss: str, stage: Stage, trials: Sequen
     )
 
 
-def freeze(search: OpenedSearch, family: Family | None = None) -> Selection:
+def freeze(search: Records, family: Family | None = None) -> Selection:
     """Save and return :func:`selection_of` the search, the frozen choice."""
     selection = selection_of(search, family)
-    selection.save(search.plan.folder.selection)
+    selection.save(search.folder.selection)
     return selection
 
 
-def selection_of(search: OpenedSearch, family: Family | None = None) -> Selection:
+def selection_of(search: Records, family: Family | None = None) -> Selection:
     """Return the configuration of each loss that follows from the studies, with the rows and metrics of the test.
 
     ``family`` is the table of a campaign, None if the search has its own.
@@ -235,7 +232,7 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
     defaults: dict[str, Confirmation] = {}
     reasons: dict[str, str] = {}
     for loss in plan.config.loss_names:
-        candidates, default = _candidates(search, loss), search.study(loss, Stage.SEARCH).trial(0).params
+        candidates, default = _candidates(search, loss), search.trials(loss)[0].params
         if choice := choose(candidates, default, plan.basis, plan.config.goal):
             chosen[loss], reasons[loss] = choice
             defaults[loss] = next(entry for entry in candidates.values() if entry.params == default)
@@ -246,7 +243,7 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
             f"No trial of {', '.join(plan.config.loss_names)} could be confirmed; `holdout status {plan.config.name}` "
             "counts the failed trials and MLflow shows their errors."
         )
-    baselines = Baselines.load(plan.folder.baselines)
+    baselines = search.baselines
     names = plan.config.test_metrics
     return Selection(
         id=uuid.uuid4().hex,
@@ -263,20 +260,20 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
         defaults=defaults,
         reasons=reasons,
         recommended=recommend(chosen, baselines.classes if baselines else {}, plan.basis),
-        trained_on_opened=plan.folder.trained_on_opened_told(),
+        trained_on_opened=search.trained_on_opened,
         baselines=baselines.digest if baselines else None,
     )
 
 
-def _candidates(search: OpenedSearch, loss: str) -> dict[int, Confirmation]:
+def _candidates(search: Records, loss: str) -> dict[int, Confirmation]:
     """Return the confirmations of the finalists of ``loss``, by the number of the trial."""
-    trials, config = search.study(loss, Stage.SEARCH).trials(), search.config
+    trials, config = search.trials(loss), search.config
     numbers = [trial.number for trial in finalists(trials, config.selection.finalists, config.goal)]
-    confirmed = search.study(loss, Stage.SELECT).trials()
+    confirmed = search.trials(loss, Stage.SELECT)
     return confirmations(trials, confirmed, numbers, config.objective, config.goal)
 
 
-def _unmet(search: OpenedSearch) -> list[str]:
+def _unmet(search: Records) -> list[str]:
     """Return a sentence for each loss of which no confirmed configuration meets the constraints."""
     goal = search.config.goal
     losses = search.config.loss_names if goal.constraints else ()
@@ -284,7 +281,7 @@ def _unmet(search: OpenedSearch) -> list[str]:
     return [sentence for sentence in found if sentence]
 
 
-def _study_digests(search: OpenedSearch) -> dict[str, str]:
+def _study_digests(search: Records) -> dict[str, str]:
     """Return the digests of the studies that the choice depends on, by study name."""
     return {
         study_name(search.name, loss, stage): study_digest(search.trials(loss, stage))
@@ -294,7 +291,7 @@ def _study_digests(search: OpenedSearch) -> dict[str, str]:
 
 
 def _own_family(
-    search: OpenedSearch, computed: Sequence[str], chosen: Mapping[str, Confirmation], has_baselines: bool
+    search: Records, computed: Sequence[str], chosen: Mapping[str, Confirmation], has_baselines: bool
 ) -> Family:
     rows: dict[RowKey, int | None] = {
         RowKey(search.name, name, Role.BASELINE): None for name in (BASELINES if has_baselines else ())
@@ -305,9 +302,9 @@ def _own_family(
     return Family.of(rows, shown_metrics(search.config.objective, computed), search.config.final.within)
 
 
-def frozen_selection(search: OpenedSearch) -> Selection:
-    """Load the frozen selection of ``search``; raise if it or a study was changed after the choice."""
-    selection = Selection.load(search.plan.folder.selection)
+def unchanged_selection(search: Records) -> Selection:
+    """Return the frozen selection of ``search``; raise if it or a study was changed after the choice."""
+    selection = search.frozen_selection
     now = _study_digests(search)
     changed = sorted(name for name in {*now, *selection.studies} if now.get(name) != selection.studies.get(name))
     raise_if_any(
@@ -318,23 +315,3 @@ def frozen_selection(search: OpenedSearch) -> Selection:
         ]
     )
     return selection
-
-
-# The outcome
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """A search with its summary."""
-
-    search: OpenedSearch
-    summary: Summary
-
-    @cached_property  # shared by the command line, the report and MLflow
-    def comparison(self) -> Comparison:
-        return compare([self.search.plan.folder], [self.summary])
-
-
-def recorded_outcome(search: OpenedSearch) -> Outcome:
-    """Return the outcome of a search from its records, and update ``summary.json``."""
-    return Outcome(search=search, summary=write_summary(search))

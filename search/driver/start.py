@@ -1,4 +1,4 @@
-"""The entry points of ``holdout run`` and the library: from a search's file to its outcome."""
+"""The entry points of ``holdout run`` and the library: from a search's file to its records."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 
 from search.driver.progress_view import phase
-from search.driver.stages import Outcome
 from search.plan.make_plan import read_plan
+from search.plan.records import Records
 from search.plan.runs import refuse_member
 from search.stages import Stage
 from search.study import RunningTrial, TrialListener
@@ -37,7 +37,7 @@ def run_search(
     allow_failed: bool = False,
     on_epoch: OnEpoch | None = None,
     opens: Callable[[str], bool] = lambda doubt: False,
-) -> Outcome:
+) -> Records:
     """Start, resume or extend the search of the file ``content`` in the folder ``runs``.
 
     Args:
@@ -62,13 +62,13 @@ def run_search(
     run = partial(run_stages, console=console, opener=plan.config.name, allow_failed=allow_failed, listeners=listeners)
     if (doubt := plan.doubt) and Stage.TEST in plan.config.stages and "stages" not in content:
         before = [stage for stage in plan.config.stages if stage is not Stage.TEST]
-        (outcome,) = run([plan], stages=before, started=started)
-        if outcome.search.is_done(Stage.TEST):
-            return outcome
+        (search,) = run([plan], stages=before, started=started)
+        if search.is_done(Stage.TEST):
+            return search
         if not opens(doubt):
             sealed = f"{doubt} The test stays sealed; repeat the command with --yes to open it (in Python yes=True)."
             console.print(sealed, highlight=False, markup=False, soft_wrap=True)
-            return outcome
-        plan, started = outcome.search.plan, time.time()  # with the digest of the images
-    (outcome,) = run([plan], stages=plan.config.stages, started=started)
-    return outcome
+            return search
+        plan, started = search.plan, time.time()  # with the digest of the images
+    (search,) = run([plan], stages=plan.config.stages, started=started)
+    return search

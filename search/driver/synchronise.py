@@ -11,16 +11,16 @@ from urllib.request import urlopen
 from optuna.trial import FrozenTrial
 
 from search.config.search_config import settled_entries
-from search.driver.stages import Outcome
 from search.plan.plan import Plan
+from search.plan.records import Records
 from search.plan.runs import RunFolder, campaign_of, mlflow_page
+from search.report.comparison import comparison_of
 from search.report.comparison_tables import GAINS, as_csv, baselines_told, gains_of, headline_losses, text_tables
 from search.report.formats import NO_DIFFERENCE, difference_with_interval, interval, p_value, parameters, verdict
 from search.report.results import Comparison, LossSummary
 from search.report.rows import COLUMNS, Row, SeedStatistics, mean_of
 from search.secrets import expand, health_page, sqlite_file
-from search.selection import Selection
-from search.stages import Role, Stage
+from search.stages import Role, Stage, study_name
 from search.text_table import as_markdown, rows_as_markdown
 from search.tracking import (
     LOCAL_SERVER,
@@ -91,41 +91,40 @@ def _description(plan: Plan) -> str:
     )
 
 
-def synchronise(outcome: Outcome, projection: Projection) -> int:
+def synchronise(search: Records, projection: Projection) -> int:
     """Write to MLflow everything in the studies that it lacks; return the number of trials it now holds.
 
     Raises:
         Failure: MLflow refuses some runs; all others are written.
     """
-    search, comparison = outcome.search, outcome.comparison
+    comparison = comparison_of(search)
     refused: dict[str, Exception] = {}
     everything: list[FrozenTrial] = []
     for loss in search.config.loss_names:
         of_loss: list[FrozenTrial] = []
         for stage in Stage:
-            if search.trials(loss, stage):
-                study = search.study(loss, stage)
-                of_loss += study.trials()
-                for trial in study.trials():
-                    with _noted(refused, f"trial {trial.number} of {study.name}"):
-                        projection.project(study.name, trial)
+            trials, study = search.trials(loss, stage), study_name(search.name, loss, stage)
+            of_loss += trials
+            for trial in trials:
+                with _noted(refused, f"trial {trial.number} of {study}"):
+                    projection.project(study, trial)
         if of_loss:
             with _noted(refused, f"the run of {loss}"):
                 projection.sum_up(loss, loss_run(comparison, loss), *_span(of_loss))
         everything += of_loss
-    for name in outcome.summary.baselines if everything else ():
+    for name in comparison.searches[0].baselines if everything else ():
         with _noted(refused, f"the run of {name}"):
             start, end = _span(everything)
             projection.sum_up(name, baseline_run(comparison, name), start, end and start)
     if everything:
         with _noted(refused, "the run of the search"):
-            run = search_run(comparison, search.plan.folder, _description(search.plan))
+            run = search_run(comparison, search.folder, _description(search.plan))
             projection.sum_up("", run, *_span(everything))
     with _noted(refused, "the models"):
-        _log_models(outcome, projection)
+        _log_models(search, projection)
     where = {"uri": search.config.tracking.uri, "experiment": projection.experiment}
     with suppress(OSError):  # only for the link to the page
-        write_json(search.plan.folder.experiment, where)
+        write_json(search.folder.experiment, where)
     if refused:
         raise Failure(
             f"MLflow lacks {listed([*refused])} of {search.name}, which it refuses "
@@ -149,35 +148,32 @@ def _reason(error: Exception) -> str:
     return textwrap.shorten(f"{type(error).__name__}: {without_password(str(error))}", 200)
 
 
-def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
+def register(search: Records, projection: Projection, name: str) -> Registered:
     """Register the chosen models of a search, which MLflow holds, under ``name``; the recommended one is the champion.
 
     Raises:
         InvalidInput: a model is missing, or another registered model has this name.
         Failure: MLflow cannot be written.
     """
-    if path := outcome.search.config.trainable:
+    if path := search.config.trainable:
         raise InvalidInput(
-            f"The models of {outcome.search.name} were not registered because MLflow cannot serve those of {path}, a "
+            f"The models of {search.name} were not registered because MLflow cannot serve those of {path}, a "
             "training of your own; `holdout.load` reads them if it has a predictor."
         )
     with mlflow_errors():
-        models = _log_models(outcome, projection)
-        recommended, answers = outcome.summary.recommended, outcome.comparison.answers
+        models, comparison = _log_models(search, projection), comparison_of(search)
+        (summary,), recommended = comparison.searches, comparison.searches[0].recommended
         if recommended is None:
-            raise InvalidInput(
-                f"Nothing is chosen in {outcome.search.name} yet; resume it by `holdout run` with its file."
-            )
-        chosen = [recommended.loss, *(loss for loss, entry in outcome.summary.losses.items() if entry.chosen)]
+            raise InvalidInput(f"Nothing is chosen in {search.name} yet; resume it by `holdout run` with its file.")
+        chosen = [recommended.loss, *(loss for loss, entry in summary.losses.items() if entry.chosen)]
         if missing := dict.fromkeys(loss for loss in chosen if loss not in models):
-            search = outcome.search.name
             raise InvalidInput(
-                f"The models of {search} were not registered because that of {', '.join(missing)} is missing; `holdout "
-                "run` with the search's file trains and writes it."
+                f"The models of {search.name} were not registered because that of {', '.join(missing)} is missing; "
+                "`holdout run` with the search's file trains and writes it."
             )
         description = (
-            f"The chosen models of the search {outcome.search.name}, one version per loss. The recommended one, chosen "
-            f"on the training classes, has the alias `champion`. {answers[0].recommended}"
+            f"The chosen models of the search {search.name}, one version per loss. The recommended one, chosen "
+            f"on the training classes, has the alias `champion`. {comparison.answers[0].recommended}"
         )
         return projection.register(Registration(name=name, description=description, best=recommended.loss), models)
 
@@ -195,16 +191,17 @@ def mlflow_errors() -> Iterator[None]:
         raise Failure(f"MLflow cannot be written ({_reason(error)}); repeat the command once {once}.") from error
 
 
-def _log_models(outcome: Outcome, projection: Projection) -> dict[str, tuple[str, DescribedModel]]:
+def _log_models(search: Records, projection: Projection) -> dict[str, tuple[str, DescribedModel]]:
     """Log the chosen models in the search's folder; return, by loss, the MLflow id and the description of each.
 
     Those of user-defined trainings, which MLflow cannot load, are left out.
     """
     logged = {}
-    for loss in (*outcome.summary.losses, *outcome.summary.baselines):
-        file = outcome.search.plan.folder.model(loss) / DESCRIPTION
+    (summary,) = comparison_of(search).searches
+    for loss in (*summary.losses, *summary.baselines):
+        file = search.folder.model(loss) / DESCRIPTION
         if file.is_file() and not is_of_trainable(read_json(file)):
-            model = described_model(outcome, loss)
+            model = described_model(search, loss)
             logged[loss] = projection.log_model(loss, model), model
     return logged
 
@@ -386,10 +383,11 @@ def _chosen_params(entry: LossSummary) -> dict[str, Value]:
     return dict(entry.chosen.params or {}) if entry.chosen else {}
 
 
-def described_model(outcome: Outcome, loss: str) -> DescribedModel:
+def described_model(search: Records, loss: str) -> DescribedModel:
     """Return the description of the chosen model of ``loss``, which is in its folder."""
-    comparison, summary, folder = outcome.comparison, outcome.summary, outcome.search.plan.folder
-    path, entry = folder.model(loss), summary.losses.get(loss)
+    comparison, path = comparison_of(search), search.folder.model(loss)
+    (summary,) = comparison.searches
+    entry = summary.losses.get(loss)
     scores = (entry.tuned.test if entry else summary.baselines[loss].test) or {}
     test = {name: score for name in comparison.test_metrics if (score := scores.get(name))}
     return DescribedModel(
@@ -399,7 +397,7 @@ def described_model(outcome: Outcome, loss: str) -> DescribedModel:
             SEARCH: summary.name,
             LOSS: loss,
             "holdout.split": summary.split.digest,
-            "holdout.selection": Selection.load(folder.selection).digest,
+            "holdout.selection": search.frozen_selection.digest,
             "holdout.openings": comparison.openings,
             **{f"holdout.test.{name}": _score(score) for name, score in test.items()},
         },

@@ -4,27 +4,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from search.plan.plan import Plan
+from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.plan.search import OpenedSearch
-from search.selection import Baselines, BaselineScoring, Selection, frozen_baselines, save_baselines
+from search.selection import BaselineScoring, Selection, frozen_baselines, save_baselines
 from search.stages import Stage
 from trainables.data.store.spec import StoreSpec
 from trainables.spec import UntrainedSpec, ValidatedUntrained
 
 
-def without_baselines(searches: Sequence[OpenedSearch]) -> list[OpenedSearch]:
+def without_baselines(searches: Sequence[Records]) -> list[Records]:
     """Return the searches from pretrained weights whose baselines are not validated yet, and not chosen without."""
     return [
         search
         for search in searches
         if search.config.model.is_pretrained
-        and not search.plan.folder.baselines.exists()
+        and not search.folder.baselines.exists()
         and not search.is_done(Stage.SELECT)
     ]
 
 
 def validate_baselines(
-    searches: Sequence[OpenedSearch], validate_all: Callable[[Sequence[UntrainedSpec]], Sequence[ValidatedUntrained]]
+    searches: Sequence[Records], validate_all: Callable[[Sequence[UntrainedSpec]], Sequence[ValidatedUntrained]]
 ) -> None:
     """Validate the baselines of ``searches`` with ``validate_all``, once for equal ones, and write their files."""
     specs = [untrained_spec(search.plan) for search in searches]
@@ -34,7 +34,7 @@ def validate_baselines(
             unequal.append(spec)
     found = validate_all(unequal)
     for search, spec in zip(searches, specs, strict=True):
-        folder = search.plan.folder
+        folder = search.folder
         save_baselines(folder.baselines, folder.whitened, found[unequal.index(spec)])
 
 
@@ -46,7 +46,7 @@ def check_weights(plans: Sequence[Plan]) -> None:
     known = []
     for plan in plans:
         folders = [RunFolder(plan.folder.runs, name) for name in (plan.config.name, plan.predecessor) if name]
-        begun = [found for folder in folders if (found := Baselines.load(folder.baselines))]
+        begun = [found for folder in folders if (found := Records(folder).baselines)]
         known += [(plan.config.model, found.network) for found in begun if plan.config.model.weights]
     if known:
         from trainables.training.inputs import described_backbone, of_backbone, raise_if_other  # imports torch

@@ -54,10 +54,10 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The news of a step, or the value of a call; ``error`` and its traceback ``where`` if the call raised.
+    """The result of a step or a call as ``value``; ``error`` and its traceback ``where`` if the call raised.
 
-    There are no news if the worker has no training, because its spec cannot be read here. Each ``forecast`` that a call
-    logs is an answer before that of the call.
+    The value of a step is None if the spec of the training cannot be read here. Each ``forecast`` that a call logs is
+    sent as an answer before the one with the result.
     """
 
     value: Any = None
@@ -97,7 +97,7 @@ def _assign(worker: Any, order: Assign) -> Answer:
     try:
         worker.assign(pickle.loads(order.spec))
     except Exception:
-        traceback.print_exc()  # there are no news, from which the driver learns that it was not taken
+        traceback.print_exc()  # from the missing value the driver learns that the training was not begun
         return Answer()
     return Answer(value=worker.step())
 

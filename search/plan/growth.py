@@ -8,9 +8,8 @@ from itertools import count
 from search.config.search_config import SearchConfig, differences
 from search.config.validation import Findings
 from search.plan.checks.parts import check_spaces
+from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.plan.stored import StoredSearch
-from search.stages import Stage
 from spaces.search_space import SearchSpace
 from spaces.space import Choice
 from trainables.errors import listed
@@ -112,21 +111,14 @@ def in_order(before: SearchConfig, after: SearchConfig) -> SearchConfig:
 # The successor of a search.
 
 
-def is_tested(folder: RunFolder) -> bool:
-    """Return True if the trainings for the test of a stored search have begun, so that its choice is final."""
-    stored = StoredSearch(folder)
-    return folder.test.exists() or any(stored.tally(loss, Stage.TEST).trials for loss in stored.losses)
-
-
-def unfinished_defaults(folder: RunFolder) -> Iterator[str]:
+def unfinished_defaults(search: Records) -> Iterator[str]:
     """Yield a sentence for each loss of a stored search whose default is unfinished: a successor begins with it."""
-    stored = StoredSearch(folder)
-    for loss in stored.losses:
-        trials = stored.trials(loss)
+    for loss in search.losses:
+        trials = search.trials(loss)
         if not trials or not trials[0].state.is_finished():
             yield (
-                f"Trial 0 of {folder.name}/{loss}, the default, is not finished, and a successor begins with it; "
-                f"run the unchanged file of {folder.name} first, or give the search a new name."
+                f"Trial 0 of {search.name}/{loss}, the default, is not finished, and a successor begins with it; "
+                f"run the unchanged file of {search.name} first, or give the search a new name."
             )
 
 

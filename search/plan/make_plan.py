@@ -8,6 +8,7 @@ from typing import Any
 
 from search.config.search_config import SearchConfig, differences, may_change, parse_stored, validate_config
 from search.config.validation import Findings, ValidatedFile
+from search.config.yaml_file import read_yaml
 from search.plan.checks.data import (
     check_features,
     check_gallery,
@@ -19,10 +20,11 @@ from search.plan.checks.data import (
     with_fitting_batch,
 )
 from search.plan.checks.parts import check_compiler, check_network, check_parts, check_spaces
-from search.plan.checks.services import check_addresses, check_folder, check_machine, check_vault
-from search.plan.growth import Growth, growth, in_order, is_tested, successor, unfinished_defaults
+from search.plan.checks.services import FROZEN, check_addresses, check_folder, check_machine, check_vault
+from search.plan.growth import Growth, growth, in_order, successor, unfinished_defaults
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
+from search.plan.records import Records, stored_search, trusted_config
+from search.plan.runs import RunFolder, campaign_of
 from search.stages import Stage
 from search.trust import CHECKPOINTS, addresses_in, check_trusted, own_code, remember
 from spaces.search_space import SearchSpace
@@ -61,7 +63,7 @@ def reopened(runs: Path, name: str, *, trains: bool = False) -> Plan:
         InvalidInput: it does not exist, cannot be resumed on this machine, or names an address or code that is not
             allowed.
     """
-    folder = existing_run(runs, name)
+    folder = stored_search(runs, name).folder
     plan = make_plan(trusted_config(folder), runs, resumed=True, is_finished=lambda _: not trains)
     return _with_split_of(folder, plan)
 
@@ -77,7 +79,7 @@ def plan_from_rules(folder: RunFolder) -> Plan:
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()
     assert data is not None, "no mistake was found, but there is no split"
-    split = data.split if config.final.vault is None else replace(data.split, vault=stored_split(folder).vault)
+    split = data.split if config.final.vault is None else replace(data.split, vault=Records(folder).split.vault)
     return _plan(config, folder, split, spaces)
 
 
@@ -132,14 +134,14 @@ def make_plan(
         check_images_readable(found, config, data)
     plan = None
     if data is not None and not found.sentences:
-        split = replace(data.split, vault=vault.frozen) if vault else data.split
+        split = replace(data.split, vault=tuple((name, str(vault[name])) for name in FROZEN)) if vault else data.split
         plan = _plan(config, RunFolder(runs, config.name), split, spaces)
     notices: tuple[str, ...] = ()
     if plan is None or not is_finished(plan):
         notices = check_network(found, config, spaces, None if resumed else plan)  # last, since it imports torch
     found.raise_if_any()
     assert plan is not None
-    left = None if vault is None else vault.openings - vault.opened
+    left = None if vault is None else vault["openings"] - vault["opened"]
     return replace(plan, notices=(*filter(None, [fitted]), *notices), openings_left=left)
 
 
@@ -162,7 +164,7 @@ def _new(config: SearchConfig, folder: RunFolder, found: ValidatedFile[SearchCon
 
 
 def _stored(config: SearchConfig, folder: RunFolder, found: ValidatedFile[SearchConfig]) -> Plan:
-    content = stored_config(folder)
+    content = read_yaml(folder.config)
     check_trusted(folder.path, own_code(content) - own_code(config.model_dump(mode="json")))
     stored = parse_stored(content, folder.config)
     if not found.gives("training.batch_size"):  # it was fitted to the classes when the search began
@@ -171,7 +173,7 @@ def _stored(config: SearchConfig, folder: RunFolder, found: ValidatedFile[Search
         found.add(_late_trials(stored, config, folder))
         return _resumed(config, stored, folder, found, Growth())
     grown = growth(stored, config)
-    if grown and not found.sentences and (not grown.in_place or is_tested(folder)):
+    if grown and not found.sentences and (not grown.in_place or Records(folder).is_tested):
         return _successor(config, stored, folder, found, grown)
     plan = _resumed(in_order(stored, config), stored, folder, found, grown)
     if grown and folder.selection.exists():
@@ -190,14 +192,14 @@ def _successor(
         plan = _stored(renamed, following, found)
     else:
         found.add(_forbidden_changes(stored, config, found, grown))
-        found.add(unfinished_defaults(folder))
+        found.add(unfinished_defaults(Records(folder)))
         plan = _with_split_of(folder, make_plan(renamed, folder.runs, findings=found))
         plan = replace(plan, predecessor=folder.name)
         _remember(plan)
     notice = (
         f"A study's choices are fixed, so {following.name} continues from the trials of {folder.name} with {grown}."
     )
-    if tested := is_tested(folder):
+    if tested := Records(folder).is_tested:
         notice = f"{folder.name} was tested, so {following.name} continues from its trials with {grown}; its test is "
         notice += "another opening, which the ledger counts."
     cost = (
@@ -220,7 +222,7 @@ def _later_trainings(plan: Plan, stored: SearchConfig, grown: Growth) -> int:
 def _resumed(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:
     found.add(_forbidden_changes(stored, config, found, grown))
     if config.final.vault is not None and not folder.selection.exists():  # the test stage asks soon, or has its answer
-        found.check(partial(check_vault, config, dict(stored_split(folder).vault).get("key")), *OF_VAULT)
+        found.check(partial(check_vault, config, dict(Records(folder).split.vault).get("key")), *OF_VAULT)
     config, notices = _with_stored_trials(config, stored, found)
     plan = make_plan(config, folder.runs, resumed=not grown.losses, findings=found, is_finished=_is_finished)
     return replace(_with_split_of(folder, plan), notices=(*notices, *plan.notices))
@@ -271,11 +273,9 @@ def _remember(plan: Plan) -> None:
 
 
 def _is_finished(plan: Plan) -> bool:
-    from search.plan.search import is_finished  # imports sqlalchemy
-
     _remember(plan)  # no mistake was found, and the stored studies are read next
-
-    return is_finished(plan)
+    stored = Records(plan.folder, plan)
+    return all(map(stored.is_done, reversed(plan.config.stages)))  # the last stage is the most likely to be incomplete
 
 
 def _with_split_of(folder: RunFolder, plan: Plan) -> Plan:
@@ -286,7 +286,7 @@ def _with_split_of(folder: RunFolder, plan: Plan) -> Plan:
     """
     if not folder.split.exists():
         return plan
-    stored = stored_split(folder)
+    stored = Records(folder).split
     now = replace(plan.split, images=stored.images, vault=stored.vault)
     if stored.digest != now.digest:
         names = dict.fromkeys(name for split in (stored, now) for name, _ in split.marks)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from search.plan.runs import RunFolder, stored_config, trials_in
+from search.config.yaml_file import read_yaml
+from search.plan.runs import RunFolder, trials_in
 from search.trust import CHECKPOINTS
 from trainables.errors import InvalidInput
 from trainables.files import DAMAGED, absolute, as_path, read_whole, reading, write_json
@@ -28,7 +29,7 @@ def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
         InvalidInput: its address is not one that can be used here.
     """
     try:
-        config: Mapping[str, Any] = stored_config(folder)
+        config: Mapping[str, Any] = read_yaml(folder.config)
         address = config["checkpoints"]["storage_path"]
     except (InvalidInput, LookupError, TypeError):  # written by an older version
         return None

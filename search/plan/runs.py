@@ -3,9 +3,8 @@
 import logging
 import os
 import socket
-import stat
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,12 @@ import yaml
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from search.secrets import sqlite_address
-from search.trust import ADDRESSES, CAMPAIGN_RECIPE, addresses_in, check_trusted, own_code, remember, started
+from search.trust import CAMPAIGN_RECIPE, addresses_in, remember
 from trainables.errors import Failure, InvalidInput, suggestion
 from trainables.files import DAMAGED, read_json, reading, remove_dead_drafts, write_json, write_text
 
 if TYPE_CHECKING:
     from search.config.campaign import CampaignConfig
-    from search.config.search_config import SearchConfig
-    from trainables.data.split import ClassSplit
 
 logger = logging.getLogger(__name__)
 
@@ -108,14 +105,6 @@ class RunFolder:
         below = (path for name in ("test", "models") for path in (self.path / name).rglob("*") if path.is_dir())
         for folder in (self.path, *below):
             remove_dead_drafts(folder)
-
-    def trained_on_opened_told(self) -> str | None:
-        """Read the warning in :attr:`trained_on_opened`, None without such images; raise if it is damaged."""
-        if not self.trained_on_opened.exists():
-            return None
-        with reading(self.trained_on_opened):
-            told = read_json(self.trained_on_opened)["told"]
-            return None if told is None else str(told)
 
     def predecessor_name(self) -> str | None:
         """Read the name in :attr:`predecessor`, None if the search is no successor; raise if it is damaged."""
@@ -207,80 +196,12 @@ def find_runs(runs: Path) -> list[RunFolder]:
     return [RunFolder(runs, path.parent.name) for path in sorted(runs.glob("*/search.yaml"))]
 
 
-RECORDS = (".json", ".yaml", ".npz", ".journal", ".safetensors")
-"""Suffixes of files, which no folder has."""
-
-
-def refuse_odd_files(folder: RunFolder) -> None:
-    """Raise :class:`InvalidInput` if a record of somebody else's search is no file but a link, pipe, device or folder.
-
-    It might lead to any file of the reader, or never end. The folder of the trainings may be a link to another disk.
-    """
-    if started(folder.path) is not None:
-        return
-    for place, folders, files in os.walk(folder.path):
-        if Path(place) == folder.path and "trials" in folders:
-            folders.remove("trials")
-        for path in (Path(place, name) for name in (*folders, *files)):
-            with suppress(FileNotFoundError):  # a draft
-                mode = path.lstat().st_mode
-                if not (stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and path.suffix not in RECORDS)):
-                    what = "a link, which is not followed" if stat.S_ISLNK(mode) else "not a regular file"
-                    raise InvalidInput(f"{path} is {what}; put the file itself there.")
-
-
 def missing(what: str, name: str, runs: Path, there: Sequence[str], start: str = "") -> InvalidInput:
     """Return the error for a search or campaign that is not ``there``."""
     return InvalidInput(
         f"There is no {what} {name!r} in {runs.absolute()}{suggestion(name, there)}; it has: "
         f"{', '.join(there) or 'none yet'}.{start}"
     )
-
-
-def existing_run(runs: Path, name: str) -> RunFolder:
-    """Return the stored search ``name``; raise if it does not exist, or has records that are no files."""
-    folder = RunFolder(runs, name)
-    if not is_plain_name(name) or not folder.config.is_file():
-        raise missing("search", name, runs, [run.name for run in find_runs(runs)], " `holdout run` starts one.")
-    refuse_odd_files(folder)
-    return folder
-
-
-def stored_split(folder: RunFolder) -> "ClassSplit":
-    """Return the stored class split; raise if the file is missing, damaged or was edited."""
-    from trainables.data.split import ClassSplit
-
-    if not folder.split.is_file():
-        raise InvalidInput(f"{folder.split} is missing; restore it from a copy, or run the search's file again.")
-    with reading(folder.split):
-        return ClassSplit.from_json(read_json(folder.split))
-
-
-def stored_config(folder: RunFolder) -> dict[str, Any]:
-    """Return the stored search file, with all defaults; raise as :func:`read_yaml`."""
-    return read_yaml(folder.config)
-
-
-def refuse_renamed(folder: RunFolder, name: object) -> None:
-    """Raise :class:`InvalidInput` if ``name``, which a record of the search in ``folder`` has, is not the folder's."""
-    if name != folder.name:
-        raise InvalidInput(
-            f"{folder.path} holds the records of a search called {str(name)[:100]!r}, which are found by that name; "
-            "rename the folder back."
-        )
-
-
-def trusted_config(folder: RunFolder, addresses: Collection[str] = ADDRESSES) -> "SearchConfig":
-    """Return the stored search file as a configuration, which imports the user-defined code that it names.
-
-    Raises:
-        InvalidInput: it is damaged; or it names code, or an address at the keys ``addresses``, that is not trusted.
-    """
-    from search.config.search_config import parse_stored  # imports pydantic
-
-    content = stored_config(folder)
-    check_trusted(folder.path, addresses_in(folder.path, content, addresses) | own_code(content))
-    return parse_stored(content, folder.config)
 
 
 def trials_in(storage: str, search: str) -> str:

@@ -1,52 +1,54 @@
-"""An opened search: its plan and its studies."""
+"""The records of a search that are written, by its driver or in memory; and the trials that a successor copies."""
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.config.search_config import SearchConfig, parse_config, settled_digest
-from search.config.validation import Findings
-from search.plan.checks.parts import check_spaces
-from search.plan.growth import growth, is_tested
+from search.config.search_config import parse_config, settled_digest
+from search.config.yaml_file import read_yaml
+from search.plan.growth import growth
 from search.plan.places import mark_checkpoints
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder, stored_config, stored_split
-from search.plan.stored import StoredSearch, stays_sealed
+from search.plan.records import Records
+from search.plan.runs import RunFolder
 from search.stages import Stage, study_name
 from search.study import LossStudy, StudyStorage, copy_studies, open_studies
 from search.tables import PRUNERS
 from search.trials import Tally
-from search.trust import check_trusted, own_code
 from spaces.search_space import SearchSpace
 from trainables.errors import InvalidInput
 from trainables.files import file_digest, write_json, write_text
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpenedSearch:
-    """A search whose folder and storage exist.
+@dataclass(frozen=True, eq=False)
+class WritableRecords(Records):
+    """The records of a search with the ``storage`` of its studies, which its driver writes; or a check, in memory.
 
     Its studies are cached, so only the search's driver should keep it for long.
     """
 
-    plan: Plan
-    storage: StudyStorage
+    storage: StudyStorage = field(kw_only=True)
     _studies: dict[tuple[str, Stage], LossStudy] = field(default_factory=dict, repr=False)
 
     def close(self) -> None:
         self.storage.close()
 
     @property
-    def config(self) -> SearchConfig:
-        return self.plan.config
+    def studies(self) -> StudyStorage:
+        return self.storage
+
+    def attributes(self, loss: str, stage: Stage = Stage.SEARCH) -> dict[str, Any]:
+        """Return the user attributes of a loss's study in a stage, without creating the study."""
+        return self.storage.attributes_of(study_name(self.name, loss, stage))
 
     @property
-    def name(self) -> str:
-        return self.plan.config.name
+    def is_run_elsewhere(self) -> bool:
+        """False: this process holds the search, or nobody does."""
+        return False
 
     def study(self, loss: str, stage: Stage) -> LossStudy:
         """Return a loss's study in a stage; create it if it does not exist."""
@@ -99,44 +101,22 @@ class OpenedSearch:
                 for trial, key in given
             )
 
-    def trials(self, loss: str, stage: Stage) -> list[FrozenTrial]:
-        """Return the trials of a loss's study in a stage, without creating the study."""
-        return self.storage.trials_of(study_name(self.name, loss, stage))
-
-    def is_done(self, stage: Stage) -> bool:
-        return _is_done(self.plan, stage, self.trials)
-
     def begin_session(self, started: float, slots: int) -> None:
         """Record the start of a driver (seconds since 1970), and the number of trials that it runs at once.
 
         A new folder of checkpoints outside of the runs folder is marked as that of this search.
         """
-        mark_checkpoints(self.plan.folder)
-        first = self.study(self.config.loss_names[0], Stage.SEARCH)
+        mark_checkpoints(self.folder)
+        first = self.study(self.losses[0], Stage.SEARCH)
         first.set_attributes({"sessions": [*self.sessions, started], "slots": slots})
 
     def note_opening(self, opening: str) -> None:
         """Record in the journal that the test classes were opened."""
-        known = {*self._session_attributes.get("openings", ()), opening}
-        self.study(self.config.loss_names[0], Stage.SEARCH).set_attributes({"openings": sorted(known)})
-
-    @property
-    def sessions(self) -> list[float]:
-        """The start times of all drivers of this search."""
-        return list(self._session_attributes.get("sessions", []))
-
-    @property
-    def slots(self) -> int:
-        """The number of trials that the last driver ran at once; 0 before the first."""
-        return int(self._session_attributes.get("slots", 0))
-
-    @property
-    def _session_attributes(self) -> dict[str, Any]:
-        """The attributes of the first loss's study, read without creating it."""
-        return self.storage.attributes_of(study_name(self.name, self.config.loss_names[0], Stage.SEARCH))
+        known = {*self.attributes(self.losses[0]).get("openings", ()), opening}
+        self.study(self.losses[0], Stage.SEARCH).set_attributes({"openings": sorted(known)})
 
 
-def open_search(plan: Plan) -> OpenedSearch:
+def open_search(plan: Plan) -> WritableRecords:
     """Open a search's storage and write its plan; both may exist already.
 
     Raises:
@@ -153,7 +133,7 @@ def open_search(plan: Plan) -> OpenedSearch:
     folder.path.mkdir(parents=True, exist_ok=True)
     storage = open_studies(folder.journal)  # before the search file, without which there is no search
     _refuse_other_studies(plan, storage)
-    if folder.config.exists() and growth(parse_config(stored_config(folder)), plan.config):
+    if folder.config.exists() and growth(parse_config(read_yaml(folder.config)), plan.config):
         assert not folder.test.exists(), "a tested search has a successor"
         for outgrown in (folder.selection, folder.summary):  # of fewer trials or losses
             outgrown.unlink(missing_ok=True)
@@ -161,7 +141,7 @@ def open_search(plan: Plan) -> OpenedSearch:
         write_json(folder.predecessor, {"search": plan.predecessor})
     write_json(folder.split, plan.split.to_json())
     write_text(folder.config, plan.config.to_yaml())
-    return OpenedSearch(plan=plan, storage=storage)
+    return WritableRecords(folder, plan, storage=storage)
 
 
 def _begun_with(plan: Plan) -> dict[str, str | None]:
@@ -193,7 +173,7 @@ def _refuse_lost_records(plan: Plan) -> None:
             f"{name} has scores in {folder.test}, but {folder.selection} is missing; restore it from a copy, or search "
             "under a new name."
         )
-    stored = StoredSearch(folder)
+    stored = Records(folder)
     begun = [loss for loss in losses if loss in stored.losses]  # a search that grows gets further ones
     lost = [study_name(name, loss, Stage.SEARCH) for loss in begun if not stored.tally(loss, Stage.SEARCH).trials]
     if folder.test.exists() and not any(stored.tally(loss, Stage.TEST).trials for loss in losses):
@@ -205,28 +185,13 @@ def _refuse_lost_records(plan: Plan) -> None:
         )
 
 
-def is_finished(plan: Plan) -> bool:
-    """Return True if all stages of a stored search are complete. Nothing is written."""
-    stored = StoredSearch(plan.folder)
-    # The last stage is the most likely to be incomplete.
-    return all(_is_done(plan, stage, stored.trials) for stage in reversed(plan.config.stages))
-
-
-def _is_done(plan: Plan, stage: Stage, trials: Callable[[str, Stage], Sequence[FrozenTrial]]) -> bool:
-    if stage is Stage.SELECT:
-        return plan.folder.selection.exists()
-    if stage is Stage.TEST:
-        return plan.folder.test.exists() or stays_sealed(plan.folder, plan.config.final.test) is not None
-    return all(plan.budget(loss).done(trials(loss, Stage.SEARCH)) for loss in plan.config.loss_names)
-
-
 # The trials that a successor begins with.
 
 COPIED_FROM = "copied_from"
 """Trial attribute: the predecessor, and the trial's number there."""
 
 
-def copy_trials(search: OpenedSearch) -> None:
+def copy_trials(search: WritableRecords) -> None:
     """Copy the predecessor's finished trials and, if it is tested, confirmations into a successor's empty studies.
 
     A copy counts as the successor's own; it keeps its state, values, params and attributes, and has its source in
@@ -236,9 +201,9 @@ def copy_trials(search: OpenedSearch) -> None:
     predecessor = search.plan.predecessor
     if predecessor is None:
         return
-    source = StoredSearch(RunFolder(search.plan.folder.runs, predecessor))
+    source = Records(RunFolder(search.folder.runs, predecessor))
     # All trials of a search that is tested have ended, so the numbers that its confirmations name stay.
-    stages = (Stage.SEARCH, Stage.SELECT) if is_tested(source.folder) else (Stage.SEARCH,)
+    stages = (Stage.SEARCH, Stage.SELECT) if source.is_tested else (Stage.SEARCH,)
     for loss, stage in itertools.product(search.config.loss_names, stages):
         trials = [trial for trial in source.trials(loss, stage) if trial.state.is_finished()]
         numbers, space = [trial.number for trial in trials], search.plan.spaces[loss]
@@ -261,17 +226,7 @@ def _copy(trial: FrozenTrial, origin: str, numbers: Sequence[int], space: Search
     return result
 
 
-def search_so_far(stored: StoredSearch) -> OpenedSearch:
-    """Return a read-only snapshot of the search with its studies.
-
-    Raises:
-        InvalidInput: the search has no studies yet, its file cannot be read, or it names code that is not allowed.
-    """
-    if not stored.folder.journal.exists():
-        raise InvalidInput(f"{stored.name} has no studies yet; wait until its first trial begins.")
-    check_trusted(stored.folder.path, own_code(stored.config))
-    config, found = parse_config(dict(stored.config)), Findings()
-    spaces = check_spaces(found, config, accepted=True)
-    found.raise_if_any()
-    plan = Plan(config=config, folder=stored.folder, split=stored_split(stored.folder), spaces=spaces)
-    return OpenedSearch(plan=plan, storage=copy_studies(stored.folder.journal))
+def in_memory(search: Records, without: Collection[str] = ()) -> WritableRecords:
+    """Return the search with a copy of its studies, whose changes are not stored; those ``without`` do not exist."""
+    storage = copy_studies(search.folder.journal, without)
+    return WritableRecords(search.folder, search.plan, storage=storage)

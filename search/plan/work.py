@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial
 
 from search.config.search_config import SearchConfig
 from search.plan.plan import Plan
-from search.plan.search import OpenedSearch
+from search.plan.records import Records
 from search.stages import Stage, search_of, study_name
 from search.study import Budget
 from search.trials import Tally, epochs_of
@@ -108,7 +108,7 @@ def slots_here(config: SearchConfig) -> int:
 class Pace:
     """Seconds per epoch of each loss in each search."""
 
-    def __init__(self, searches: Sequence[OpenedSearch]) -> None:
+    def __init__(self, searches: Sequence[Records]) -> None:
         self._seconds: dict[tuple[str, str], deque[float]] = {}
         for search in searches:
             for loss in search.config.loss_names:

@@ -6,49 +6,56 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from search.difference import Family, Recommendation, RowKey, shown_metrics, tested_pairs
-from search.plan.runs import RunFolder, campaign_of, stored_config, stored_split
-from search.plan.stored import StoredSearch, stays_sealed
+from search.plan.records import Records
+from search.plan.runs import campaign_of
 from search.report.formats import difference_with_interval, in_points, parameters, the_same
 from search.report.pairs import models_of, pairs_of
-from search.report.results import Answer, Comparison, Pair, Summary, stored_summary
+from search.report.results import Answer, Comparison, OlderSummary, Pair, Summary
 from search.report.rows import Row
-from search.selection import Ledger, Opening, Selection, scored_openings
 from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import MODEL, TRAINING
 from trainables.errors import InvalidInput, counted, listed
 from trainables.files import file_digest
 
 
-def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, within: float | None = None) -> Comparison:
-    """Return the comparison of the losses of the searches in ``folders``, whose ``summaries`` are in the same order.
+def compare(searches: Sequence[Records], *, within: float | None = None) -> Comparison:
+    """Return the comparison of the losses of searches, with the results that they have so far.
 
     ``within`` is the margin of equivalence in points; None: that which all searches froze with their choice.
 
     Raises:
-        InvalidInput: the searches differ in split, test images or objective.
+        InvalidInput: the searches differ in split, test images or objective; or there are none yet.
     """
-    _refuse_incomparable(folders, summaries)
+    if not searches:
+        raise InvalidInput("No search is named; name one at least.")
+    if within is not None and not 0 < within < math.inf:
+        raise InvalidInput(f"within is {within:g}; the margin of equivalence is above 0, such as 1 for one point.")
+    summaries = [summary_of(search) for search in searches]
+    _refuse_incomparable(searches, summaries)
     rows = [row for summary in summaries for row in summary.rows]
     objective = summaries[0].objective
     computed = {name for row in rows for name in row.test or {}}
     metrics = shown_metrics(objective, computed)
     numbers = {row.key: row.number for row in rows}
     wanted = list(tested_pairs(numbers))
-    within = within or _frozen_margin(folders)
-    pairs, left_out = pairs_of(folders, rows, metrics, itertools.chain.from_iterable(wanted), wanted, within)
+    if within is None:  # the margin that was frozen with the choices, if it is the same for all
+        margins = {search.frozen_selection.family.within for search in searches if search.openings}
+        within = margins.pop() if len(margins) == 1 else None
+    pairs, left_out = pairs_of(searches, rows, metrics, itertools.chain.from_iterable(wanted), wanted, within)
     comparison = Comparison(
         objective=objective,
         split=summaries[0].split,
-        openings=openings_told(folders),
-        earlier_openings=earlier_openings(folders),
-        changed=tuple(changed_told(folders, summaries)),
+        openings=openings_told(searches),
+        earlier_openings=earlier_openings(searches),
+        changed=tuple(changed_told(searches, summaries)),
         warnings=(
-            *training_told(folders, rows),
-            *unlike_told(folders, rows),
-            *chosen_after_opening(folders, Family.of(numbers, metrics, within), [row.key for row in rows if row.test]),
+            *training_told(searches, rows),
+            *unlike_told(searches, rows),
+            *chosen_after_opening(searches, Family.of(numbers, metrics, within), [row.key for row in rows if row.test]),
         ),
         test_metrics=tuple(metrics),
         rows=tuple(rows),
@@ -56,40 +63,42 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
         left_out=tuple(left_out),
         searches=tuple(summaries),
     )
-    return comparison.model_copy(update={"answers": tuple(answers(comparison, folders))})
+    return comparison.model_copy(update={"answers": tuple(answers(comparison, searches))})
 
 
-def _frozen_margin(folders: Sequence[RunFolder]) -> float | None:
-    """Return the margin of equivalence that was frozen with the choices; None if there are several, or none yet."""
-    margins = {Selection.load(folder.selection).family.within for folder in folders if folder.test.exists()}
-    return margins.pop() if len(margins) == 1 else None
+def comparison_of(search: Records) -> Comparison:
+    """Return the comparison of a search alone, computed once while its records do not change."""
+    return search.once(_alone)
 
 
-def compare_stored(folders: Sequence[RunFolder], *, within: float | None = None) -> Comparison:
-    """Compare stored searches with the results that they have so far; arguments and errors as of :func:`compare`."""
-    if not folders:
-        raise InvalidInput("No search is named; name one at least.")
-    if within is not None and not 0 < within < math.inf:
-        raise InvalidInput(f"within is {within:g}; the margin of equivalence is above 0, such as 1 for one point.")
-    for folder in folders:
-        _ = StoredSearch(folder).counts  # raises if a line of the journal was changed or added
-    return compare(folders, [results_so_far(folder) for folder in folders], within=within)
+def _alone(search: Records) -> Comparison:
+    return compare([search])
 
 
-def results_so_far(folder: RunFolder) -> Summary:
-    """Return the stored summary of a search; before its first one and while it runs, one made from its studies."""
-    if folder.summary.exists() and not (folder.was_killed() and folder.driver()):
-        return stored_summary(folder)
-    from search.report.summary import summary_so_far  # imports Optuna
+def summary_of(search: Records) -> Summary:
+    """Return the stored summary; derive it if there is none of this version, and while another process runs it."""
+    path, summary = search.folder.summary, None
+    if path.exists() and not search.is_run_elsewhere:
+        with suppress(OlderSummary):
+            summary = search.read(path, Summary.load)
+    if summary is None:
+        from search.report.summary import summarise, written_before  # imports Optuna
 
-    return summary_so_far(StoredSearch(folder))
+        return summarise(search, written_before(path))
+    search.refuse_renamed(summary.name)
+    if unknown := [loss for loss in search.losses if loss not in summary.losses]:
+        raise InvalidInput(
+            f"{search.folder.config} names the losses {listed(unknown)}, of which {path} has no result; restore both "
+            "from a copy."
+        )
+    return summary
 
 
-def _refuse_incomparable(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> None:
+def _refuse_incomparable(searches: Sequence[Records], summaries: Sequence[Summary]) -> None:
     """Raise :class:`InvalidInput` if the searches differ in split, objective, validation gallery or test images."""
     galleries = {True: "with half of the training images", False: "validation classes alone"}
-    opened = {folder.name: opening for folder in folders if (opening := _opening_of(folder))}
-    images = {name: opening.images.digest[:12] for name, opening in opened.items() if opening.images}
+    opened = ((search.name, opening) for search in searches if (opening := search.opening))
+    images = {name: opening.images.digest[:12] for name, opening in opened if opening.images}
     of_searches: tuple[tuple[str, dict[str, str], str], ...] = (
         ("split", {each.name: each.split.digest[:12] for each in summaries}, "have different splits"),
         ("objective", {each.name: each.objective for each in summaries}, "have different objectives"),
@@ -108,41 +117,25 @@ def _refuse_incomparable(folders: Sequence[RunFolder], summaries: Sequence[Summa
             )
 
 
-def changed_told(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Iterator[str]:
+def changed_told(searches: Sequence[Records], summaries: Sequence[Summary]) -> Iterator[str]:
     """Yield a sentence for each search whose summary or scores were changed or removed, or are of another split."""
-    for folder, summary in zip(folders, summaries, strict=True):
+    for search, summary in zip(searches, summaries, strict=True):
         changed = {
             "summary.json was changed after it was written": summary.is_changed,
             "test.json was changed after it was written": any(
-                opening.digest != opening.digest_of_content() for opening in scored_openings(folder.test)
+                opening.digest != opening.digest_of_content() for opening in search.openings
             ),
-            "summary.json is of another split": summary.split.digest != stored_split(folder).digest,
+            "summary.json is of another split": summary.split.digest != search.split.digest,
             "a file in test/ was changed after it was written": any(
-                "/" not in name and file_digest(folder.path / "test" / opening.id / name) != digest
-                for opening in scored_openings(folder.test)
+                "/" not in name and file_digest(search.folder.path / "test" / opening.id / name) != digest
+                for opening in search.openings
                 for name, digest in opening.files.items()
             ),
         }
         for what in (what for what, is_so in changed.items() if is_so):
             yield f"{summary.name}: {what}: the digests differ (`holdout verify {summary.name}`)"
-        if told := lost_told(folder):
-            yield f"{summary.name}: {told}"
-
-
-def lost_told(folder: RunFolder, *, scored: bool = True) -> str | None:
-    """Return a phrase on an opening in the journal or ``test/`` that ``test.json`` lacks; None without one.
-
-    One that the ledger has without scores is resumed; without ``scored`` the others of the ledger are left out, too.
-    """
-    if not (begun := StoredSearch(folder).openings_begun):
-        return None
-    known = {entry.id for entry in scored_openings(folder.test)} | {
-        entry.id
-        for entry in Ledger(folder.openings).openings()
-        if not (scored and entry.selections.get(folder.name) in entry.scores)
-    }
-    lost = next((name for name in begun if name not in known), None)
-    return lost and f"test.json openings lack {lost:.12}; restore it and the ledger from a copy"
+        if lost := search.lost_opening():
+            yield f"{summary.name}: {lost}"
 
 
 # The network and its images.
@@ -154,9 +147,9 @@ ALIKE = (
 """Settings that rows share in a fair comparison: unlike ones are criticised in the thesis, section 3.5.1."""
 
 
-def unlike_told(folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a sentence if ``rows`` of the searches in ``folders`` differ in the network, the image size or the crop."""
-    written = {folder.name: _settings(folder) for folder in folders}
+def unlike_told(searches: Sequence[Records], rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a sentence if ``rows`` of the searches differ in the network, the image size or the crop."""
+    written = {search.name: _settings(search) for search in searches}
     settings = {row.key: {**written[row.search], **row.params} for row in rows if row.params is not None}
     unlike = []
     for key in ALIKE:
@@ -171,10 +164,9 @@ def unlike_told(folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[s
         yield f"rows differ in more than the loss, which may explain their differences: {'; '.join(unlike)}"
 
 
-def _settings(folder: RunFolder) -> dict[str, Any]:
+def _settings(search: Records) -> dict[str, Any]:
     """Return the stored search file by keys such as ``training.lr`` and ``trainable.``."""
-    content = stored_config(folder)
-    sections = {name: entry if isinstance(entry, dict) else {"": entry} for name, entry in content.items()}
+    sections = {name: entry if isinstance(entry, dict) else {"": entry} for name, entry in search.content.items()}
     return {f"{section}.{name}": value for section, entry in sections.items() for name, value in entry.items()}
 
 
@@ -201,17 +193,17 @@ OF_TRAINING = re.compile(
 """The hyperparameters and settings that define a final training, besides its split and seed."""
 
 
-def seeds_told(folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[str]:
+def seeds_told(searches: Sequence[Records], rows: Sequence[Row]) -> Iterator[str]:
     """Yield a sentence on tested ``rows`` whose seeds have no effect, and on those that are the same trainings."""
     trained = [row for row in rows if row.test and row.params is not None]
     keys = [row.key for row in trained]
     if idle := _names(keys, [row.key for row in trained if row.ignores_seeds]):
         yield f"{listed(idle)}: {'its' if len(idle) == 1 else 'their'} seeds have no effect, so they give no interval"
     by_training: dict[str, list[RowKey]] = {}
-    for folder in folders:
-        written, split = _settings(folder), stored_split(folder).digest
-        params = {(row.loss, row.number): (row.key, row.params or {}) for row in trained if row.search == folder.name}
-        for loss, number, seed in {model[:3] for model in models_of(folder) if model[:2] in params}:
+    for search in searches:
+        written, split = _settings(search), search.split.digest
+        params = {(row.loss, row.number): (row.key, row.params or {}) for row in trained if row.search == search.name}
+        for loss, number, seed in {model[:3] for model in models_of(search) if model[:2] in params}:
             key, found = params[loss, number]
             settings = sorted(entry for entry in {**written, **found}.items() if OF_TRAINING.match(entry[0]))
             by_training.setdefault(json.dumps([split, loss, seed, settings], default=str), []).append(key)
@@ -223,73 +215,59 @@ def seeds_told(folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[st
 # The test set.
 
 
-def image_set_of(folder: RunFolder) -> str:
-    """Return the digest of a search's test images; while the test is sealed, that of the class names."""
-    opening = _opening_of(folder)
-    return opening.images.digest if opening and opening.images else stored_split(folder).test_digest
-
-
-def openings_told(folders: Sequence[RunFolder]) -> str:
-    """Return a sentence on the openings of the test set that ``folders`` share."""
-    ledger = Ledger(folders[0].openings)
-    opened = [folder for folder in folders if scored_openings(folder.test)]
-    if not opened and any(lost_told(folder) for folder in folders):
+def openings_told(searches: Sequence[Records]) -> str:
+    """Return a sentence on the openings of the test set that ``searches`` share."""
+    ledger = searches[0].ledger
+    opened = [search for search in searches if search.openings]
+    if not opened and any(search.lost_opening() for search in searches):
         return "this test set: opened, but the records of it are missing"
     if not opened:
-        return ledger.sentence_by_names(stored_split(folders[0]).test_digest)
-    openings = [opening for folder in opened if (opening := _opening_of(folder))]
+        return ledger.sentence_by_names(searches[0].split.test_digest)
+    openings = [opening for search in opened if (opening := search.opening)]
     if len(openings) < len(opened):
         return "this test set: opened without a line in the ledger, which was changed"
-    counts = earlier_openings(folders)
+    counts = earlier_openings(searches)
     each = ", ".join(f"{name} {count}" for name, count in counts.items()) if len({*counts.values()}) > 1 else ""
-    told = f"openings of these classes before this choice's: {each or next(iter(counts.values()))}"
-    if vaults := [record.vault for folder in opened for record in scored_openings(folder.test)[:1] if record.vault]:
-        known = {True: " (of the test, it keeps only labels secret)", False: ""}
+    earlier = f"openings of these classes before this choice's: {each or next(iter(counts.values()))}"
+    if vaults := [vault for search in opened if (vault := search.openings[0].vault)]:
         scored = [f"opening {of['number']} of {of['of']} by the vault {of['key'][:12]}" for of in vaults]
-        return f"{', '.join(dict.fromkeys(scored))}{known[vaults[0]['labels_only']]}; {told}"
-    return f"{ledger.sentence(openings[0])}; {told}"
+        secret = " (only the labels are secret)" if vaults[0]["labels_only"] else ""
+        return f"{', '.join(dict.fromkeys(scored))}{secret}; {earlier}"
+    return f"{ledger.sentence(openings[0])}; {earlier}"
 
 
-def earlier_openings(folders: Sequence[RunFolder]) -> dict[str, int]:
+def earlier_openings(searches: Sequence[Records]) -> dict[str, int]:
     """Return the number of openings of the test classes before that of the choice, by search that was tested."""
     return {
-        folder.name: Ledger(folder.openings).earlier(opening, Selection.load(folder.selection).digest)
-        for folder in folders
-        if (opening := _opening_of(folder))
+        search.name: search.ledger.earlier(opening, search.frozen_selection.digest)
+        for search in searches
+        if (opening := search.opening)
     }
 
 
-def training_told(folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[str]:
+def training_told(searches: Sequence[Records], rows: Sequence[Row]) -> Iterator[str]:
     """Yield a warning for each search that trained on images of an opened test set, or whose test set has copies.
 
     Also one for each model that could not be scored, and those on seeds.
     """
-    for folder in folders:
-        for opening in scored_openings(folder.test)[:1]:
+    for search in searches:
+        for opening in search.openings[:1]:
             if overlap := opening.overlap:
                 items = f"{overlap} test items are" if overlap > 1 else "1 test item is"
-                yield f"{folder.name}: {items} also among the training or validation items (split.allow_overlap)"
+                yield f"{search.name}: {items} also among the training or validation items (split.allow_overlap)"
             if copies := opening.copies:
                 copied = f"{copies:,} test items have an identical copy"
-                yield f"{folder.name}: {copied} in the test set, which is easily found"
+                yield f"{search.name}: {copied} in the test set, which is easily found"
             for model in opening.failed:
                 seed = "" if model.seed is None else f" with seed {model.seed}"
-                yield f"{folder.name}: {model.loss}{seed} could not be scored on the test ({model.reason})"
+                yield f"{search.name}: {model.loss}{seed} could not be scored on the test ({model.reason})"
             scored = (*opening.scores, *opening.baselines)
             reasons = Counter(reason for model in scored for reason in model.undefined.values())
             for reason, models in reasons.items():
-                yield f"{folder.name}: a value of {counted(models, 'model')} is undefined ({reason.removesuffix('.')})"
-        if told := folder.trained_on_opened_told():
-            yield f"{folder.name}: {told}"
-    yield from seeds_told(folders, rows)
-
-
-def _opening_of(folder: RunFolder) -> Opening | None:
-    """Return the opening whose scores are shown; None while sealed, and if the ledger lost it."""
-    scored = scored_openings(folder.test)
-    if not scored:
-        return None
-    return next((entry for entry in Ledger(folder.openings).openings() if entry.id == scored[0].id), None)
+                yield f"{search.name}: a value of {counted(models, 'model')} is undefined ({reason.removesuffix('.')})"
+        if warning := search.trained_on_opened:
+            yield f"{search.name}: {warning}"
+    yield from seeds_told(searches, rows)
 
 
 # The table as it was frozen before the opening.
@@ -297,17 +275,17 @@ def _opening_of(folder: RunFolder) -> Opening | None:
 AFTER = "chosen after opening"
 
 
-def chosen_after_opening(folders: Sequence[RunFolder], shown: Family, tested: Collection[RowKey]) -> Iterator[str]:
+def chosen_after_opening(searches: Sequence[Records], shown: Family, tested: Collection[RowKey]) -> Iterator[str]:
     """Yield a sentence for each part of the table ``shown`` that was not frozen before the test classes were opened.
 
     ``tested`` are all rows with test results, shown or not; other rows reveal nothing about the test.
     """
-    opened = [folder for folder in folders if folder.test.exists()]
+    opened = [search for search in searches if search.openings]
     if not opened:
         return
-    families = {Selection.load(folder.selection).family for folder in opened}
+    families = {search.frozen_selection.family for search in opened}
     if len(families) > 1:
-        names = ", ".join(folder.name for folder in opened)
+        names = ", ".join(search.name for search in opened)
         yield f"{AFTER}: one table for {names}; each was frozen with a separate table"
         return
     (frozen,) = families
@@ -330,9 +308,9 @@ def chosen_after_opening(folders: Sequence[RunFolder], shown: Family, tested: Co
 # The answer: the four lines that terminal, report, live page, MLflow and Python show alike.
 
 
-def answers(comparison: Comparison, folders: Sequence[RunFolder]) -> Iterator[Answer]:
-    """Yield the answer of each search in ``folders`` that has chosen."""
-    for folder, summary in zip(folders, comparison.searches, strict=True):
+def answers(comparison: Comparison, searches: Sequence[Records]) -> Iterator[Answer]:
+    """Yield the answer of each search that has chosen."""
+    for search, summary in zip(searches, comparison.searches, strict=True):
         if (model := summary.recommended) is None:
             continue
         tested = any(row.test for row in comparison.rows if row.search == summary.name)
@@ -348,7 +326,7 @@ def answers(comparison: Comparison, folders: Sequence[RunFolder]) -> Iterator[An
             better_than_default=f"Better than its default: {_against_default(model, pairs, where) or unknown}.",
             better_than_untrained="Better than the untrained network: "
             f"{_against_untrained(summary, model, pairs, where) or unknown}.",
-            next=f"Next: {_next(folder, model, tested=tested, changed=bool(comparison.changed))}.",
+            next=f"Next: {_next(search, model, tested=tested, changed=bool(comparison.changed))}.",
         )
 
 
@@ -394,17 +372,17 @@ def _compared(model: Recommendation, pairs: Sequence[Pair], role: Role, where: s
     return ""
 
 
-def _next(folder: RunFolder, model: Recommendation, *, tested: bool, changed: bool) -> str:
-    name, config = folder.name, stored_config(folder)
+def _next(search: Records, model: Recommendation, *, tested: bool, changed: bool) -> str:
+    name = search.name
     if not tested and changed:
         return f"`holdout verify {name}` names what is missing"
-    if not tested and (campaign := campaign_of(folder.runs, name)):
+    if not tested and (campaign := campaign_of(search.folder.runs, name)):
         return f"`holdout run` with the file of {campaign.name} opens the test classes"
-    if not tested and not stays_sealed(folder, config.get("final", {}).get("test", "")):
+    if not tested and not search.stays_sealed:
         return f"`holdout test {name}` opens the test classes"
     if not tested and model.number is not None:  # the choice is its predecessor's, which has the models
-        name = folder.predecessor_name() or name
-    if config.get("trainable"):
+        name = search.folder.predecessor_name() or name
+    if search.content.get("trainable"):
         return f"`holdout compare {name}` shows every value"
     what = f"the {model.loss} network" if model.number is None else f"this {model.loss} model"
     return f"`holdout export {name} --to FOLDER` writes {what}"

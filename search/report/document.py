@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from search.plan.runs import RunFolder
-from search.plan.stored import StoredSearch, stored_search
-from search.report.comparison import compare
+from search.plan.records import Records
+from search.report.comparison import compare, comparison_of, summary_of
 from search.report.drawing import Plot, Section
-from search.report.results import Comparison, Summary
+from search.report.results import Comparison
 from search.report.sections.answer import again, answer, anytime_curves, outcome
 from search.report.sections.loss import loss_section
 from search.report.sections.models import models_section
-from search.report.summary import summary_so_far
 from trainables.errors import listed
 from trainables.files import reading, write_text
 
@@ -62,7 +60,7 @@ def environment() -> "Environment":
     found.filters |= {
         "as_json": _as_json,
         "breakable": _breakable,
-        "data_url": _data_url,
+        "data_url": lambda webp: f"data:image/webp;base64,{base64.b64encode(webp).decode()}",
         "hash_source": _hash_source,
         "with_code": _with_code,
     }
@@ -90,10 +88,6 @@ def _with_code(sentence: str) -> str:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
-def _data_url(webp: bytes) -> str:
-    return f"data:image/webp;base64,{base64.b64encode(webp).decode()}"
-
-
 def plotly_script() -> str:
     """Return Plotly's script, which draws the interactive pictures."""
     from plotly.offline import get_plotlyjs
@@ -109,40 +103,32 @@ def shared_file(name: str) -> str:
 # Reports of searches.
 
 
-def search_report(searches: Sequence[StoredSearch]) -> ReportPage:
+def search_report(searches: Sequence[Records]) -> ReportPage:
     """Build the report of searches that share one split, finished or not."""
-    folders = [search.folder for search in searches]
-    summaries = [summary_so_far(search) for search in searches]
-    comparison = compare(folders, summaries)
+    comparison = compare(searches) if len(searches) > 1 else comparison_of(searches[0])
     losses = list(dict.fromkeys(loss for search in searches for loss in search.losses))
     return ReportPage(
         title=", ".join(search.name for search in searches),
         subtitle=f"{', '.join(losses)}: tuned by {comparison.objective} on validation classes, tested on others",
         sections=(
-            answer(comparison, folders),
-            outcome(comparison, folders),
-            *_of_each(searches, summaries, comparison),
+            answer(comparison),
+            outcome(comparison, searches),
+            *_of_each(searches, comparison),
             again(searches),
         ),
     )
 
 
-def campaign_page(
-    title: str, subtitle: str, study: Section, searches: Sequence[StoredSearch], file: Path
-) -> ReportPage:
+def campaign_page(title: str, subtitle: str, study: Section, searches: Sequence[Records], file: Path) -> ReportPage:
     """Build the report of a campaign from the section on its ``study``, its begun ``searches`` and its ``file``."""
-    summaries = [summary_so_far(search) for search in searches]
-    if curves := anytime_curves(summaries):
+    if curves := anytime_curves([summary_of(search) for search in searches]):
         study = replace(study, figures=(*study.figures, curves))
     return ReportPage(title=title, subtitle=subtitle, sections=(study, again(searches, file)))
 
 
-def _of_each(
-    searches: Sequence[StoredSearch], summaries: Sequence[Summary], comparison: Comparison
-) -> Iterator[Section]:
-    for search, summary in zip(searches, summaries, strict=True):
-        own = comparison if len(searches) == 1 else compare([search.folder], [summary])
-        for section in (*(loss_section(search, summary, loss) for loss in search.losses), models_section(search, own)):
+def _of_each(searches: Sequence[Records], comparison: Comparison) -> Iterator[Section]:
+    for search, summary in zip(searches, comparison.searches, strict=True):
+        for section in (*(loss_section(search, summary, loss) for loss in search.losses), models_section(search)):
             yield section if len(searches) == 1 else _prefixed(search.name, section)
 
 
@@ -157,10 +143,10 @@ def _prefixed(search: str, section: Section) -> Section:
     )
 
 
-def write_search_report(runs: Path, names: Sequence[str], file: Path | None = None) -> Path:
+def write_search_report(searches: Sequence[Records], file: Path | None = None) -> Path:
     """Write the report of searches that share one split to ``file``, by default ``report.html`` of the first one."""
-    with reading(f"A record of {listed(names)}"):
-        text = as_html(search_report([stored_search(runs, name) for name in names]))
-    file = file or RunFolder(runs, names[0]).report
+    with reading(f"A record of {listed([search.name for search in searches])}"):
+        text = as_html(search_report(searches))
+    file = file or searches[0].folder.report
     write_text(file, text)
     return file

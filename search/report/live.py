@@ -18,9 +18,10 @@ from optuna.trial import FrozenTrial, TrialState
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from search import __version__
-from search.plan.runs import existing_run, find_campaigns, find_runs
-from search.plan.search import OpenedSearch, search_so_far
-from search.plan.stored import SearchStatus, StoredSearch, status_of
+from search.plan.records import Records, stored_search
+from search.plan.runs import find_campaigns, find_runs
+from search.plan.search import WritableRecords, in_memory
+from search.plan.status import SearchStatus, status_of
 from search.plan.work import Pace, planned_work, seconds_left
 from search.report.document import ReportPage, environment, plotly_script, search_report, shared_file
 from search.report.rows import Result
@@ -96,9 +97,9 @@ FAILURES = 20
 """Number of most recent failures listed."""
 
 
-def live_search(stored: StoredSearch) -> LiveSearch:
+def live_search(stored: Records) -> LiveSearch:
     """Read the state of a search."""
-    search, status = search_so_far(stored), status_of(stored)
+    search, status = in_memory(stored), status_of(stored)
     trials = {(loss, stage): search.trials(loss, stage) for stage in Stage for loss in search.config.loss_names}
     driven = status.driver is not None
     sessions = search.sessions
@@ -128,14 +129,14 @@ def live_search(stored: StoredSearch) -> LiveSearch:
     )
 
 
-def _left(search: OpenedSearch) -> float | None:
+def _left(search: Records) -> float | None:
     works = list(planned_work(search.plan, search.config.stages, search.trials))
     if not any(work.tally.ended for work in works):
         return None
     return seconds_left(works, Pace([search]).means(), max(1, search.slots))
 
 
-def _running(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) -> LiveTrial:
+def _running(search: WritableRecords, loss: str, stage: Stage, trial: FrozenTrial) -> LiveTrial:
     records = epochs_of(trial)
     objective = search.config.objective
     compared = search.study(loss, stage).next_rung(trial.number) if stage is Stage.SEARCH else None
@@ -166,22 +167,22 @@ class ReportsSoFar:
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[Any, tuple[SectionSoFar, ...]]] = {}
 
-    def of(self, stored: StoredSearch) -> tuple[SectionSoFar, ...]:
-        """Return the sections of ``stored``."""
+    def of(self, search: Records) -> tuple[SectionSoFar, ...]:
+        """Return the sections of the report of ``search``."""
         with self._lock:
-            now = _state(stored)
-            before = self._kept.get(stored.name)
+            now = _state(search)
+            before = self._kept.get(search.name)
             if before is None or before[0] != now:
-                before = self._kept[stored.name] = (now, _rendered(search_report([stored])))
+                before = self._kept[search.name] = (now, _rendered(search_report([search])))
             return before[1]
 
 
-def _state(stored: StoredSearch) -> Any:
+def _state(search: Records) -> Any:
     """Return a value that changes with every finished trial and every written file."""
-    tallies = [stored.tally(loss, stage) for stage in Stage for loss in stored.losses]
-    files = (stored.folder.summary, stored.folder.selection, stored.folder.test)
+    tallies = [search.tally(loss, stage) for stage in Stage for loss in search.losses]
+    files = (search.folder.summary, search.folder.selection, search.folder.test)
     written = [file.stat().st_mtime if file.exists() else None for file in files]
-    return [(dict(tally.states), tally.best) for tally in tallies], written, stored.folder.driver()
+    return [(dict(tally.states), tally.best) for tally in tallies], written, search.folder.driver()
 
 
 def _rendered(report: ReportPage) -> tuple[SectionSoFar, ...]:
@@ -239,17 +240,17 @@ def live_app(runs: Path) -> FastAPI:
 
     @app.get("/api/searches", summary="Progress of all searches in the runs folder")
     def searches() -> list[SearchStatus]:
-        return [status_of(StoredSearch(folder)) for folder in find_runs(runs)]
+        return [status_of(Records(folder)) for folder in find_runs(runs)]
 
     @app.get("/api/searches/{name}", summary="Current state of a search")
     def search(name: str) -> LiveSearch:
-        with _opened(runs, name) as stored:
-            return live_search(stored)
+        with _opened(runs, name) as records:
+            return live_search(records)
 
     @app.get("/api/searches/{name}/report", summary="Sections of its report so far, as HTML")
     def report(name: str) -> tuple[SectionSoFar, ...]:
-        with _opened(runs, name) as stored:
-            return reports.of(stored)
+        with _opened(runs, name) as records:
+            return reports.of(records)
 
     @app.get("/api/campaigns", summary="The campaigns in the runs folder, with their searches")
     def campaigns() -> tuple[LiveCampaign, ...]:
@@ -278,10 +279,10 @@ def live_app(runs: Path) -> FastAPI:
 
 
 @contextmanager
-def _opened(runs: Path, name: str) -> Iterator[StoredSearch]:
+def _opened(runs: Path, name: str) -> Iterator[Records]:
     """Open the search ``name``; records of an unexpected form become :class:`InvalidInput`."""
     with reading(f"A record of {name}"):
-        yield StoredSearch(existing_run(runs, name))
+        yield stored_search(runs, name)
 
 
 @cache

@@ -8,11 +8,11 @@ from optuna.trial import FrozenTrial
 
 from search import __version__
 from search.plan.plan import best_checkpoint
-from search.plan.stored import StoredSearch
-from search.report.comparison import compare
+from search.plan.records import Records
+from search.report.comparison import comparison_of
 from search.report.comparison_tables import baselines_told, headline_losses, headline_sentences
 from search.report.formats import parameters, sentence
-from search.report.results import Comparison, stored_summary
+from search.report.results import Comparison
 from search.selection import Selection, exported_trial, frozen_baselines
 from search.stages import BASELINES, UNTRAINED, Stage, short_study_name
 from search.text_table import rows_as_markdown
@@ -71,8 +71,8 @@ def _model_card(
 
 def _scores(comparison: Comparison) -> str:
     """Return the table and the sentences that a search prints at its end."""
-    told = map(sentence, (*headline_sentences(comparison), *baselines_told(comparison)))
-    return "\n\n".join((rows_as_markdown(headline_losses(comparison)), *told))
+    sentences = map(sentence, (*headline_sentences(comparison), *baselines_told(comparison)))
+    return "\n\n".join((rows_as_markdown(headline_losses(comparison)), *sentences))
 
 
 def _head(loss: str, *, of_images: bool) -> str:
@@ -122,36 +122,38 @@ class ChosenModel:
         write_model(folder, self.weights, self.spec, self.card(comparison))
 
 
-def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> ChosenModel | None:
+def chosen_model(search: Records, selection: Selection, loss: str) -> ChosenModel | None:
     """Load the chosen model of ``loss``, or a network without training; None if no training for the test finished.
 
     Raises:
         InvalidInput: its checkpoint is missing, or the weights that the search began with.
     """
-    folder = stored.folder
+    folder = search.folder
     if loss in BASELINES:
         if frozen_baselines(folder.baselines, folder.whitened, selection.baselines) is None:
             return None
         address = str(folder.whitened)
     else:
-        trial = exported_trial(stored.trials(loss, Stage.TEST), selection.chosen[loss])
+        trial = exported_trial(search.trials(loss, Stage.TEST), selection.chosen[loss])
         if trial is None:
             return None
-        address = checkpoint_of(stored, short_study_name(loss, Stage.TEST), trial)
+        address = checkpoint_of(search, short_study_name(loss, Stage.TEST), trial)
     weights, description = network_file(as_path(address))
     spec = model_spec(description, address)
     if isinstance(spec, EmbedderSpec) and loss == UNTRAINED:  # without its head, which is the whitening
         spec, weights = replace(spec, model=replace(spec.model, head="none", embedding_dim=None)), tensors_bytes({})
     if isinstance(spec, EmbedderSpec) and FROZEN in spec.origin:
         weights = _with_backbone(weights, spec)
-    origin = {**spec.origin, "dataset": _images(stored), "selection": selection.digest}
+    dataset = search.content["dataset"]
+    images = f"the image folder {Path(dataset['root']).name}" if dataset["name"] == "folder" else str(dataset["name"])
+    origin = {**spec.origin, "dataset": images, "selection": selection.digest}
     return ChosenModel(loss=loss, selection=selection, weights=weights, spec=replace(spec, origin=origin))
 
 
-def checkpoint_of(stored: StoredSearch, study: str, trial: FrozenTrial) -> str:
+def checkpoint_of(search: Records, study: str, trial: FrozenTrial) -> str:
     """Return the path or URL of the best model of a final training, as :func:`best_checkpoint` does."""
     fold = trial.user_attrs.get("fold")
-    return best_checkpoint(trial, stored.trial_directory(study, trial.number) + (f"/fold-{fold}" if fold else ""))
+    return best_checkpoint(trial, search.trial_directory(study, trial.number) + (f"/fold-{fold}" if fold else ""))
 
 
 def _with_backbone(weights: bytes, spec: EmbedderSpec) -> bytes:
@@ -164,42 +166,32 @@ def _with_backbone(weights: bytes, spec: EmbedderSpec) -> bytes:
     return tensors_bytes(whole_network(load(weights), model, spec.origin[FROZEN]))
 
 
-def write_model_folders(stored: StoredSearch, comparison: Comparison) -> None:
-    """Write the chosen model of each loss and the recommended one; ``comparison`` is that of the search alone."""
-    selection = Selection.load(stored.folder.selection)
+def write_model_folders(search: Records) -> None:
+    """Write the chosen model of each loss and the recommended one."""
+    selection = search.frozen_selection
     for loss in selection.models:
-        if model := chosen_model(stored, selection, loss):
-            model.write(stored.folder.model(loss), comparison)
+        if model := chosen_model(search, selection, loss):
+            model.write(search.folder.model(loss), comparison_of(search))
 
 
-def model_to_hand_out(stored: StoredSearch, loss: str | None) -> ChosenModel:
+def model_to_hand_out(search: Records, loss: str | None) -> ChosenModel:
     """Load the chosen model of ``loss``, or ``untrained`` or ``whitened``; by default, the recommended model."""
     if loss is not None and loss not in BASELINES:
-        stored.trials_of(loss)
-    selection = Selection.load(stored.folder.selection)
+        search.trials_of(loss)
+    selection = search.frozen_selection
     name = loss or selection.recommended.loss
-    model = chosen_model(stored, selection, name) if name in (*selection.chosen, *BASELINES) else None
+    model = chosen_model(search, selection, name) if name in (*selection.chosen, *BASELINES) else None
     if model is None:
         raise InvalidInput(
-            f"{stored.name} has no model of {name} that was trained for the test; `holdout run` with the search's file "
+            f"{search.name} has no model of {name} that was trained for the test; `holdout run` with the search's file "
             "trains it after the choice. Any checkpoint of the search can be loaded by the path of its file."
         )
     return model
 
 
-def model_folder(stored: StoredSearch, loss: str | None) -> Path:
+def model_folder(search: Records, loss: str | None) -> Path:
     """Return the folder of the model of :func:`model_to_hand_out`; write it if it is missing."""
-    folder = stored.folder.model(loss or Selection.load(stored.folder.selection).recommended.loss)
+    folder = search.folder.model(loss or search.frozen_selection.recommended.loss)
     if not (folder / DESCRIPTION).is_file():  # this file is written last
-        model_to_hand_out(stored, loss).write(folder, comparison_of(stored))
+        model_to_hand_out(search, loss).write(folder, comparison_of(search))
     return folder
-
-
-def comparison_of(stored: StoredSearch) -> Comparison:
-    """Return the comparison of a search alone."""
-    return compare([stored.folder], [stored_summary(stored.folder)])
-
-
-def _images(stored: StoredSearch) -> str:
-    dataset = stored.config["dataset"]
-    return f"the image folder {Path(dataset['root']).name}" if dataset["name"] == "folder" else str(dataset["name"])

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.difference import RowKey
-from search.plan.runs import RunFolder
+from search.plan.records import Records
 from search.report.results import Pair
 from search.report.rows import Row
 from search.report.statistics import MIN_CLASSES, ScoredRows
-from search.selection import scored_openings
 from search.stages import Role
 from trainables.arrays import array_names, read_arrays
 from trainables.files import reading
@@ -39,7 +38,7 @@ class ClassScores:
     images: str
 
 
-def class_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
+def class_scores(search: Records, metric: str) -> list[ClassScores]:
     """Return the scores of each seed, and of each baseline, in a search's first opening; none while it is sealed.
 
     A seed without a model of each fold is left out: the remaining folds may be easier.
@@ -48,7 +47,7 @@ def class_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
         FileNotFoundError: the per-image results are missing.
     """
     models: dict[tuple[str, int | None, int | None], list[ClassScores]] = {}
-    for loss, source_trial, seed, path in models_of(folder):
+    for loss, source_trial, seed, path in models_of(search):
         entry = _class_scores(loss, source_trial, seed, path, metric)
         models.setdefault((loss, source_trial, seed), []).append(entry)
     folds = max(map(len, models.values()), default=0)
@@ -59,20 +58,20 @@ def class_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
     ]
 
 
-def per_image_metrics(folders: Iterable[RunFolder]) -> set[str]:
+def per_image_metrics(searches: Iterable[Records]) -> set[str]:
     """Return the metrics for which all models of all searches have per-image scores."""
     found: list[set[str]] = []
-    for folder in folders:
-        for *_, path in models_of(folder):
+    for search in searches:
+        for *_, path in models_of(search):
             with reading(path):
                 found.append(array_names(path))
     return set.intersection(*found)
 
 
-def models_of(folder: RunFolder) -> Iterator[tuple[str, int | None, int | None, Path]]:
+def models_of(search: Records) -> Iterator[tuple[str, int | None, int | None, Path]]:
     """Yield loss, trial, seed and per-image file of each model of the first opening, then of each baseline."""
-    for opening in scored_openings(folder.test)[:1]:
-        files = folder.path / "test" / opening.id
+    for opening in search.openings[:1]:
+        files = search.folder.path / "test" / opening.id
         for model in opening.scores:
             yield model.loss, model.source_trial, model.seed, files / model.per_image
         for entry in opening.baselines:
@@ -107,7 +106,7 @@ METHOD = (
 
 
 def pairs_of(
-    folders: Sequence[RunFolder],
+    searches: Sequence[Records],
     rows: Sequence[Row],
     metrics: Sequence[str],
     keys: Iterable[RowKey],
@@ -123,15 +122,15 @@ def pairs_of(
     tested = [by_key[key] for key in dict.fromkeys(keys) if key in by_key]
     if not tested:
         return [], []
-    opened = [folder for folder in folders if folder.test.exists()]
+    opened = [search for search in searches if search.openings]
     try:
         metric = next((name for name in metrics if name in per_image_metrics(opened)), None)
         if metric is None:
             lacking = f"no per-image scores of {' or '.join(metrics)}"
             return [], [f"no pairs: {lacking if metrics else 'the table has no test metric'}"]
-        scores = [(folder.name, entry) for folder in opened for entry in class_scores(folder, metric)]
+        scores = [(search.name, entry) for search in opened for entry in class_scores(search, metric)]
     except FileNotFoundError as error:
-        if any(record.vault for folder in opened for record in scored_openings(folder.test)):
+        if any(record.vault for search in opened for record in search.openings):
             return [], ["no pairs: the vault keeps the values of classes, which intervals need"]
         return [], [f"no pairs: the per-image results {error.filename} are missing"]
     by_row = {

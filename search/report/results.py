@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import Field, field_validator
 
 from search.difference import FEW_CLASSES, Recommendation, RowKey
-from search.plan.runs import RunFolder, refuse_renamed
 from search.report.loss_results import Incumbent as Incumbent, LossSummary as LossSummary, rows_from_stored
 from search.report.rows import Named, Result, Row, SeedStatistics, Shown, frame_of
 from search.stages import UNTRAINED, WHITENED, Role
@@ -93,6 +92,10 @@ FORMAT: Final = 9
 """Changes whenever the keys of the file or their meaning change."""
 
 
+class OlderSummary(InvalidInput):
+    """Error of a summary that an older version wrote; its search can still be summarised from its records."""
+
+
 class Summary(Shown, Result):
     """The results of a search so far.
 
@@ -164,10 +167,13 @@ class Summary(Shown, Result):
         """Return the summary stored at ``path``.
 
         Raises:
-            InvalidInput: another version wrote it, or it is damaged.
+            OlderSummary: an older version wrote it.
+            InvalidInput: a newer version wrote it, or it is damaged.
         """
         with reading(path, "`holdout run` with the search's file writes it again from the search's records"):
             content: Any = json.loads(path.read_bytes())
+            if content["format"] < FORMAT:
+                raise OlderSummary(f"{path} was written by an older version of Holdout.")
             if content["format"] != FORMAT:
                 raise ValueError(f"its format is {content['format']!r} and this version reads {FORMAT}")
             digest = content.pop("digest")
@@ -175,17 +181,6 @@ class Summary(Shown, Result):
             rows_from_stored(content)
             summary = cls.model_validate_json(json.dumps(content))
         return summary.model_copy(update={"is_changed": is_changed})
-
-
-def stored_summary(folder: RunFolder) -> Summary:
-    """Return the summary as it was written last."""
-    if not folder.summary.exists():
-        raise InvalidInput(
-            f"The search {folder.name} has no result yet; `holdout status {folder.name}` shows its progress."
-        )
-    summary = Summary.load(folder.summary)
-    refuse_renamed(folder, summary.name)
-    return summary
 
 
 # The comparison of the losses of several searches.

@@ -10,9 +10,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.goal import Goal
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder, refuse_renamed
-from search.plan.search import OpenedSearch, search_so_far
-from search.plan.stored import StoredSearch
+from search.plan.records import Records
 from search.report.loss_results import BestTrial, Incumbent, LossSummary, TrialCounts, diagnose
 from search.report.results import Baseline, SplitSummary, Summary, TimeSummary
 from search.report.rows import Row, SeedOutcomes, SeedStatistics
@@ -20,17 +18,15 @@ from search.report.statistics import over_seeds
 from search.selection import (
     Baselines,
     Confirmation,
-    Ledger,
     ScoredModel,
     ScoredOpening,
     Selection,
     confirmations,
-    scored_openings,
 )
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
 from search.trials import epochs_of, running_value
 from spaces.space import Value
-from trainables.errors import InvalidInput, listed
+from trainables.errors import InvalidInput
 from trainables.files import json_text, write_text
 from trainables.metrics.table import is_bounded
 from trainables.spec import EpochRecord
@@ -39,35 +35,17 @@ Trials = Mapping[Stage, Sequence[FrozenTrial]]
 """The trials of one loss in each stage."""
 
 
-def write_summary(search: OpenedSearch) -> Summary:
+def write_summary(search: Records) -> Summary:
     """Derive the summary from the search's records and write ``summary.json`` if it changed."""
-    path = search.plan.folder.summary
-    summary = summarise(search, _stored(path))
+    path = search.folder.summary
+    summary = summarise(search, written_before(path))
     text = json_text(summary.with_digest())
     if not path.exists() or path.read_bytes() != text.encode():
         write_text(path, text)
     return summary
 
 
-def summary_so_far(stored: StoredSearch) -> Summary:
-    """Return the summary of a search that may be running.
-
-    It is the stored one, unless there is none or a driver runs the search: then it is derived from the records. Nothing
-    is written, and neither images nor losses are needed.
-    """
-    written = _stored(stored.folder.summary)
-    if written is not None and stored.folder.driver() is None:
-        refuse_renamed(stored.folder, written.name)
-        if unknown := [loss for loss in stored.losses if loss not in written.losses]:
-            raise InvalidInput(
-                f"{stored.folder.config} names the losses {listed(unknown)}, of which {stored.folder.summary} has no "
-                "result; restore both from a copy."
-            )
-        return written
-    return summarise(search_so_far(stored), written)
-
-
-def _stored(path: Path) -> Summary | None:
+def written_before(path: Path) -> Summary | None:
     """Return the summary that was written last; None if there is none that this version can read."""
     try:
         return Summary.load(path) if path.exists() else None
@@ -75,19 +53,18 @@ def _stored(path: Path) -> Summary | None:
         return None
 
 
-def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
+def summarise(search: Records, stored: Summary | None = None) -> Summary:
     """Return the summary according to the studies, the selection and the test results.
 
     The diagnostics of a loss with unchanged trials are taken from the previous summary, ``stored``.
     """
     plan = search.plan
-    config, folder, split = plan.config, plan.folder, plan.split
-    selection = Selection.load(folder.selection) if folder.selection.exists() else None
-    test = scored_openings(folder.test)
+    config, split = plan.config, plan.split
+    selection, test = search.selection, search.openings
     trials: dict[str, Trials] = {
         loss: {stage: search.trials(loss, stage) for stage in Stage} for loss in config.loss_names
     }
-    baselines = _baselines(folder, test)
+    baselines = _baselines(search.baselines, test)
     return Summary(
         name=config.name,
         split=SplitSummary(
@@ -97,13 +74,13 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
             training_half=config.metrics.gallery == "training_half",
             test_classes=split.test_classes,
             folds=len(split.folds) or None,
-            halves=search.plan.on_halves,
+            halves=plan.on_halves,
             merge=split.merge,
             label_noise=split.label_noise,
             marks=tuple(name for name, _ in split.marks),
         ),
         objective=config.objective,
-        test_opened=len(Ledger(folder.openings).of_selection(selection.digest)) if selection else 0,
+        test_opened=len(search.ledger.of_selection(selection.digest)) if selection else 0,
         test_overlap=test[0].overlap if test else None,
         untrained=baselines.get(UNTRAINED),
         whitened=baselines.get(WHITENED),
@@ -116,8 +93,7 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
     )
 
 
-def _baselines(folder: RunFolder, test: Sequence[ScoredOpening]) -> dict[str, Baseline]:
-    stored = Baselines.load(folder.baselines)
+def _baselines(stored: Baselines | None, test: Sequence[ScoredOpening]) -> dict[str, Baseline]:
     if stored is None:
         return {}
     scored = {entry.name: entry for opening in test[:1] for entry in opening.baselines}

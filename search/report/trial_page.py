@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from search.plan.stored import StoredSearch, TrialRow, trial_row
+from search.plan.records import Records
+from search.plan.status import TrialRow, trial_row
 from search.report.formats import parameters
 from search.report.rows import Shown
 from search.text_table import sparkline
@@ -40,21 +41,18 @@ class TrialPage(Shown):
 
         return pandas.DataFrame({"epoch": range(1, len(self.values) + 1), self.objective: self.values})
 
-    @property
-    def _title(self) -> str:
+    def _repr_html_(self) -> str:
         row = self.row
         value = "" if row.value is None else f" {row.value:.4f}"
-        return f"{self.study} trial {row.number}: {row.state.lower()}{value}; {parameters(row.params)}"
-
-    def _repr_html_(self) -> str:
-        return f"<p>{escape(self._title)}</p>{super()._repr_html_()}"
+        title = f"{self.study} trial {row.number}: {row.state.lower()}{value}; {parameters(row.params)}"
+        return f"<p>{escape(title)}</p>{super()._repr_html_()}"
 
 
-def trial_page(search: StoredSearch, study: str, number: int) -> TrialPage:
+def trial_page(search: Records, study: str, number: int) -> TrialPage:
     """Read trial ``number`` of ``study``, such as ``mpa`` or ``mpa@confirm``."""
     trial = search.trial_of(study, number)
     directory = search.trial_directory(study, number)
-    objective = metric_name(search.config["search"]["objective"])
+    objective = metric_name(search.content["search"]["objective"])
     records = epochs_of(trial)
     values = [value_in(record, objective) for record in records if objective in record["metrics"]]
     kept = [record["checkpoint"] for record in records if record["checkpoint"]]

@@ -213,11 +213,11 @@ def recommend(
 ) -> Recommendation:
     """Return the loss with the highest confirmed mean, or a network without training that is better than it.
 
-    The network must be better by as much as a finalist must be better than the default. What confirms a loss learned
-    from some of the training classes, and the network lacks nothing. Asking the loss to be better instead has two to
-    four times the regret, and saves nothing (``python -m benchmarks choice``). ``untrained`` has, for each network
-    without training, the objective of each class that validated in the confirmation; it is empty if nothing was
-    pretrained.
+    The network must be better by as much as a finalist must be better than the default, because a loss is confirmed by
+    models of some of the training classes, which is no disadvantage for the network. Requiring the loss to be better
+    instead has two to four times the regret, and saves nothing (``python -m benchmarks choice``). ``untrained`` has,
+    for each network without training, the objective of each class that validated in the confirmation; it is empty if
+    nothing was pretrained.
     """
     loss = min(chosen, key=lambda name: (chosen[name].failed, -chosen[name].mean))
     best = chosen[loss]

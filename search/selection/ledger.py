@@ -5,14 +5,13 @@ identifies the images when they have been read, and one for each search its scor
 """
 
 import logging
-import operator
 import time
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cache, reduce
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -26,13 +25,6 @@ from trainables.errors import Failure, InvalidInput, counted, listed
 from trainables.files import reading
 
 logger = logging.getLogger(__name__)
-
-
-SIMILAR = 0.2
-"""The share of a test set's images that look like those of another, from which on the two are called similar.
-
-In omniglot, photographs of groceries and glyphs, no image of one half of the classes looks like one of the other half;
-when one pixel of every image changes, 98 %, 100 % and 52 % keep their look (``python -m benchmarks ledger``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +82,8 @@ def count_openings(openings: Iterable[Opening]) -> str:
 
 NAME = "test_openings.jsonl"
 
-Sharing = tuple[Opening, NDArray[np.bool_], NDArray[np.bool_]]
-"""An opening, and for each image of another set if it has the image, or else one that looks like it."""
+Sharing = tuple[Opening, NDArray[np.bool_]]
+"""An opening, and for each image of another set if it has the image."""
 
 
 class Ledger:
@@ -101,7 +93,8 @@ class Ledger:
     first is required: if the state folder cannot be used, a warning is logged. Openings are in the order of the lines,
     not of their times. Before a line is written, the user's file gets the lines that only the other has, and the other
     those on its test sets and on openings that share images with them: a published runs folder does not show the rest.
-    Where the files disagree about the order, each of two openings counts as before the other.
+    An opening that one file has before another counts as before it: one made while the user's file could not be used
+    is behind earlier ones in that file alone.
     """
 
     def __init__(self, path: Path) -> None:
@@ -154,7 +147,7 @@ class Ledger:
             known = OpenedImages(
                 digest=images.digest, file=name_of(content), classes=len(images.sizes_C), images=len(images)
             )
-            about = [entry.id for entry, *_ in self.sharing(images, self.openings())]
+            about = [entry.id for entry, _ in self.sharing(images, self.openings())]
             self._write({"read": opening.id, **asdict(known)}, images=content, about=about)
         elif known.digest != images.digest:
             raise InvalidInput(
@@ -174,16 +167,17 @@ class Ledger:
         same = [entry for entry in self.openings() if _is_same(entry, opening)]
         others = [entry for entry in self._before(same[0]) if entry not in same]
         unopened = self._unopened(opening.test_digest, 1)
-        return "; ".join([f"this test set: {count_openings(same)}", *unopened, *self._overlaps(opening, others)])
+        overlap = filter(None, [self._overlap(opening, others)])
+        return "; ".join([f"this test set: {count_openings(same)}", *unopened, *overlap])
 
     def before(self, opening: Opening) -> str | None:
         """Describe earlier openings that share images with ``opening``; None if there were none."""
-        return "; ".join(self._overlaps(opening, self._before(opening))) or None
+        return self._overlap(opening, self._before(opening))
 
     def earlier(self, opening: Opening, selection_digest: str) -> int:
-        """Count the openings with images of ``opening``, or similar ones, before the first one for this selection."""
+        """Count the openings with images of ``opening`` before the first one for this selection."""
         first, *_ = (*self.of_selection(selection_digest), opening)
-        return sum(any(self._overlaps(opening, [entry])) for entry in self._before(first))
+        return sum(self._overlap(opening, [entry]) is not None for entry in self._before(first))
 
     def sentence_by_names(self, test_digest: str) -> str:
         """Describe openings of test classes by their names only: their images are still sealed."""
@@ -212,26 +206,20 @@ class Ledger:
         return opened and f"training on items of an opened test set: {opened[0]} classes {opened[1]}"
 
     def sharing(self, images: ImageSet, openings: Iterable[Opening]) -> Iterator[Sharing]:
-        """Yield each opening that has some of ``images`` or many that look like them; a set is loaded once."""
+        """Yield each opening that has some of ``images``; a set is loaded once."""
         loaded = cache(self.image_set)
         for entry, opened in [(entry, entry.images) for entry in openings if entry.images]:
             known_N = images.known_images(loaded(opened))
-            similar_N = images.similar_images(loaded(opened)) & ~known_N
-            if known_N.any() or similar_N.mean() >= SIMILAR:
-                yield entry, known_N, similar_N
+            if known_N.any():
+                yield entry, known_N
 
-    def _overlaps(self, opening: Opening, others: Sequence[Opening]) -> Iterator[str]:
-        """Yield what the images of ``opening`` have in common with those of ``others``."""
+    def _overlap(self, opening: Opening, others: Sequence[Opening]) -> str | None:
+        """Describe which images of ``opening`` some of ``others`` had; None if there are none."""
         if opening.images is None or not any(entry.images for entry in others):
-            return
+            return None
         images = self.image_set(opening.images)
-        found = list(self.sharing(images, others))
-        if opened := _opened(images, found):
-            yield f"{opened[0]} of these classes were opened before {opened[1]}"
-        if similar := [(entry, similar_N) for entry, _, similar_N in found if similar_N.mean() >= SIMILAR]:
-            count = _any(similar_N for _, similar_N in similar).sum()
-            counts = _by([entry for entry, _ in similar])
-            yield f"{count} of {len(images)} items are similar to items of a test set opened before {counts}"
+        opened = _opened(images, self.sharing(images, others))
+        return opened and f"{opened[0]} of these classes were opened before {opened[1]}"
 
     # The files
 
@@ -370,19 +358,14 @@ def _is_same(entry: Opening, opening: Opening) -> bool:
     return entry.images is not None and entry.images.digest == opening.images.digest
 
 
-def _any(masks: Iterable[NDArray[np.bool_]]) -> NDArray[np.bool_]:
-    """Return for each image if one of ``masks`` has it."""
-    return reduce(operator.or_, masks)
-
-
 def _opened(images: ImageSet, found: Iterable[Sharing]) -> tuple[str, str] | None:
     """Return how many of all classes were opened, and by whom; None if none was."""
-    if not (shared := [(entry, known_N) for entry, known_N, _ in found if known_N.any()]):
+    openings, known = [], np.zeros(len(images), dtype=bool)
+    for entry, known_N in found:
+        openings.append(entry)
+        known |= known_N
+    if not openings:
         return None
-    known = images.count_classes(_any(known_N for _, known_N in shared))
-    return f"{known} of {len(images.sizes_C)}", _by([entry for entry, _ in shared])
-
-
-def _by(openings: Sequence[Opening]) -> str:
     names = dict.fromkeys(f"{entry.search} on {entry.time[:10]}" for entry in openings)
-    return f"({count_openings(openings)}: {listed([*names], shown=5)})"
+    by = f"({count_openings(openings)}: {listed([*names], shown=5)})"
+    return f"{images.count_classes(known)} of {len(images.sizes_C)}", by

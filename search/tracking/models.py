@@ -72,6 +72,7 @@ def log_artifact(client: "MlflowClient", model: "LoggedModel", folder: Path) -> 
         column, kind, example = "image", AnyType(), _drawn_image()
     items = Schema([ColSpec(kind, column)])
     embeddings = Schema([ColSpec(Array(DataType.float), "embedding")])
+    required = (*REQUIRED, "timm") if network.startswith("timm:") else REQUIRED
     with TemporaryDirectory() as place:
         (Path(place) / FOLDER).symlink_to(folder.resolve())
         artifact = Path(place) / "artifact"
@@ -83,7 +84,7 @@ def log_artifact(client: "MlflowClient", model: "LoggedModel", folder: Path) -> 
             loader_module="served_model",
             data_path=str(Path(place) / FOLDER),
             code_paths=[str(zipped_code(Path(place))), str(Path(__file__).with_name("served_model.py"))],
-            pip_requirements=_requirements(network),
+            pip_requirements=[f"{name}=={version(name).partition('+')[0]}" for name in required],  # without +cpu
             signature=ModelSignature(items, embeddings),
             input_example=pd.DataFrame({column: [example]}),
         )
@@ -102,12 +103,6 @@ def zipped_code(folder: Path) -> Path:
         if not IN_REPOSITORY:  # its parent package, empty: the installed one reads its stub, which is no file in a zip
             archive.writestr(ZipInfo("holdout/__init__.py"), b"")
     return path
-
-
-def _requirements(network: str) -> list[str]:
-    """Return the requirements of the model in the installed versions, without local parts such as ``+cpu``."""
-    names = (*REQUIRED, "timm") if network.startswith("timm:") else REQUIRED
-    return [f"{name}=={version(name).partition('+')[0]}" for name in names]
 
 
 def _drawn_image() -> bytes:

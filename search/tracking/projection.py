@@ -280,22 +280,20 @@ class Projection:
         if is_new:
             log_data(self._client, known.run_id, self._search.data)
         closed = trial.state.is_finished()
+        loss = loss_of(study)
+        shared = {name: value for name, value in self._search.settings_of[loss].items() if name.startswith(OF_TRIALS)}
+        params = {"loss": loss, "stage": trainings_of(study), **shared, **trial.params}
         log_values(
             self._client,
             known.run_id,
             metrics=epoch_metrics(trial, known.epochs),
-            params=params_of({**self._settings_of(study), **trial.params}) if is_new else [],
+            params=params_of(params) if is_new else [],
             tags=outcome_tags(trial) if closed else [],
         )
         if closed:  # last, so that an ended run is complete
             end = int(records[-1]["end"] * 1000) if records else None
             self._client.set_terminated(known.run_id, RUN_STATUS[trial.state], end)
         self._known[study, trial.number] = Projected(run_id=known.run_id, epochs=len(records), closed=closed)
-
-    def _settings_of(self, study: str) -> dict[str, Value]:
-        loss = loss_of(study)
-        shared = {name: value for name, value in self._search.settings_of[loss].items() if name.startswith(OF_TRIALS)}
-        return {"loss": loss, "stage": trainings_of(study), **shared}
 
     def _open(self, study: str, trial: FrozenTrial) -> Projected:
         identity = f"{study}/{trial.number}"

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import filelock
 
-from search.selection import ImageSet
+from search.selection import ImageSet, images_in
 from search.vault.held import OPENINGS, Vault
 from search.vault.protocol import FORMAT, SentModel, content_of, digest_of, public_key, receive, send, signed
 from trainables.errors import Failure, InvalidInput, counted, raise_if_any
@@ -34,7 +34,7 @@ def answer(folder: Path, request: IO[bytes], reply: IO[bytes]) -> None:
             raise InvalidInput(f"The request has the format {head.get('format')!r}; this vault answers {FORMAT}.")
         if head.get("verb") == "describe":
             with reading("The request", "send it again"):
-                found = {"nonce": str(head["nonce"]), **vars(vault.description([*map(str, head["metrics"])]))}
+                found = {"nonce": str(head["nonce"]), **vault.description([*map(str, head["metrics"])])}
             send(reply, signed(found, vault.private_key))
         elif head.get("verb") == "open":
             with filelock.FileLock(folder / "lock"):  # a second request waits, and finds what the first has left
@@ -100,8 +100,8 @@ def _opening(vault: Vault, head: Mapping[str, Any], blobs: Mapping[str, bytes]) 
 
 def _mistakes(vault: Vault, selection: Mapping[str, Any], models: list[Mapping[str, Any]]) -> Iterator[str]:
     description = vault.description([*map(str, selection["test_metrics"])])
-    yield from description.problems
-    if selection["test_digest"] != description.test:
+    yield from description["problems"]
+    if selection["test_digest"] != description["test"]:
         yield "The selection was frozen for another vault, or for test classes of its own."
     if not 1 <= len(models) <= vault.policy.models:
         yield f"The request has {len(models)} models; the vault scores 1 to {vault.policy.models}."
@@ -117,7 +117,7 @@ def _try_models(vault: Vault, models: list[SentModel]) -> None:
     from search.vault.sandbox import isolated
     from search.vault.scoring import tried
 
-    policy, features, count = vault.policy, vault.items.features(), vault.description([]).items
+    policy, features, count = vault.policy, vault.items.features(), vault.description([])["items"]
     for model in models:
         isolated(partial(tried, model, features, count, policy.device), policy)
 
@@ -146,7 +146,7 @@ def _scored(vault: Vault, folder: Path) -> tuple[dict[str, Any], dict[str, bytes
     from search.vault.scoring import score, side_of
     from trainables.data.store.view import Store
 
-    request, policy, found = read_json(folder / REQUEST), vault.policy, vault.images()
+    request, policy, found = read_json(folder / REQUEST), vault.policy, images_in(vault.store(1))
     overlap = int(found.known_images(ImageSet.from_bytes((folder / request["training"]).read_bytes())).sum())
     if overlap > request["allow_overlap"]:
         raise InvalidInput(
@@ -177,7 +177,7 @@ def _scored(vault: Vault, folder: Path) -> tuple[dict[str, Any], dict[str, bytes
         "of": policy.openings,
         "labels_only": policy.labels_only,
         "line": line["sha256"],
-        "test": vault.description([]).test,
+        "test": vault.description([])["test"],
         "items": len(found),
         "overlap": overlap,
         "copies": found.copies,

@@ -10,10 +10,13 @@ from typing import Any
 
 from search.selection import BaselineScoring, Scoring, baseline_entry
 from search.stages import UNTRAINED, WHITENED
-from search.vault.protocol import FORMAT, Description, SentModel, content_of, digest_of, receive, send
+from search.vault.protocol import FORMAT, SentModel, content_of, digest_of, receive, send
 from trainables.errors import Failure, InvalidInput
 from trainables.files import DAMAGED, as_path
 
+DESCRIBED = (
+    "key", "test", "features", "classes", "items", "by_class", "labels_only", "openings", "opened", "problems",
+)  # fmt: skip
 MOST_ANSWERED = 1 << 34
 DESCRIBED_S = 120
 """The time limit of a description: a connection, and the start of Python."""
@@ -47,7 +50,7 @@ def ask(address: str, head: Mapping[str, Any], blobs: Sequence[bytes] = (), *, s
     return answer, files
 
 
-def describe(address: str, metrics: Sequence[str]) -> Description:
+def describe(address: str, metrics: Sequence[str]) -> dict[str, Any]:
     """Return what the vault at the command ``address`` says of itself to a search with these test ``metrics``.
 
     Raises:
@@ -59,7 +62,7 @@ def describe(address: str, metrics: Sequence[str]) -> Description:
         content = content_of(answer)
         if content.pop("nonce") != nonce:
             raise ValueError("it answers another request")
-        return Description(**{**content, "problems": tuple(content["problems"])})
+        return {name: content[name] for name in DESCRIBED}
     except Failure as error:
         raise InvalidInput(f"final.vault: {error}") from error
     except InvalidInput:

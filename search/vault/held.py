@@ -11,14 +11,14 @@ Only its owner may read it (mode 0700). It holds:
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from search.selection import ImageSet, LedgerFile, images_in
-from search.vault.protocol import Description, digest_of, public_key
+from search.selection import LedgerFile
+from search.vault.protocol import public_key
 from trainables.data.dataset import Dataset
 from trainables.data.images import read_image
 from trainables.data.store.spec import StoreSpec
@@ -64,9 +64,14 @@ class HeldItems(Dataset):
     layout: ClassVar[str] = ""
     vault: str
 
-    @property
+    @cached_property
     def _content(self) -> Mapping[str, Any]:
-        return _read_test(Path(self.vault, TEST))
+        with reading(path := Path(self.vault, TEST)):
+            return read_json(path)
+
+    @cached_property
+    def _vectors(self) -> np.ndarray:
+        return np.load(Path(self.vault, FOLDER, VECTORS), allow_pickle=False)
 
     def classes(self) -> dict[str, tuple[str, ...]]:
         return {name: tuple(keys) for name, keys in self._content["classes"].items()}
@@ -81,8 +86,7 @@ class HeldItems(Dataset):
         return self._content["features"]
 
     def read(self, key: str) -> np.ndarray:
-        place = Path(self.vault, FOLDER)
-        return read_image(place / key) if self.features() is None else _vectors(place / VECTORS)[int(key)]
+        return read_image(Path(self.vault, FOLDER, key)) if self.features() is None else self._vectors[int(key)]
 
     def parts(self) -> Mapping[str, str]:
         return self._content["parts"]
@@ -99,18 +103,6 @@ class HeldItems(Dataset):
     def store(self, short_side: int, cache: str) -> StoreSpec:
         """Return the request for the decoded items, scaled down to a short side of ``short_side`` pixels."""
         return StoreSpec(dataset=self, class_names=tuple(self.classes()), short_side=short_side, cache=cache)
-
-
-@lru_cache(maxsize=2)
-def _read_test(path: Path) -> Mapping[str, Any]:
-    with reading(path):
-        found: Mapping[str, Any] = read_json(path)
-        return found
-
-
-@lru_cache(maxsize=1)
-def _vectors(path: Path) -> np.ndarray:
-    return np.load(path, allow_pickle=False)
 
 
 @dataclass(frozen=True)
@@ -140,7 +132,7 @@ class Vault:
     def private_key(self) -> bytes:
         return (self.folder / KEY).read_bytes()
 
-    @property
+    @cached_property
     def items(self) -> HeldItems:
         return HeldItems(vault=str(self.folder))
 
@@ -155,29 +147,29 @@ class Vault:
         except InvalidInput as error:  # it names items, and an answer does not
             raise RuntimeError("The test items cannot be read.") from error
 
-    def images(self) -> ImageSet:
-        """Return the digests of the test items."""
-        return images_in(self.store(1))
-
     def openings(self) -> list[Mapping[str, Any]]:
         """Return the lines of its openings, in order."""
         return [line for line in self.ledger.lines() if "opened" in line]
 
-    def description(self, metrics: list[str]) -> Description:
-        """Return what the vault says of itself to a search that asks for ``metrics``."""
-        classes = self.items.classes()
-        return Description(
-            key=public_key(self.private_key),
-            test=self._config["test"],
-            features=self.items.features(),
-            classes=len(classes),
-            items=sum(map(len, classes.values())),
-            by_class=self.policy.by_class,
-            labels_only=self.policy.labels_only,
-            openings=self.policy.openings,
-            opened=len(self.openings()),
-            problems=tuple(self._metric_problems(metrics)),
-        )
+    def description(self, metrics: list[str]) -> dict[str, Any]:
+        """Return what the vault says of itself to a search that asks for ``metrics``, as JSON types.
+
+        That is its public key, a salted digest of its test items (equal ones of other vaults have others), what they
+        are, what it answers, its openings and those that were made, and sentences on metrics that it does not compute.
+        """
+        classes, policy = self.items.classes(), self.policy
+        return {
+            "key": public_key(self.private_key),
+            "test": self._config["test"],
+            "features": self.items.features(),
+            "classes": len(classes),
+            "items": sum(map(len, classes.values())),
+            "by_class": policy.by_class,
+            "labels_only": policy.labels_only,
+            "openings": policy.openings,
+            "opened": len(self.openings()),
+            "problems": [*self._metric_problems(metrics)],
+        }
 
     def _metric_problems(self, metrics: list[str]) -> Iterator[str]:
         """Yield sentences on ``metrics`` that the vault does not compute."""
@@ -193,8 +185,3 @@ class Vault:
             yield "metrics: the items of this vault have no superclasses; leave out metrics of them."
         elif (k := largest_k(others)) >= sum(map(len, self.items.classes().values())):
             yield f"metrics: k = {k} needs more than {k} {self.items.noun}; name a smaller k."
-
-
-def salted(salt: str, images: ImageSet) -> str:
-    """Return the digest by which a vault names its test items: it says nothing without the ``salt``."""
-    return digest_of(f"{salt} {images.digest}".encode())

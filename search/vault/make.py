@@ -15,8 +15,8 @@ import numpy as np
 from PIL import Image
 
 from search.selection import images_in
-from search.vault.held import CONFIG, FOLDER, KEY, TEST, VECTORS, HeldItems, Policy, salted
-from search.vault.protocol import new_key, public_key
+from search.vault.held import CONFIG, FOLDER, KEY, TEST, VECTORS, HeldItems, Policy
+from search.vault.protocol import digest_of, new_key, public_key
 from search.vault.sandbox import READABLE
 from trainables.data.dataset import Dataset, ItemDataset
 from trainables.data.marks import TRAIN, check_galleries
@@ -69,8 +69,8 @@ def make_vault(dataset: Dataset, to: Path, training: Path, items: Path | None, p
         images = images_in(HeldItems(vault=str(draft)).store(1, str(draft / "cache")).make())
         (draft / KEY).touch(mode=0o600)
         (draft / KEY).write_bytes(key)
-        config = {"policy": asdict(policy), "salt": salt, "test": salted(salt, images)}
-        (draft / CONFIG).write_text(json_text(config))
+        test = digest_of(f"{salt} {images.digest}".encode())
+        (draft / CONFIG).write_text(json_text({"policy": asdict(policy), "salt": salt, "test": test}))
         if items:
             shutil.copytree(draft / FOLDER, others[1] / FOLDER)
             unlabelled = {"items": sorted(key for keys in content["classes"].values() for key in keys)}

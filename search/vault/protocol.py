@@ -7,7 +7,7 @@ the text of a JSON object with its Ed25519 signature; one with ``error`` in plac
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import IO, Any
 
 from cryptography.exceptions import InvalidSignature
@@ -97,34 +97,7 @@ def content_of(answer: Mapping[str, Any], key: str | None = None) -> dict[str, A
     return found
 
 
-# What is sent.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Description:
-    """A vault before an opening: its public key, a salted digest of its test items, their number, and what it answers.
-
-    ``features`` are the numbers of an item that is a vector, None for images; ``opened`` of the ``openings`` were made;
-    ``problems`` are sentences on metrics that were asked for and are not offered.
-    """
-
-    key: str
-    test: str
-    features: int | None
-    classes: int
-    items: int
-    by_class: bool
-    labels_only: bool
-    openings: int
-    opened: int
-    problems: tuple[str, ...] = ()
-
-    @property
-    def frozen(self) -> tuple[tuple[str, str], ...]:
-        """What a split freezes of it, by name; the number of openings changes."""
-        kept = ("key", "test", "classes", "items", "by_class", "labels_only")
-        return tuple((name, str(value)) for name, value in asdict(self).items() if name in kept)
-
+# Models.
 
 TRAINED = "trained"
 """The kind of a model whose embeddings are scored, and not the features of its backbone."""
@@ -156,12 +129,11 @@ class SentModel:
 
     def to_json(self) -> dict[str, Any]:
         """Return it with digests in place of its files."""
-        return {
-            **{name: value for name, value in vars(self).items() if name in ("row", "description", "kind")},
-            "tensors": [*map(digest_of, self.tensors)],
+        one = {
             "program": self.program and digest_of(self.program),
             "embeddings": self.embeddings and digest_of(self.embeddings),
         }
+        return {**vars(self), **one, "tensors": [*map(digest_of, self.tensors)]}
 
     @classmethod
     def of(cls, sent: Mapping[str, Any], file_of: Callable[[str], bytes]) -> "SentModel":

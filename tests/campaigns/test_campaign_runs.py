@@ -29,12 +29,12 @@ from search.config.campaign import Campaign, parse_campaign
 from search.driver.pipeline import stage_by_stage
 from search.driver.sealed import score_test
 from search.driver.stages import FailedLosses, NothingToSelect
+from search.plan.records import Records, stored_search
 from search.plan.runs import CampaignFolder, RunFolder
-from search.plan.search import OpenedSearch, search_so_far
-from search.plan.stored import StoredSearch, stored_search
-from search.report.comparison import compare
+from search.plan.search import WritableRecords
+from search.report.comparison import summary_of
 from search.report.live import live_app
-from search.report.results import Summary, stored_summary
+from search.report.results import Summary
 from search.report.sections.models import models_section
 from search.report.summary import summarise
 from search.selection.ledger import Ledger
@@ -46,12 +46,12 @@ from trainables.training.train import Training
 
 ALL = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
 QUIET = Console(quiet=True)
-Opened = Callable[..., OpenedSearch]
+Opened = Callable[..., WritableRecords]
 TINY = {**SHORTEST, "metrics": {"test": ["recall_at_1"]}}
 
 
 @pytest.fixture
-def searches(opened: Opened) -> list[OpenedSearch]:
+def searches(opened: Opened) -> list[WritableRecords]:
     return [opened(**TINY, name="lot-a"), opened(**TINY, name="lot-b", split={"ratio": 0.6})]
 
 
@@ -62,7 +62,7 @@ def train(queue: TrialQueue, job: RunningTrial) -> None:
     queue.on_trial_result(job, {"records": training.records, "finished": True})
 
 
-def trained(searches: Sequence[OpenedSearch]) -> Iterator[RunningTrial]:
+def trained(searches: Sequence[WritableRecords]) -> Iterator[RunningTrial]:
     """Train everything; yield each trial before its training."""
     queue = TrialQueue(stage_by_stage(searches, ALL, QUIET, None))
     while job := queue.next_trial():
@@ -71,7 +71,7 @@ def trained(searches: Sequence[OpenedSearch]) -> Iterator[RunningTrial]:
 
 
 def test_all_is_frozen_before_one_opening_of_the_lot_which_outlives_a_death(
-    searches: list[OpenedSearch], opened: Opened
+    searches: list[WritableRecords], opened: Opened
 ) -> None:
     """Other test classes are another opening."""
     other = opened(**TINY, name="lot-c", dataset={"name": "glyphs", "num_classes": 12, "images_per_class": 6})
@@ -108,10 +108,10 @@ def test_all_is_frozen_before_one_opening_of_the_lot_which_outlives_a_death(
         assert summary.losses["pnp"].test["recall_at_1"].values
 
 
-def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[OpenedSearch]) -> None:
+def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[WritableRecords]) -> None:
     failing = searches[0].config.name
 
-    def run(lot: Sequence[OpenedSearch], *, allow_failed: bool = True) -> None:
+    def run(lot: Sequence[WritableRecords], *, allow_failed: bool = True) -> None:
         queue = TrialQueue(stage_by_stage(lot, ALL, QUIET, None, allow_failed=allow_failed))
         while job := queue.next_trial():
             if job.study.name.startswith(failing):
@@ -164,7 +164,7 @@ def test_the_table_has_a_row_a_fold(lot: FinishedCampaign) -> None:
 def test_the_models_of_all_folds_are_shown(lot: FinishedCampaign) -> None:
     """Two folds of two seeds: four models per configuration, and two independent samples."""
     folder = RunFolder(lot.runs, "lot-folds")
-    section = models_section(StoredSearch(folder), compare([folder], [stored_summary(folder)]))
+    section = models_section(Records(folder))
     assert "4 models of 1 configuration" in section.sentences[0]
     assert any(entry.name == "gallery-worst" for entry in section.figures)
 
@@ -217,7 +217,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     weights = save_convnet(tmp_path_factory.mktemp("weights"))
     base = {**CONTENT["base"], "model": {**CONTENT["base"]["model"], "weights": str(weights)}}
     with campaign_here(runs, {**CONTENT, "base": base}) as (campaign, result):
-        summaries = [stored_summary(RunFolder(runs, member.config.name)) for member in campaign.members]
+        summaries = [summary_of(Records(RunFolder(runs, member.config.name))) for member in campaign.members]
         return runs, campaign, result, summaries
 
 
@@ -270,8 +270,8 @@ def test_other_networks_are_told_among_the_rows_of_a_column(finished: Finished) 
     assert not any("rows differ" in told for told in result.warnings), "the sizes are columns"
     content = campaign.config.model_dump(mode="json")
     as_rows = parse_campaign({**content, "table": {"rows": ["loss", "size"], "metrics": ["recall_at_1"]}})
-    searches = [search_so_far(stored_search(runs, summary.name)) for summary in summaries]
-    warnings = campaign_result(as_rows, list(zip(searches, summaries, strict=True))).warnings
+    searches = [stored_search(runs, summary.name) for summary in summaries]
+    warnings = campaign_result(as_rows, searches).warnings
     assert [told for told in warnings if "rows differ" in told] == [
         "rows differ in more than the loss, which may explain their differences: "
         "model.embedding_dim is 4 in sizes-4, but 8 in sizes-8"

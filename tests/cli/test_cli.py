@@ -18,7 +18,7 @@ from support.small_disk import small_files
 import holdout as python
 from search.driver.stages import search_stage
 from search.engines.ray_session import ensure_token
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.study.trial_queue import TrialQueue
 from spaces.losses import SPACES
 from trainables.losses import LOSSES
@@ -61,7 +61,7 @@ def test_help_is_printed_on_any_terminal_and_flags_take_no_value(
 
 
 def test_a_search_without_a_result_yet_is_compared_as_far_as_it_is(
-    opened: Callable[..., OpenedSearch], tmp_path: Path
+    opened: Callable[..., WritableRecords], tmp_path: Path
 ) -> None:
     drive(opened(name="begun"))
     there = ("--runs", tmp_path / "runs")
@@ -74,7 +74,7 @@ def test_a_search_without_a_result_yet_is_compared_as_far_as_it_is(
 
 
 def test_the_state_of_a_search_says_what_is_done_and_what_was_interrupted(
-    opened: Callable[..., OpenedSearch], tmp_path: Path
+    opened: Callable[..., WritableRecords], tmp_path: Path
 ) -> None:
     there = ("--runs", tmp_path / "runs")
     assert "There is no search in" in plain(holdout_here("status", *there).stdout)
@@ -87,7 +87,7 @@ def test_the_state_of_a_search_says_what_is_done_and_what_was_interrupted(
     shown = plain(holdout_here("status", "half", *there).stdout)
     assert "searching, stopped" in shown
     assert "half/pnp: 1 interrupted trial; `holdout run`" in shown
-    with search.plan.folder.only_driver():
+    with search.folder.only_driver():
         (entry,) = json.loads(holdout_here("status", "half", *there, "--json").stdout)
         assert (entry["studies"][0]["running"], entry["studies"][0]["interrupted"]) == (1, 0)
 
@@ -101,7 +101,7 @@ def test_the_state_of_a_search_says_what_is_done_and_what_was_interrupted(
 
 @pytest.mark.parametrize("command", ["logs", "stop"])
 def test_commands_for_a_cluster_say_what_to_do_with_a_search_of_this_machine(
-    command: str, opened: Callable[..., OpenedSearch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, opened: Callable[..., WritableRecords], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDOUT_RUNS", str(tmp_path / "runs"))
     opened(name="mine").close()
@@ -127,7 +127,7 @@ def test_commands_for_a_cluster_say_what_to_do_with_a_search_of_this_machine(
     ids=lambda words: words[0],
 )
 def test_earlier_commands_are_those_of_today(
-    earlier: tuple[str, ...], today: tuple[str, ...], opened: Callable[..., OpenedSearch], tmp_path: Path,
+    earlier: tuple[str, ...], today: tuple[str, ...], opened: Callable[..., WritableRecords], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("HOLDOUT_RUNS", str(tmp_path / "runs"))
@@ -186,15 +186,15 @@ def test_a_folder_that_was_removed_is_a_sentence(
 
 
 def test_a_tilde_that_no_shell_expands_is_the_home_folder(
-    opened: Callable[..., OpenedSearch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Callable[..., WritableRecords], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = opened()
     drive(search)
-    home = search.plan.folder.runs.parent
+    home = search.folder.runs.parent
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     monkeypatch.setenv("HOME", str(home))
-    runs, name = f"~/{search.plan.folder.runs.name}", search.name
+    runs, name = f"~/{search.folder.runs.name}", search.name
     holdout_here("trials", name, f"--runs={runs}", "--csv=~/made/trials.csv")
     assert (home / "made" / "trials.csv").is_file()
     monkeypatch.setenv("HOLDOUT_RUNS", runs)

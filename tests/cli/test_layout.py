@@ -15,11 +15,12 @@ from support.driving import drive
 from support.made_search import Means, made_search
 
 from search.cli.output import Tables
+from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.report.comparison import compare
 from search.report.comparison_tables import headline_tables, text_tables
-from search.report.results import Comparison, stored_summary
+from search.report.results import Comparison
 from search.text_table import TextTable
 
 WIDTHS = (60, 100, 200)
@@ -71,7 +72,7 @@ MADE: dict[str, tuple[tuple[str, Means, dict[str, Any]], ...]] = {
 
 def compared(runs: Path, names: Sequence[str]) -> Comparison:
     folders = [RunFolder(runs, name) for name in names]
-    return compare(folders, [stored_summary(folder) for folder in folders])
+    return compare([*map(Records, folders)])
 
 
 @pytest.mark.parametrize("kind", MADE)
@@ -146,7 +147,7 @@ def test_a_default_that_is_best_is_one_row(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [60, 200])
 def test_commands_keep_to_the_width(
-    width: int, opened: Callable[..., OpenedSearch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    width: int, opened: Callable[..., WritableRecords], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every value of the records is printed whole at any width; links may be longer than a line."""
     search = opened(name="a-search-with-a-rather-long-name")

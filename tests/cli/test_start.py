@@ -13,7 +13,7 @@ from support.commands import holdout_here, plain
 from support.driving import drive
 
 from search.packages import EXTRA
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.report.summary import write_summary
 
 HEAVY = ("torch", "torchvision", "ray", "mlflow", "faiss", "scipy", "sklearn", "pandas", "plotly")
@@ -33,7 +33,7 @@ for arguments in json.loads(sys.argv[1]):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., OpenedSearch]) -> Path:
+def runs(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., WritableRecords]) -> Path:
     """A runs folder with a search whose first stage is done."""
     runs = tmp_path_factory.mktemp("start") / "runs"
     search = search_made(runs, losses=["pnp"], search={"trials": 2})
@@ -43,7 +43,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., Op
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., OpenedSearch]) -> tuple[Path, Path]:
+def finished(
+    tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., WritableRecords]
+) -> tuple[Path, Path]:
     """A runs folder with a finished search, and its file; its best trial is at an edge of the space."""
     folder = tmp_path_factory.mktemp("finished")
     model = {"backbone": "resnet18", "embedding_dim": 8}

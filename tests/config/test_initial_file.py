@@ -13,7 +13,7 @@ from support.refusals import refused
 from support.small_disk import small_files
 
 from search.config.image_facts import ImageFacts, facts_of
-from search.config.initial_file import Machine, common_network, initial_text, name_for, write_initial_file
+from search.config.initial_file import Machine, initial_text, name_for, write_initial_file
 from search.config.recipes import read_search
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import parse_yaml
@@ -21,7 +21,6 @@ from search.driver.doctor import examine
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from trainables.errors import InvalidInput
-from trainables.models import BACKBONES
 
 CPU = Machine(cpus=1, gpus=0)
 
@@ -92,16 +91,6 @@ def test_photographs_get_a_frozen_network_and_the_command_for_its_weights(withou
     holdout_here("init", "birds", "--backbone", "convnet", "-o", "convnet.yaml")
     assert parse_config(read_search(Path("convnet.yaml"))).split.ratio == 0.9
     assert not without_weights.exists(), "nothing is downloaded unasked"
-
-
-def test_weights_that_are_there_are_taken(without_weights: Path) -> None:
-    assert (common_network().backbone, common_network().is_missing) == ("resnet50", True)
-    without_weights.mkdir(parents=True)
-    for name in ("resnet18", "resnet50"):
-        published = BACKBONES[name].imagenet
-        assert published is not None
-        (without_weights / published.file).touch()
-        assert (common_network().backbone, common_network().is_missing) == (name, False)
 
 
 def test_every_section_is_there_with_a_comment_and_the_example_space_holds(tmp_path: Path) -> None:

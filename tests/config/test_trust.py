@@ -18,7 +18,7 @@ from support.small_search import GLYPHS, small_search
 
 import holdout
 from search.plan.make_plan import read_plan
-from search.plan.search import OpenedSearch, open_search
+from search.plan.search import WritableRecords, open_search
 from search.report.summary import write_summary
 from search.trust import forget, started
 from trainables.errors import InvalidInput
@@ -32,7 +32,7 @@ READ = [
 
 
 @pytest.fixture(scope="module")
-def origin(search_made: Callable[..., OpenedSearch], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def origin(search_made: Callable[..., WritableRecords], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of a search of trainings that nobody ran; not to be changed."""
     runs = tmp_path_factory.mktemp("origin") / "runs"
     with closing(search_made(runs, losses=["pnp"], search={"trials": 2})) as search:

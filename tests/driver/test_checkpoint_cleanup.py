@@ -11,7 +11,7 @@ from support.stores import ftp_store
 
 from search.driver.listeners import CheckpointCleanup
 from search.plan.plan import trial_directory
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial
 from trainables.files import as_path
@@ -21,11 +21,13 @@ LOSS = "pnp"
 
 
 @pytest.fixture
-def session(opened: Callable[..., OpenedSearch], tmp_path: Path) -> Iterator[Callable[[float | None], OpenedSearch]]:
+def session(
+    opened: Callable[..., WritableRecords], tmp_path: Path
+) -> Iterator[Callable[[float | None], WritableRecords]]:
     """Return a function that starts or resumes a search with room for ``models`` models."""
-    searches: list[OpenedSearch] = []
+    searches: list[WritableRecords] = []
 
-    def begin(models: float | None) -> OpenedSearch:
+    def begin(models: float | None) -> WritableRecords:
         for search in searches:
             search.close()
         max_gb = None if models is None else models * SIZE / 1e9
@@ -38,7 +40,7 @@ def session(opened: Callable[..., OpenedSearch], tmp_path: Path) -> Iterator[Cal
     searches[-1].close()
 
 
-def directory(search: OpenedSearch, number: int, stage: Stage = Stage.SEARCH) -> str:
+def directory(search: WritableRecords, number: int, stage: Stage = Stage.SEARCH) -> str:
     return trial_directory(search.plan, LOSS, stage, number)
 
 
@@ -48,14 +50,14 @@ def write_best(directory: str, *, attempt: str = "attempt-1") -> None:
     file.write_bytes(bytes(SIZE))
 
 
-def add(search: OpenedSearch, value: float, *, early: bool = False) -> int:
+def add(search: WritableRecords, value: float, *, early: bool = False) -> int:
     """Add an ended trial to the search study, without files; return its number."""
     study = search.study(LOSS, Stage.SEARCH)
     study.add([create_trial(value=value, state=TrialState.PRUNED if early else TrialState.COMPLETE)])
     return study.trials()[-1].number
 
 
-def end(cleanup: CheckpointCleanup, search: OpenedSearch, number: int, stage: Stage = Stage.SEARCH) -> None:
+def end(cleanup: CheckpointCleanup, search: WritableRecords, number: int, stage: Stage = Stage.SEARCH) -> None:
     """Report the end of a trial to the clean-up; a trial of a later stage is not in its study."""
     trial = search.study(LOSS, stage).trial(number) if stage is Stage.SEARCH else create_trial(value=0.5)
     study, spec = SimpleNamespace(name=f"{search.name}/{LOSS}"), SimpleNamespace()
@@ -64,7 +66,7 @@ def end(cleanup: CheckpointCleanup, search: OpenedSearch, number: int, stage: St
     cleanup.on_end(cast(RunningTrial, running))
 
 
-def train(cleanup: CheckpointCleanup, search: OpenedSearch, value: float) -> int:
+def train(cleanup: CheckpointCleanup, search: WritableRecords, value: float) -> int:
     """Add a search trial that writes its model and ends; return its number."""
     number = add(search, value)
     write_best(directory(search, number))
@@ -72,20 +74,20 @@ def train(cleanup: CheckpointCleanup, search: OpenedSearch, value: float) -> int
     return number
 
 
-def kept(search: OpenedSearch, stage: Stage = Stage.SEARCH) -> set[int]:
+def kept(search: WritableRecords, stage: Stage = Stage.SEARCH) -> set[int]:
     """Return the numbers of the trials that have a model."""
     parent = as_path(directory(search, 0, stage)).parent
     return {int(path.parts[len(parent.parts)]) for path in parent.rglob("attempt-*/best.safetensors")}
 
 
-def test_the_better_models_are_kept_up_to_the_limit(session: Callable[..., OpenedSearch]) -> None:
+def test_the_better_models_are_kept_up_to_the_limit(session: Callable[..., WritableRecords]) -> None:
     search = session(2)
     cleanup = CheckpointCleanup(search)
     good, _worst, better, _worse = (train(cleanup, search, value) for value in (0.8, 0.1, 0.9, 0.2))
     assert kept(search) == {good, better}
 
 
-def test_a_model_that_is_written_after_its_trial_ended_counts(session: Callable[..., OpenedSearch]) -> None:
+def test_a_model_that_is_written_after_its_trial_ended_counts(session: Callable[..., WritableRecords]) -> None:
     """It counts every time, even if an earlier model of the trial was counted and removed."""
     search = session(1)
     cleanup = CheckpointCleanup(search)
@@ -100,7 +102,7 @@ def test_a_model_that_is_written_after_its_trial_ended_counts(session: Callable[
     assert kept(search) == {better}
 
 
-def test_models_of_later_stages_are_kept_and_do_not_count(session: Callable[..., OpenedSearch]) -> None:
+def test_models_of_later_stages_are_kept_and_do_not_count(session: Callable[..., WritableRecords]) -> None:
     search = session(1)
     cleanup = CheckpointCleanup(search)
     train(cleanup, search, 0.5)
@@ -114,7 +116,7 @@ def test_models_of_later_stages_are_kept_and_do_not_count(session: Callable[...,
     assert kept(again, Stage.SELECT) == kept(again, Stage.TEST) == {0, 1}
 
 
-def test_without_a_limit_all_models_and_no_resume_checkpoints_stay(session: Callable[..., OpenedSearch]) -> None:
+def test_without_a_limit_all_models_and_no_resume_checkpoints_stay(session: Callable[..., WritableRecords]) -> None:
     search = session(None)
     cleanup = CheckpointCleanup(search)
     for number in (add(search, 0.5), add(search, 0.6)):
@@ -126,7 +128,7 @@ def test_without_a_limit_all_models_and_no_resume_checkpoints_stay(session: Call
     assert {path.name for path in parent.rglob("attempt-*/*")} == {"best.safetensors"}
 
 
-def test_a_resumed_search_counts_what_earlier_sessions_left(session: Callable[..., OpenedSearch]) -> None:
+def test_a_resumed_search_counts_what_earlier_sessions_left(session: Callable[..., WritableRecords]) -> None:
     first = session(3)
     cleanup = CheckpointCleanup(first)
     for value in (0.1, 0.7, 0.8):
@@ -142,7 +144,7 @@ def test_a_resumed_search_counts_what_earlier_sessions_left(session: Callable[..
     assert kept(third) == {1, 2}
 
 
-def test_a_resumed_search_counts_trials_that_no_cleanup_saw_end(session: Callable[..., OpenedSearch]) -> None:
+def test_a_resumed_search_counts_trials_that_no_cleanup_saw_end(session: Callable[..., WritableRecords]) -> None:
     """The driver died between storing the trial and the clean-up, or before a worker finished writing."""
     first = session(2)
     for value, early in ((0.4, False), (0.3, True)):
@@ -153,7 +155,7 @@ def test_a_resumed_search_counts_trials_that_no_cleanup_saw_end(session: Callabl
     assert kept(second) == {0, 2}
 
 
-def test_the_model_of_a_trial_that_was_lost_counts_when_the_trial_ends(session: Callable[..., OpenedSearch]) -> None:
+def test_the_model_of_a_trial_that_was_lost_counts_when_the_trial_ends(session: Callable[..., WritableRecords]) -> None:
     first = session(1)
     lost = first.study(LOSS, Stage.SEARCH).ask(lambda number: number)
     write_best(directory(first, lost.number))
@@ -169,7 +171,7 @@ def test_the_model_of_a_trial_that_was_lost_counts_when_the_trial_ends(session: 
 
 
 def test_an_unreachable_storage_is_cleaned_up_later(
-    opened: Callable[..., OpenedSearch], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    opened: Callable[..., WritableRecords], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ftp_store(tmp_path / "ftp") as url:
         search = opened(losses=[LOSS], checkpoints={"storage_path": f"{url}/models", "max_gb": 1.5 * SIZE / 1e9})

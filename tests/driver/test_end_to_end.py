@@ -6,6 +6,7 @@ while it confirms, and resumed by the same command; on a cluster: `make soak`.
 """
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -79,6 +80,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedSearc
         assert not (finished.runs / "small" / "selection.json").exists()
         said = plain(holdout_here(*command, code=2).stderr)
         assert (finished.runs / "small" / "selection.json").exists()
+        kept = r"kept: 2 trials, (1 confirmation, )?1 unfinished training; left: the choice, the test\."
+        assert re.search(f"Resuming small; {kept}", said), said
         assert "48 of 48 images cannot be read: class-08/00.png" in said, said
         assert not (finished.runs / "small" / "test.json").exists()
         finished.restore()

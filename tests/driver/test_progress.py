@@ -15,15 +15,16 @@ from support.driving import begun, record, train
 
 from search.driver.progress import Progress
 from search.driver.progress_view import time_left, view
-from search.driver.stages import confirm_stage, final_stage, freeze, frozen_selection, search_stage
-from search.plan.search import OpenedSearch, open_search
-from search.plan.stored import StoredSearch, status_of
+from search.driver.stages import confirm_stage, final_stage, freeze, search_stage, unchanged_selection
+from search.plan.records import Records
+from search.plan.search import WritableRecords, open_search
+from search.plan.status import status_of
 from search.stages import Stage
 from search.study.pruners import Hyperband, Median, Pruner
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.text_table import NOTHING, sparkline
 
-Opened = Callable[..., OpenedSearch]
+Opened = Callable[..., WritableRecords]
 KNOWN_LATER = "time left known after the first trial"
 
 
@@ -42,12 +43,12 @@ def lines_of(rendered: object, width: int, height: int) -> list[str]:
 
 
 def progress_of(
-    search: OpenedSearch, stages: list[Stage], console: Console | None = None, concurrent: int = 1
+    search: WritableRecords, stages: list[Stage], console: Console | None = None, concurrent: int = 1
 ) -> Progress:
     return Progress(console or terminal(), [search], stages, concurrent=concurrent, started=time.time())
 
 
-def stages_of(search: OpenedSearch) -> Iterator[QueuedStage]:
+def stages_of(search: WritableRecords) -> Iterator[QueuedStage]:
     yield search_stage(search)
     yield confirm_stage(search)
 
@@ -142,7 +143,7 @@ def test_after_a_resume_it_counts_what_status_counts(opened: Opened) -> None:
     assert (progress.seconds_left() or 0) > 0
     assert TrialQueue(iter([search_stage(again)]), listeners=[progress]).next_trial()
     again.close()
-    status = {row.study: row for row in status_of(StoredSearch(search.plan.folder)).studies}
+    status = {row.study: row for row in status_of(Records(search.folder)).studies}
     found = {line.split()[0]: line.split()[1:] for line in shown(progress)[3:5]}
     assert found == {
         name: [
@@ -228,7 +229,7 @@ def test_a_final_training_on_all_classes_shows_its_training_loss(opened: Opened)
     def stages() -> Iterator[QueuedStage]:
         yield from stages_of(search)
         freeze(search)
-        yield final_stage(search, frozen_selection(search))
+        yield final_stage(search, unchanged_selection(search))
 
     out = io.StringIO()
     progress = progress_of(search, list(Stage), Console(file=out, width=200))

@@ -12,11 +12,12 @@ from support.stores import ftp_store
 
 from search.config.campaign import read_config
 from search.config.search_config import parse_config
-from search.disk import usage
-from search.disk.usage import plan_removal
+from search.config.yaml_file import read_yaml
+from search.plan import disk as usage
+from search.plan.disk import plan_removal
 from search.plan.make_plan import make_plan
 from search.plan.places import MARKER, mark_checkpoints
-from search.plan.runs import CampaignFolder, RunFolder, stored_config
+from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.search import open_search
 from search.stages import Stage
 from search.trust import addresses_in, remember
@@ -61,7 +62,7 @@ def make(image_folder: Path, runs: Path) -> Make:
 
 def _start(folder: RunFolder) -> None:
     """Record the search as one that this user starts, and mark its checkpoints elsewhere, as `holdout run` does."""
-    remember(folder.path, addresses_in(folder.path, stored_config(folder)))
+    remember(folder.path, addresses_in(folder.path, read_yaml(folder.config)))
     mark_checkpoints(folder)
 
 

@@ -16,19 +16,22 @@ import yaml
 from PIL import Image
 from support.commands import holdout_here, plain, stored, summary, write_search
 from support.journals import CREATE_STUDY, CREATE_TRIAL, Operation, drop_trial, of_trial, rewrite, without_openings
+from support.made_search import frozen_selection
 from support.refusals import contents
 from support.small_search import GLYPHS, SHORTEST, draw_folder, small_search
 from support.without_ray import MADE_UP, MadeUp, only_records
 
 from search.config.search_config import parse_config
 from search.config.yaml_file import apply_settings
-from search.driver.stages import final_stage, frozen_selection
+from search.difference import Recommendation
+from search.driver.stages import final_stage, unchanged_selection
 from search.driver.synchronise import search_run
 from search.plan.make_plan import reopened
+from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.plan.search import OpenedSearch, open_search
-from search.plan.stored import stays_sealed
-from search.report.comparison import compare_stored
+from search.plan.search import WritableRecords, open_search
+from search.report.comparison import compare
+from search.selection.choice import Confirmation
 from search.selection.ledger import Ledger
 from search.selection.retrieval_file import Scoring
 from search.selection.selection import Selection
@@ -123,11 +126,13 @@ def _less(record: Path) -> None:
 
 
 def _claimed(record: Path) -> None:
-    record.write_text(json.dumps({"told": "training on items of an opened test set: 1 of 8 classes", "openings": []}))
+    record.write_text(
+        json.dumps({"warning": "training on items of an opened test set: 1 of 8 classes", "openings": []})
+    )
 
 
 def _none(record: Path) -> None:
-    record.write_text(json.dumps({**json.loads(record.read_text()), "told": None}))
+    record.write_text(json.dumps({**json.loads(record.read_text()), "warning": None}))
 
 
 def verified(runs: Path, name: str) -> str:
@@ -152,7 +157,7 @@ def test_training_on_an_opened_test_set_is_told_and_the_warning_kept(images: Pat
         for change in changes:
             change(record)
             found = verified(elsewhere, "swapped")
-            assert re.search(r"trained_on_opened\.json( told)?: .* is stored, ", found)
+            assert re.search(r"trained_on_opened\.json( warning)?: .* is stored, ", found)
             if change is _none:
                 assert '"training on items of an opened test set: 8 of 8' in found
             record.write_bytes(begun)
@@ -166,7 +171,7 @@ def test_that_no_opened_images_trained_is_frozen_and_checked(images: Path, runs:
     for stages, change in ((["search"], Path.unlink), (["search", "select"], _claimed)):
         run(images, runs, stages=stages)
         begun = record.read_bytes()
-        assert json.loads(begun) == {"told": None, "openings": []}
+        assert json.loads(begun) == {"warning": None, "openings": []}
         assert "ok  trained_on_opened.json: the openings in the ledger" in verified(runs, "small")
         change(record)
         said = verified(runs, "small")
@@ -183,7 +188,7 @@ def test_the_record_of_earlier_openings_is_that_of_the_start(images: Path, runs:
     run(swapped, runs, "swapped", stages=["search"])
     record = RunFolder(runs, "swapped").trained_on_opened
     begun = record.read_bytes()
-    for change in (lambda: record.write_text('{"told": null, "openings": []}'), record.unlink):
+    for change in (lambda: record.write_text('{"warning": null, "openings": []}'), record.unlink):
         change()
         before = contents(runs)
         assert "trained_on_opened.json" in verified(runs, "swapped").partition("FAILED: ")[2].splitlines()[0]
@@ -325,7 +330,7 @@ def set_param(runs: Path, study: str, name: str, value: float) -> None:
 def test_final_trainings_of_something_else_are_not_scored(images: Path, runs: Path, scored: list[Scoring]) -> None:
     run(images, runs, stages=["search", "select"])
     with closing(open_search(reopened(runs, "small"))) as search:
-        selection = frozen_selection(search)
+        selection = unchanged_selection(search)
         chosen = selection.chosen["pnp"]
         params = {**chosen.params, "temperature": 0.0123}
         stage = final_stage(search, replace(selection, chosen={"pnp": replace(chosen, params=params)}))
@@ -416,7 +421,7 @@ def test_openings_before_a_choice_are_in_every_table(images: Path, runs: Path, t
     assert {(row["search"], row["earlier_openings"]) for row in rows if row["role"] and not row["against_role"]} == {
         ("small", "0"), ("third", "4"),
     }  # fmt: skip
-    comparison = compare_stored([RunFolder(elsewhere, "other")])
+    comparison = compare([Records(RunFolder(elsewhere, "other"))])
     assert f"{told}: 1" in search_run(comparison, RunFolder(elsewhere, "other"), "").tags["holdout.openings"]
 
 
@@ -675,38 +680,44 @@ def test_stages_of_the_file_are_an_answer(tmp_path: Path) -> None:
     assert parse_config(apply_settings(yaml.safe_load(file.read_text()), [cure])).selection.on == "halves"
 
 
-def chosen_as(number: int | None = 3, **params: Any) -> dict[str, Any]:
-    return {"recommended": {"number": number}, "chosen": {"pnp": {"params": params}}}
+def chosen_as(number: int | None = 3, **params: Any) -> Selection:
+    recommended = Recommendation(loss="pnp", number=number, basis="")
+    chosen = Confirmation(
+        number=3, params=params, searched=(), values=(), classes={}, best_epochs=(), failed=0, measured={}
+    )
+    return replace(frozen_selection("small", ["pnp"]), recommended=recommended, chosen={"pnp": chosen})
 
 
 @pytest.mark.parametrize(
     ("when", "number", "sealed"), [("if_better", None, True), ("if_better", 0, False), ("always", None, False)]
 )
 def test_a_network_without_training_that_nothing_beats(
-    opened: Callable[..., OpenedSearch], when: str, number: int | None, sealed: bool
+    opened: Callable[..., WritableRecords], when: str, number: int | None, sealed: bool
 ) -> None:
-    folder = opened(losses=["pnp"], final={"test": when}).plan.folder
-    assert stays_sealed(folder, when) is None, "nothing is chosen yet"
-    write_json(folder.selection, chosen_as(number))
-    assert (stays_sealed(folder, when) is not None) == sealed
-    write_json(folder.test, {"openings": []})
-    assert stays_sealed(folder, when) is None, "it is tested"
+    search = opened(losses=["pnp"], final={"test": when})
+    folder = search.folder
+    for records in (search, Records(folder)):
+        assert records.stays_sealed is None, "nothing is chosen yet"
+        chosen_as(number).save(folder.selection)
+        assert (records.stays_sealed is not None) == sealed
+        write_json(folder.test, {"openings": []})
+        assert records.stays_sealed is None, "it is tested"
+        folder.selection.unlink()
+        folder.test.unlink()
 
 
-def test_a_successor_with_the_same_choice_opens_no_test(opened: Callable[..., OpenedSearch]) -> None:
+def test_a_successor_with_the_same_choice_opens_no_test(opened: Callable[..., WritableRecords]) -> None:
     search = opened(losses=["pnp"])
-    folder = search.plan.folder
+    folder = search.folder
     write_json(folder.predecessor, {"search": "earlier"})
-    write_json(folder.selection, chosen_as(alpha=2.0))
-    assert stays_sealed(folder, "always") is None, "the earlier search has chosen nothing"
+    chosen_as(alpha=2.0).save(folder.selection)
+    assert search.stays_sealed is None, "the earlier search has chosen nothing"
     earlier = RunFolder(folder.runs, "earlier")
     earlier.path.mkdir()
-    write_json(earlier.selection, chosen_as(alpha=4.0))
-    assert stays_sealed(folder, "always") is None
-    write_json(earlier.selection, chosen_as(number=7, alpha=2.0))
-    assert stays_sealed(folder, "always") is None, "the earlier search was not tested"
+    chosen_as(alpha=4.0).save(earlier.selection)
+    assert search.stays_sealed is None
+    chosen_as(number=7, alpha=2.0).save(earlier.selection)
+    assert search.stays_sealed is None, "the earlier search was not tested"
     write_json(earlier.test, {"openings": []})
-    assert (
-        stays_sealed(folder, "always") == f"The choice is that of earlier, whose test stands; {folder.name} opens none."
-    )
+    assert search.stays_sealed == f"The choice is that of earlier, whose test stands; {folder.name} opens none."
     assert search.is_done(Stage.TEST)

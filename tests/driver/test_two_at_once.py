@@ -28,7 +28,7 @@ def write_openings(parent: Connection, runs: Path, name: str) -> None:
             test_digest="t", search=search, selections={search: search}, configurations={search: 1}, studies={},
             reason="x" * 9000,
         )  # fmt: skip
-        ledger.read(opening, ImageSet.of([[("a", "b")]]))
+        ledger.read(opening, ImageSet.of([["a"]]))
 
 
 @pytest.fixture

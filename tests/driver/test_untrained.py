@@ -22,22 +22,22 @@ from sklearn.decomposition import PCA
 from support.bare_networks import BACKBONE, FEATURES, TRAINING, bare_features, save_convnet
 from support.commands import holdout_here, plain, write_search
 from support.expected_metrics import of_queries
-from support.finished_search import run_here
+from support.finished_search import recorded, run_here
 from support.kinds import Finished
 from support.small_search import small_search
 from support.tampered import Copied
 from support.without_ray import only_records
 
 import holdout
-from search.driver.stages import recorded_outcome
 from search.driver.synchronise import make_projection, register
 from search.engines.in_process import InProcess
 from search.plan.make_plan import reopened
-from search.plan.runs import RunFolder, stored_split
+from search.plan.records import Records
+from search.plan.runs import RunFolder
 from search.plan.search import open_search
-from search.report.comparison import compare
+from search.report.comparison import compare, summary_of
 from search.report.comparison_tables import text_tables
-from search.report.results import Summary, stored_summary
+from search.report.results import Summary
 from search.selection import Ledger, Selection
 from search.stages import Role
 from search.study.trial_queue import TrialQueue
@@ -113,7 +113,7 @@ def means(test: Any) -> dict[str, float]:
 
 def test_untrained_is_the_bare_network_and_whitened_is_scikit_learns(runs: Path, data: tuple[Path, Path]) -> None:
     folder, (images, weights) = RunFolder(runs, "small"), data
-    split, summary = stored_split(folder), stored_summary(folder)
+    split, summary = Records(folder).split, summary_of(Records(folder))
     fitted = whitened(images, split.train, weights, 8)
     untrained, white = summary.untrained, summary.whitened
     assert untrained is not None
@@ -147,7 +147,7 @@ def test_a_fine_tuned_search_has_baselines_on_every_split(
 ) -> None:
     model = {"backbone": BACKBONE, "weights": str(weights), "embedding_dim": None}
     (search,) = run_here(tmp_path / "runs", [search_file(image_folder, weights, model=model, **changes)])
-    split, summary = search.plan.split, Summary.load(search.plan.folder.summary)
+    split, summary = search.plan.split, Summary.load(search.folder.summary)
     search.close()
     plain_values, white_values = [], []
     for train, validation in split.divisions:
@@ -231,7 +231,7 @@ def half_of(images: Path, names: Sequence[str], weights: Path, seed: int) -> tup
 
 def test_each_tuned_loss_is_tested_against_the_untrained_network(runs: Path) -> None:
     folder = RunFolder(runs, "small")
-    comparison = compare([folder], [stored_summary(folder)])
+    comparison = compare([Records(folder)])
     against = [pair for pair in comparison.pairs if pair.second.role is Role.BASELINE]
     assert [(pair.first.loss, pair.second.loss) for pair in against] == [("proxy_anchor", "untrained")]
     values = {row.key: row.test["map_at_r"].mean for row in comparison.rows if row.test}
@@ -277,10 +277,10 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
             path.write_bytes(b"sealed")
     holdout_here("run", file, "--runs", runs)
     assert folder.selection.exists()
-    summary = stored_summary(folder)
+    summary = summary_of(Records(folder))
     assert summary.untrained is not None
     assert summary.untrained.test is None
-    (first, *_) = compare([folder], [summary]).rows
+    (first, *_) = compare([Records(folder)]).rows
     assert (first.search_value, first.test) == (summary.untrained.validation["map_at_r"], None)
     assert Selection.load(folder.selection).baselines is not None
     whole = folder.baselines.read_text()
@@ -294,10 +294,10 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
     shutil.rmtree(images)
     hidden.rename(images)
     holdout_here("test", "small", "--runs", runs)
-    tested = stored_summary(folder).untrained
+    tested = summary_of(Records(folder)).untrained
     assert tested is not None
     assert tested.test is not None
-    agree(means(tested.test), retrieval(*features(images, stored_split(folder).test, weights)))
+    agree(means(tested.test), retrieval(*features(images, Records(folder).split.test, weights)))
 
 
 # The recommended model.
@@ -340,7 +340,7 @@ def test_every_place_names_the_network_that_no_training_beats(runs: Path, recomm
 def test_mlflow_has_the_baselines_and_the_recommended_one_as_champion(runs: Path, recommended: dict[str, Any]) -> None:
     holdout_here("sync", "small", "--runs", runs)
     with closing(open_search(reopened(runs, "small"))) as search:
-        registered = register(recorded_outcome(search), make_projection(search.plan), "small")
+        registered = register(recorded(search), make_projection(search.plan), "small")
     client = MlflowClient(tracking_uri=f"sqlite:///{runs / 'mlflow.db'}")
     model, loss = client.get_registered_model("small"), recommended["loss"]
     assert registered.best == loss
@@ -352,7 +352,7 @@ def test_mlflow_has_the_baselines_and_the_recommended_one_as_champion(runs: Path
     found = client.search_runs([experiment.experiment_id], "tags.`holdout.kind` = 'loss'")
     by_loss = {run.data.tags["holdout.loss"]: run for run in found}
     assert by_loss.keys() == {"untrained", "whitened", "proxy_anchor"}
-    for name, baseline in stored_summary(RunFolder(runs, "small")).baselines.items():
+    for name, baseline in summary_of(Records(RunFolder(runs, "small"))).baselines.items():
         assert baseline.test is not None
         run = by_loss[name]
         assert run.info.status == "FINISHED"
@@ -370,7 +370,7 @@ def similarities(embeddings: Floats) -> Floats:
 def test_networks_without_training_embed_and_the_recommended_one_is_exported(
     runs: Path, data: tuple[Path, Path], recommended: dict[str, Any], tmp_path: Path
 ) -> None:
-    split, (images, weights) = stored_split(RunFolder(runs, "small")), data
+    split, (images, weights) = Records(RunFolder(runs, "small")).split, data
     paths = [path for of_class in split.test[:3] for path in sorted((images / of_class).iterdir())]
     untrained = bare_features(paths, weights)
     of_scikit = whitened(images, split.train, weights, 8).transform(untrained)

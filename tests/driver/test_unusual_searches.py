@@ -18,6 +18,7 @@ from support.kinds import OF_LISTS, OF_QUERIES, QUALITY, WEIGHT, Finished, by_gr
 
 from search.config.search_config import validate_config
 from search.driver.stages import FailedLosses
+from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.report.pairs import class_scores
 from search.selection.ledger import Ledger
@@ -75,7 +76,7 @@ def test_queries_are_scored_against_the_gallery(runs: Path, manifest: Path) -> N
 
 
 def test_a_class_without_queries_is_in_no_comparison_by_class(runs: Path) -> None:
-    for entry in class_scores(RunFolder(runs, "small"), "map_at_r"):
+    for entry in class_scores(Records(RunFolder(runs, "small")), "map_at_r"):
         assert entry.labels_C.tolist() == list(range(7))
         assert entry.counts_C.tolist() == [3] * 7
 
@@ -141,11 +142,11 @@ def test_one_training_is_scored_on_three_lists(kinds: Callable[[str], Finished])
 def test_a_subset_is_compared_on_its_classes(kinds: Callable[[str], Finished]) -> None:
     folder = RunFolder(kinds("test lists").runs, "small")
     counts = {
-        metric: [entry.counts_C.tolist() for entry in class_scores(folder, metric)]
+        metric: [entry.counts_C.tolist() for entry in class_scores(Records(folder), metric)]
         for metric in ("map_at_r", "map_at_r-small")
     }
     assert counts == {"map_at_r": [[4] * 12] * 2, "map_at_r-small": [[4] * 4] * 2}
-    for entry in class_scores(folder, "map_at_r-small"):
+    for entry in class_scores(Records(folder), "map_at_r-small"):
         assert np.isfinite(entry.sums_C).all()
 
 

@@ -27,8 +27,8 @@ from support.tampered import Change, Copied, array, entry
 from support.without_ray import only_records
 
 from search.driver.verify import check_retrained, trial_to_retrain
+from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.plan.stored import StoredSearch
 from search.selection.ledger import NAME
 from search.selection.ledger_file import LedgerFile
 from search.selection.scoring import score
@@ -407,7 +407,7 @@ def test_scores_that_no_model_has_are_found(images: Path, tmp_path: Path, monkey
     few = {"losses": ["pnp"], "final": {"seeds": 1}, "search": {"trials": 1}, "metrics": {"test": ["map_at_r"]}}
     runs = finish(tmp_path / "runs", small_search(images, training=TRAINING, **few))
     assert "pnp@final-0.npz scored again, map_at_r" in verified(runs, code=1)
-    stored_search = StoredSearch(RunFolder(runs, "small"))
+    stored_search = Records(RunFolder(runs, "small"))
     *_, last = check_retrained(stored_search, *trial_to_retrain(stored_search, "pnp@final:0"))
     assert "pnp@final-0.npz scored again, map_at_r" in str(last.problem)
 

@@ -18,7 +18,7 @@ from search.driver.stages import search_stage
 from search.engines.base import Engine, make_engine
 from search.engines.in_process import InProcess
 from search.engines.ray_engine import check_ray
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import QueuedStage, QueuedStudy, TrialQueue
 from search.tables import ENGINES
@@ -47,7 +47,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def expected(search_made: Callable[..., OpenedSearch], tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+def expected(search_made: Callable[..., WritableRecords], tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """The values of a search that is trained in this process."""
     engine = make_engine(ResourcesSection(engine="in_process"), max_concurrent=1)
     search = made(search_made, tmp_path_factory.mktemp("expected"))
@@ -55,13 +55,13 @@ def expected(search_made: Callable[..., OpenedSearch], tmp_path_factory: pytest.
         return values(search, engine)
 
 
-def made(search_made: Callable[..., OpenedSearch], folder: Path, trials: int = 4) -> OpenedSearch:
+def made(search_made: Callable[..., WritableRecords], folder: Path, trials: int = 4) -> WritableRecords:
     search = search_made(folder / "runs", losses=[LOSS], search={"trials": trials, "sampler": "random"})
     search.plan.images.make()
     return search
 
 
-def values(search: OpenedSearch, engine: Engine) -> list[Any]:
+def values(search: WritableRecords, engine: Engine) -> list[Any]:
     """Train the search; return what its trials reported, without times."""
     engine.run(TrialQueue(only(search_stage(search))), 1)
     return [
@@ -87,7 +87,7 @@ def broken(stage: QueuedStage) -> QueuedStage:
 
 
 def test_a_search_gives_the_same_numbers(
-    engine: Engine, expected: list[Any], search_made: Callable[..., OpenedSearch], tmp_path: Path
+    engine: Engine, expected: list[Any], search_made: Callable[..., WritableRecords], tmp_path: Path
 ) -> None:
     assert engine.slots() == 1
     found = expected if isinstance(engine, InProcess) else values(made(search_made, tmp_path), engine)
@@ -97,7 +97,7 @@ def test_a_search_gives_the_same_numbers(
 
 
 def test_a_training_that_raises_or_exits_is_a_code_error(
-    engine: Engine, search_made: Callable[..., OpenedSearch], tmp_path: Path
+    engine: Engine, search_made: Callable[..., WritableRecords], tmp_path: Path
 ) -> None:
     search = made(search_made, tmp_path, trials=len(BROKEN))
     engine.run(TrialQueue(only(broken(search_stage(search)))), 1)
@@ -116,7 +116,7 @@ def test_calls_return_in_order_and_raise_what_their_function_raises(engine: Engi
 
 
 def test_preparation_takes_folders_and_images(
-    engine: Engine, search_made: Callable[..., OpenedSearch], tmp_path: Path
+    engine: Engine, search_made: Callable[..., WritableRecords], tmp_path: Path
 ) -> None:
     search = made(search_made, tmp_path)
     engine.prepare([search.plan.images], [search.plan.checkpoint_storage])

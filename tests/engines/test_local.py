@@ -20,7 +20,7 @@ from support.odd_workers import MadeUpLocal, dies, dies_always, fails, forecasts
 from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
 from search.engines.local import Local, _environment
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialListener, TrialQueue
 from search.trials import epochs_of
@@ -36,16 +36,16 @@ Run = Callable[..., list[FrozenTrial]]
 
 
 @pytest.fixture
-def search(opened: Callable[..., OpenedSearch]) -> OpenedSearch:
+def search(opened: Callable[..., WritableRecords]) -> WritableRecords:
     search = opened(losses=[LOSS], search={"trials": 3, "pruner": "none"})
     search.plan.images.make()
     return search
 
 
 @pytest.fixture
-def folder(search: OpenedSearch) -> Path:
+def folder(search: WritableRecords) -> Path:
     """The search's folder, which workers see."""
-    return search.plan.folder.path
+    return search.folder.path
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def made_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
 
 
 @pytest.fixture
-def run(search: OpenedSearch, made_up: Local) -> Run:
+def run(search: WritableRecords, made_up: Local) -> Run:
     """Train the search with two workers."""
 
     def run(*listeners: TrialListener) -> list[FrozenTrial]:
@@ -113,7 +113,7 @@ def test_a_trial_whose_worker_ends_is_retried(
     assert message.endswith("retrying.")
 
 
-def test_a_real_training_resumes_from_its_checkpoint(opened: Callable[..., OpenedSearch]) -> None:
+def test_a_real_training_resumes_from_its_checkpoint(opened: Callable[..., WritableRecords]) -> None:
     """The checkpoint of a process that died; its driver, too, since that costs one process less."""
     search = opened(losses=[LOSS], search={"trials": 1, "pruner": "none"})
     search.plan.images.make()

@@ -21,7 +21,7 @@ from support.sleeping_engine import DIES, ENGINE, FLOOR, LOOPS, STOPS
 from benchmarks.slots import SECONDS
 from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.study.trial_queue import TrialQueue
 from search.trials import epochs_of
 from trainables.errors import Failure
@@ -252,7 +252,7 @@ def alive(process: int) -> bool:
 
 
 def test_a_trial_for_which_no_machine_comes_ends_the_search(
-    opened: Callable[..., OpenedSearch], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    opened: Callable[..., WritableRecords], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No machine has a GPU, and none had when the search began: what refuses that is passed by."""
     from search.engines.ray_engine import RayEngine

@@ -18,8 +18,9 @@ from support.without_ray import MADE_UP, only_records
 
 import holdout.parts
 from examples import search_from_python
+from examples.circle_loss import CircleLoss
 from search.driver.stages import search_stage
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.study.trial_queue import TrialQueue
 from search.tables import ENGINES
 from trainables.data import DATASETS
@@ -80,6 +81,16 @@ def test_a_search_is_run_followed_opened_and_extended(
     assert test is not None
     assert 0 <= test["recall_at_1"].mean <= 1
     assert len(opened.trials("circle_loss@final")) >= 1
+    own = opened.trials("circle_loss")
+    for named in (CircleLoss, "examples.circle_loss:CircleLoss"):
+        assert opened.trials(named).equals(own)
+        assert len(opened.history(named, 0)) == len(opened.history("circle_loss", 0))
+        assert opened.trial(named, 0).row == opened.trial("circle_loss", 0).row
+    every = opened.trials()
+    assert list(every["loss"]) == ["proxy_anchor"] * 2 + ["circle_loss"] * len(own)
+    assert list(every[every["loss"] == "circle_loss"]["value"]) == list(own["value"])
+    with pytest.raises(holdout.InvalidInput, match=r"no loss 'examples.rings:Rings'; it has proxy_anchor, circle_loss"):
+        opened.trials("examples.rings:Rings")
     assert opened.comparison() == holdout.compare("from-python", runs=tmp_path)
 
 
@@ -99,14 +110,14 @@ def test_mistakes_come_all_at_once_and_nothing_is_created(search_file: Files, tm
         holdout.compare(runs=tmp_path)
 
 
-def test_a_history_says_what_a_loss_used(opened: Callable[..., OpenedSearch]) -> None:
+def test_a_history_says_what_a_loss_used(opened: Callable[..., WritableRecords]) -> None:
     search = opened(losses=["triplet", "pnp"], search={"trials": 1})
     queue = TrialQueue(only(search_stage(search)))
     while job := queue.next_trial():
         for epoch in (1, 2, 3):
             used = {"used": {"triplets": 100 * epoch}} if job.loss == "triplet" else {}
             queue.on_trial_result(job, {"records": [{**record(epoch, 0.1), **used}], "finished": epoch == 3})
-    read = holdout.open("small", runs=search.plan.folder.runs)
+    read = holdout.open("small", runs=search.folder.runs)
     assert list(read.history("triplet", 0)["triplets"]) == [100, 200, 300]
     assert list(read.history("triplet", 0)["batches"]) == [5, 5, 5]
     assert "triplets" not in read.history("pnp", 0)

@@ -29,6 +29,8 @@ CELLS = (
     "search.summary",
     'search.trial("pnp", 0)',
     "search.report()",
+    'holdout.run({"name": "x", "dataset": {"name": "glyphs"}, "losses": ["pmp"]})',
+    'search.trials("pmp")',
     'search.summary.losses["pmp"]',
 )
 
@@ -53,7 +55,7 @@ def executed(folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_a_search_in_a_notebook(image_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(small_search(image_folder, **CONTENT)))
-    run, *shown, error = ([*cell["outputs"]] for cell in executed(tmp_path))
+    run, *shown, mistake, unknown, error = ([*cell["outputs"]] for cell in executed(tmp_path))
     assert all(output["output_type"] == "stream" for output in run), run
     said = "".join("".join(output["text"]) for output in run)
     lines = [line.split("\r")[1:] for line in said.split("\n") if line.startswith("\r")]
@@ -66,6 +68,9 @@ def test_a_search_in_a_notebook(image_folder: Path, tmp_path: Path) -> None:
         assert "<table" in "".join(page)
     assert "<iframe srcdoc=" in "".join(pages[4])
     assert all(len("".join(output["data"]["text/plain"]).splitlines()) < 20 for (output,) in shown)
+    for (refused,), sentence in ((mistake, "losses: must be one of"), (unknown, "small has no loss 'pmp'")):
+        (line,) = refused["traceback"]
+        assert line.startswith(f"InvalidInput: {sentence}")
     assert (error[0]["ename"], "did you mean pnp?" in error[0]["evalue"]) == ("KeyError", True)
 
 

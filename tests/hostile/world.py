@@ -12,13 +12,12 @@ import pyarrow
 import torch
 from pyarrow.parquet import write_table
 from safetensors.numpy import save_file
-from support.finished_search import run_here
+from support.finished_search import recorded, run_here
 from support.mlflow_database import write_migrated
 from support.refusals import GOOD
 from support.small_search import draw_folder, small_search
 from support.trees import make_tree
 
-from search.driver.stages import recorded_outcome
 from search.driver.synchronise import make_projection, synchronise
 from trainables.inference.embedder import load_model
 from trainables.inference.index import ImageIndex
@@ -42,7 +41,7 @@ def make_origin(folder: Path) -> Path:
     write_migrated(runs / "mlflow.db")
     for search in run_here(runs, [small_search(images, training=training, losses=list(LOSSES), **few)]):
         with closing(search):
-            synchronise(recorded_outcome(search), make_projection(search.plan))
+            synchronise(recorded(search), make_projection(search.plan))
     paths = sorted(images.glob("*/*.png"))
     model = load_model(str(runs / "small" / "models" / LOSSES[0]), device="cpu")
     ImageIndex.of(model.embed(paths), [*map(str, paths)], model).save(str(folder / "index"))

@@ -16,11 +16,11 @@ from support.small_search import draw_folder, small_search
 from support.stores import ftp_store
 
 from search.config.search_config import parse_config
-from search.disk.usage import LEAST_FREE, Usage, check_space, measure_disk
 from search.driver.doctor import START_S, expected_seconds, expected_works, images_of, measured_trainings
+from search.plan.disk import LEAST_FREE, Usage, check_space, measure_disk
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
-from search.plan.search import OpenedSearch, open_search
+from search.plan.search import WritableRecords, open_search
 from search.stages import Stage
 from search.trust import ALLOWED, remember
 from trainables.data.sets.glyphs import Glyphs
@@ -63,7 +63,7 @@ def test_decoded_images_need_no_space_and_unused_ones_are_space(disk: SmallDisk,
 
 # Usage, against plain sums over files.
 
-Make = Callable[..., OpenedSearch]
+Make = Callable[..., WritableRecords]
 SIDES = {"small": 16, "large": 17, "also-large": 17}
 
 
@@ -72,7 +72,7 @@ def make(tmp_path: Path) -> Make:
     """Return a function that makes searches in ``tmp_path/runs``, with their own images and cache."""
     root = draw_folder(tmp_path / "images")
 
-    def make_search(name: str, **changes: Any) -> OpenedSearch:
+    def make_search(name: str, **changes: Any) -> WritableRecords:
         dataset = {"name": "folder", "root": str(root), "cache": str(tmp_path / "stores")}
         content = small_search(root, name=name, dataset=dataset, **changes)
         return open_search(make_plan(parse_config(content), tmp_path / "runs"))

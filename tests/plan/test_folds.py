@@ -9,14 +9,14 @@ from optuna.trial import TrialState
 from support.driving import only, record
 
 from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.report.summary import write_summary
 from search.stages import Stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.trials import best_epochs, epochs_of, running_value
 from trainables.spec import EpochRecord
 
-Opened = Callable[..., OpenedSearch]
+Opened = Callable[..., WritableRecords]
 
 FOLDED = {"split": {"folds": 4}, "training": {"epochs": 3, "batch_size": 20}, "losses": ["pnp"]}
 OF_FOLDS = ((0.1, 0.5, 0.2), (0.3, 0.3, 0.1), (0.2, 0.4, 0.9), (0.7, 0.1, 0.1))
@@ -38,7 +38,7 @@ def told(job: RunningTrial, values: Any = OF_FOLDS) -> Iterator[dict[str, Any]]:
 
 
 def drive(
-    search: OpenedSearch, stage: QueuedStage, values: Callable[[RunningTrial], Any] = lambda job: OF_FOLDS
+    search: WritableRecords, stage: QueuedStage, values: Callable[[RunningTrial], Any] = lambda job: OF_FOLDS
 ) -> list[RunningTrial]:
     queue = TrialQueue(only(stage))
     jobs = []

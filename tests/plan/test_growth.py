@@ -11,12 +11,12 @@ from support.driving import train
 from support.refusals import sentences_of
 
 from search.config.search_config import parse_config
-from search.disk.usage import plan_removal
 from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
+from search.plan.disk import plan_removal
 from search.plan.growth import growth
 from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
-from search.plan.search import OpenedSearch, copy_trials, open_search
+from search.plan.search import WritableRecords, copy_trials, open_search
 from search.plan.work import planned_budgets
 from search.selection.selection import Selection
 from search.stages import Stage
@@ -41,7 +41,7 @@ def value(job: RunningTrial, epoch: int) -> float:
     return 0.3 + job.spec.seed % 97 / 200 + epoch / 100
 
 
-def go_on(plan: Plan, *, tested: bool = False) -> OpenedSearch:
+def go_on(plan: Plan, *, tested: bool = False) -> WritableRecords:
     """Train a search up to its choice, and with ``tested`` its trainings for the test."""
     search = open_search(plan)
     copy_trials(search)
@@ -53,12 +53,12 @@ def go_on(plan: Plan, *, tested: bool = False) -> OpenedSearch:
     return search
 
 
-def _until_the_choice(search: OpenedSearch) -> Iterator[QueuedStage]:
+def _until_the_choice(search: WritableRecords) -> Iterator[QueuedStage]:
     yield search_stage(search)
     yield confirm_stage(search)
 
 
-def _train(search: OpenedSearch, stages: Iterator[QueuedStage]) -> None:
+def _train(search: WritableRecords, stages: Iterator[QueuedStage]) -> None:
     queue = TrialQueue(stages)
     while job := queue.next_trial():
         train(queue, job, value)
@@ -227,7 +227,7 @@ RECORD = {"epoch": 1, "loss": 0.5, "metrics": {"map_at_r": 0.25}, "start": 1.0, 
 LOSSES = ("proxy_anchor", "pnp")
 
 
-def trained(search: OpenedSearch, loss: str, *states: TrialState) -> None:
+def trained(search: WritableRecords, loss: str, *states: TrialState) -> None:
     """Add trials that ended in ``states``, with all attributes; RUNNING ones do not end."""
     study = search.study(loss, Stage.SEARCH)
     if not study.trials():
@@ -241,7 +241,7 @@ def trained(search: OpenedSearch, loss: str, *states: TrialState) -> None:
 
 
 @pytest.fixture
-def begun(search_file: SearchFile, tmp_path: Path) -> OpenedSearch:
+def begun(search_file: SearchFile, tmp_path: Path) -> WritableRecords:
     """A search with finished trials and a running one, and with a training for its test."""
     search = open_search(read_plan(search_file(), tmp_path / "runs"))
     trained(search, "proxy_anchor", TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
@@ -257,17 +257,17 @@ def content_of(found: FrozenTrial) -> dict[str, Any]:
 
 
 @pytest.fixture
-def successor(search_file: SearchFile) -> Callable[..., OpenedSearch]:
+def successor(search_file: SearchFile) -> Callable[..., WritableRecords]:
     """Return a function that opens the successor of ``small``, which has five trials."""
 
-    def make(runs: Path, **changes: Any) -> OpenedSearch:
+    def make(runs: Path, **changes: Any) -> WritableRecords:
         return open_search(read_plan(search_file(**{"search": {"trials": 5}, **changes}), runs))
 
     return make
 
 
 def test_finished_trials_are_copied_whole_and_in_order(
-    begun: OpenedSearch, successor: Callable[..., OpenedSearch]
+    begun: WritableRecords, successor: Callable[..., WritableRecords]
 ) -> None:
     search = successor(begun.plan.folder.runs)
     copy_trials(search)
@@ -285,7 +285,9 @@ def test_finished_trials_are_copied_whole_and_in_order(
     assert (search.name, search.plan.predecessor) == ("small-2", "small")
 
 
-def test_failures_before_any_epoch_are_not_copied(begun: OpenedSearch, successor: Callable[..., OpenedSearch]) -> None:
+def test_failures_before_any_epoch_are_not_copied(
+    begun: WritableRecords, successor: Callable[..., WritableRecords]
+) -> None:
     study = begun.study("pnp", Stage.SELECT)
     study.enqueue([(begun.plan.spaces["pnp"].default, {"source_trial": 0, "seed": 1})])
     failure = {"cause": "CODE_ERROR", "reason": "KeyError: 'x'"}
@@ -297,7 +299,7 @@ def test_failures_before_any_epoch_are_not_copied(begun: OpenedSearch, successor
 
 
 def test_copies_count_and_the_search_goes_on_behind_them(
-    begun: OpenedSearch, successor: Callable[..., OpenedSearch]
+    begun: WritableRecords, successor: Callable[..., WritableRecords]
 ) -> None:
     """A replicate among them names its copy."""
     study = begun.study("pnp", Stage.SEARCH)
@@ -315,7 +317,7 @@ def test_copies_count_and_the_search_goes_on_behind_them(
 
 @pytest.mark.parametrize("copied", [0, 2, 3])
 def test_a_kill_in_the_middle_loses_and_doubles_nothing(
-    begun: OpenedSearch, successor: Callable[..., OpenedSearch], copied: int, monkeypatch: pytest.MonkeyPatch
+    begun: WritableRecords, successor: Callable[..., WritableRecords], copied: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = successor(begun.plan.folder.runs)
     add, left = optuna.Study.add_trial, [copied]
@@ -340,7 +342,7 @@ def test_a_kill_in_the_middle_loses_and_doubles_nothing(
 
 
 def test_an_unfinished_default_has_no_successor(
-    search_file: SearchFile, successor: Callable[..., OpenedSearch], tmp_path: Path
+    search_file: SearchFile, successor: Callable[..., WritableRecords], tmp_path: Path
 ) -> None:
     space: dict[str, Any] = {"pnp": {"variant": ["Ds", "Dq"]}}
     open_search(read_plan(search_file(space=space), tmp_path / "runs"))
@@ -350,7 +352,7 @@ def test_an_unfinished_default_has_no_successor(
 
 @pytest.mark.parametrize("content", ['{"search": "../small"}', "{}", "small"])
 def test_a_damaged_record_of_the_predecessor_is_a_mistake(
-    begun: OpenedSearch, successor: Callable[..., OpenedSearch], content: str
+    begun: WritableRecords, successor: Callable[..., WritableRecords], content: str
 ) -> None:
     path = successor(begun.plan.folder.runs).plan.folder.predecessor
     path.write_text(content)

@@ -21,13 +21,14 @@ from search.config.search_config import parse_config
 from search.difference import Family
 from search.driver.stages import confirm_stage, freeze
 from search.driver.synchronise import loss_run, search_run
+from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.plan.search import OpenedSearch
-from search.report.comparison import compare_stored, unlike_told
+from search.plan.search import WritableRecords
+from search.report.comparison import compare, summary_of, unlike_told
 from search.report.comparison_tables import as_csv, headline_tables, text_tables
 from search.report.formats import p_value, sentence as sentence_of
 from search.report.pairs import pairs_of
-from search.report.results import Comparison, Summary
+from search.report.results import Comparison
 from search.report.rows import Row, SeedStatistics
 from search.report.sections.answer import answer, outcome
 from search.selection.selection import Selection
@@ -38,7 +39,7 @@ from trainables.files import write_json
 
 
 def compared(runs: Path, *names: str) -> Comparison:
-    return compare_stored([RunFolder(runs, name) for name in names])
+    return compare([Records(RunFolder(runs, name)) for name in names])
 
 
 def scores_of(row: Row) -> SeedStatistics:
@@ -118,7 +119,7 @@ def test_final_values_are_called_optimistic_in_every_output(runs: Path) -> None:
     found, sentence = compared(runs, "one"), "final is optimistic too: only its seeds are fresh"
     assert sentence in " ".join(plain(holdout_here("compare", "one", "--runs", runs).stdout).split())
     assert all(sentence in write(text_tables(found)) for write in (as_markdown, as_latex))
-    assert any(sentence in text for text in outcome(found, [RunFolder(runs, "one")]).remarks)
+    assert any(sentence in text for text in outcome(found, [Records(RunFolder(runs, "one"))]).remarks)
 
 
 # Seeds that have no effect, and seeds that several searches share.
@@ -148,7 +149,7 @@ def test_a_training_that_ignores_its_seed_has_no_interval_over_seeds(tmp_path: P
     written = [write(text_tables(found)) for write in (as_markdown, as_latex)]
     assert all(sentence in text and (folds > 1 or "0.0000" not in text) for text in written)
     assert any(sentence in table.notes for table in headline_tables(found))
-    assert sentence_of(sentence) in answer(found, folders).remarks
+    assert sentence_of(sentence) in answer(found).remarks
     assert f"{sentence}." in search_run(found, folders[0], "").description
     assert sentence in json.loads(holdout_here("compare", "one", "--runs", tmp_path, "--json").stdout)["warnings"]
 
@@ -166,7 +167,8 @@ def test_rows_of_two_searches_that_are_the_same_trainings_are_named(runs: Path) 
 
     def told(name: str, means: Means, *, seeds: tuple[int, ...] = SEEDS, **content: Any) -> list[str]:
         made_search(runs, name, means, seeds=seeds)
-        write_json(RunFolder(runs, name).config, {"name": name, "model": {}, "training": {}, **content})
+        config = RunFolder(runs, name).config
+        write_json(config, {**json.loads(config.read_bytes()), **content})
         return [warning for warning in compared(runs, "one", name).warnings if said in warning]
 
     both = {"mpa": (0.5, 0.5), "pnp": (0.3, 0.6)}
@@ -205,9 +207,9 @@ def test_the_folds_of_a_seed_are_one_draw(tmp_path: Path) -> None:
 
 def test_a_table_without_a_metric_of_the_test_says_why_it_has_no_pairs(runs: Path) -> None:
     rows = compared(runs, "one").rows
-    folders = [RunFolder(runs, "one")]
+    one = [Records(RunFolder(runs, "one"))]
     for metrics, reason in (([], "the table has no test metric"), (["nmi"], "no per-image scores of nmi")):
-        assert pairs_of(folders, rows, metrics, [row.key for row in rows], [], None) == ([], [f"no pairs: {reason}"])
+        assert pairs_of(one, rows, metrics, [row.key for row in rows], [], None) == ([], [f"no pairs: {reason}"])
 
 
 def test_sealed_searches_compare_on_validation_alone(tmp_path: Path) -> None:
@@ -321,14 +323,14 @@ def test_no_p_value_is_zero() -> None:
 # The margin of equivalence, from the file to the comparison: frozen before the test.
 
 
-def test_the_margin_is_frozen_with_the_choice(opened: Callable[..., OpenedSearch]) -> None:
+def test_the_margin_is_frozen_with_the_choice(opened: Callable[..., WritableRecords]) -> None:
     search = opened(losses=["pnp"], search={"trials": 1}, final={"within": 99})
     drive(search)
     queue = TrialQueue(only(confirm_stage(search)))
     while job := queue.next_trial():
         train(queue, job, lambda job, epoch: epoch / 10)
     assert freeze(search).family.within == 99
-    assert Selection.load(search.plan.folder.selection).family.within == 99
+    assert Selection.load(search.folder.selection).family.within == 99
 
 
 @pytest.fixture
@@ -383,8 +385,8 @@ def unlike(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def told(runs: Path, *names: str) -> list[str]:
-    folders = [RunFolder(runs, name) for name in names]
-    return [*unlike_told(folders, [row for folder in folders for row in Summary.load(folder.summary).rows])]
+    searches = [Records(RunFolder(runs, name)) for name in names]
+    return [*unlike_told(searches, [row for search in searches for row in summary_of(search).rows])]
 
 
 def test_searches_and_losses_that_differ_are_named(unlike: Path) -> None:
@@ -400,21 +402,20 @@ def test_searches_and_losses_that_differ_are_named(unlike: Path) -> None:
 
 
 def test_a_searched_network_is_that_of_the_row(unlike: Path) -> None:
-    folders = [RunFolder(unlike, "same")]
-    rows = {row.role: row for row in Summary.load(folders[0].summary).rows}
+    search = Records(RunFolder(unlike, "same"))
+    rows = {row.role: row for row in summary_of(search).rows}
     gem = rows["tuned"].model_copy(update={"params": {**(rows["tuned"].params or {}), "model.pooling": "gem"}})
-    assert [*unlike_told(folders, [rows["default"], gem])] == [
+    assert [*unlike_told([search], [rows["default"], gem])] == [
         f"{UNLIKE}model.pooling is avg in pnp default, but gem in pnp tuned"
     ]
 
 
 def test_every_output_shows_the_warning(unlike: Path) -> None:
-    folders = [RunFolder(unlike, name) for name in ("plain", "gem")]
-    found = compare_stored(folders)
+    found = compared(unlike, "plain", "gem")
     (sentence,) = told(unlike, "plain", "gem")
     for tables in (text_tables, headline_tables):
         assert any(sentence in table.notes for table in tables(found))
     assert sentence.replace("_", "\\_") in as_markdown(text_tables(found))
     assert sentence not in as_csv(found)
-    assert sentence_of(sentence) in answer(found, folders).remarks
+    assert sentence_of(sentence) in answer(found).remarks
     assert sentence in " ".join(plain(holdout_here("compare", "plain", "gem", "--runs", unlike).stdout).split())

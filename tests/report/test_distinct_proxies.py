@@ -14,8 +14,9 @@ from support.small_search import GLYPHS, small_search
 from support.tampered import Copied
 
 from search.driver.synchronise import loss_run
+from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.report.comparison import compare_stored
+from search.report.comparison import compare
 from search.report.comparison_tables import as_csv, text_tables
 from search.report.results import Comparison
 from trainables.losses.base import SAME_PROXY
@@ -40,7 +41,7 @@ def runs(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compared(runs: Path) -> Comparison:
-    return compare_stored([RunFolder(runs, "small")])
+    return compare([Records(RunFolder(runs, "small"))])
 
 
 def counted(path: Path) -> float:

@@ -14,8 +14,8 @@ from support.kinds import FinishedCampaign
 
 import holdout
 from holdout import InvalidInput
+from search.plan.records import Records, stored_search
 from search.plan.runs import RunFolder
-from search.plan.stored import StoredSearch, stored_search
 from search.report.models import model_folder
 from search.selection.choice import Confirmation
 from search.selection.retrieval_file import RetrievalFile
@@ -99,7 +99,7 @@ def test_its_card_claims_no_more_than_holds(lot: FinishedCampaign, tmp_path: Pat
     before = [*earlier, read, {**read, "read": "second"}]
     folder.openings.write_text("".join(f"{line}\n" for line in (*map(json.dumps, before), *lines)))
     shutil.rmtree(folder.model("pnp"))
-    card = model_folder(StoredSearch(folder), "pnp").joinpath("README.md").read_text()
+    card = model_folder(Records(folder), "pnp").joinpath("README.md").read_text()
     assert "took no part" not in card
     assert "by trainings that were scored on classes they had not seen, and tested it on test classes; below" in card
     assert "openings of these classes before this choice's: 2" in card

@@ -19,10 +19,11 @@ from support.summaries import made_loss, made_summary
 import holdout
 from search.driver.stages import confirm_stage, freeze, search_stage
 from search.driver.synchronise import loss_run, search_run
+from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.plan.search import OpenedSearch
-from search.plan.stored import StoredSearch, status_of, trial_rows
-from search.report.comparison import compare_stored
+from search.plan.search import WritableRecords
+from search.plan.status import status_of, trial_rows
+from search.report.comparison import compare
 from search.report.comparison_tables import as_csv, headline_tables, text_tables
 from search.report.document import environment
 from search.report.drawing import Plot
@@ -36,13 +37,13 @@ from search.study.trial_queue import QueuedStage, TrialQueue
 # The search and its confirmations, driven with drawn values; few params, so some are proposed more than once.
 
 
-def stages_of(search: OpenedSearch) -> Iterator[QueuedStage]:
+def stages_of(search: WritableRecords) -> Iterator[QueuedStage]:
     yield search_stage(search)
     yield confirm_stage(search)
 
 
 @pytest.mark.parametrize("chosen", [False, True])
-def test_the_values_of_a_search_are_the_same_everywhere(opened: Callable[..., OpenedSearch], chosen: bool) -> None:
+def test_the_values_of_a_search_are_the_same_everywhere(opened: Callable[..., WritableRecords], chosen: bool) -> None:
     search = opened(
         losses=["pnp"],
         space={"pnp": {"variant": "Ds", "temperature": [0.01, 0.02, 0.05, 0.1]}},
@@ -56,9 +57,9 @@ def test_the_values_of_a_search_are_the_same_everywhere(opened: Callable[..., Op
     if chosen:
         freeze(search)
     summary = write_summary(search)
-    folder, trials = search.plan.folder, search.trials("pnp", Stage.SEARCH)
-    stored = StoredSearch(folder)
-    comparison = compare_stored([folder])
+    folder, trials = search.folder, search.trials("pnp", Stage.SEARCH)
+    stored = Records(folder)
+    comparison = compare([Records(folder)])
     entry = summary.losses["pnp"]
     assert entry.best is not None
     assert len({str(trial.params) for trial in trials}) < len(trials), "no configuration was proposed twice"
@@ -121,7 +122,7 @@ def drawn(runs: Path, draw: int) -> Comparison:
     losses = ["pnp", "mpa", "triplet", "margin"][: generator.integers(1, 5)]
     means = {loss: tuple(0.5 + generator.normal(0, spread, 2)) for loss in losses}
     made_search(runs, "drawn", means, seeds=tuple(range(11, 11 + int(generator.integers(2, 5)))))
-    return compare_stored([RunFolder(runs, "drawn")])
+    return compare([Records(RunFolder(runs, "drawn"))])
 
 
 @pytest.mark.parametrize("draw", range(3))
@@ -130,7 +131,7 @@ def test_the_differences_are_the_same_everywhere(tmp_path: Path, draw: int) -> N
     rows = {row.key: row for row in comparison.rows}
     whole = {row[0]: row[1:] for row in text_tables(comparison)[2].rows}
     gains = [cell for row in headline_tables(comparison)[1].rows for cell in row if "[" in cell]
-    shown = outcome(comparison, [RunFolder(tmp_path, "drawn")])
+    shown = outcome(comparison, [Records(RunFolder(tmp_path, "drawn"))])
     assert shown.results[0].rows == text_tables(comparison)[1].rows
     assert shown.figures[0].table == text_tables(comparison)[2]
     assert len(comparison.pairs) == len(whole)
@@ -188,7 +189,7 @@ YES, NO = {"mpa": (0.5, 0.7), "pnp": (0.3, 0.35)}, {"mpa": (0.7, 0.5)}
 
 
 def compared(runs: Path, name: str) -> Comparison:
-    return compare_stored([RunFolder(runs, name)])
+    return compare([Records(RunFolder(runs, name))])
 
 
 def changed(runs: Path, name: str, **fields: object) -> Answer:
@@ -265,12 +266,12 @@ def test_rows_that_two_searches_share_are_shown_once(tmp_path: Path) -> None:
         made_search(tmp_path, name, YES)
     made_search(tmp_path, "three", NO)
     folders = [RunFolder(tmp_path, name) for name in ("one", "two")]
-    comparison = compare_stored(folders)
+    comparison = compare([*map(Records, folders)])
     names = [(loss, role) for loss in YES for role in ("0, default", "7, tuned")]
     for tables in (text_tables, headline_tables):
         assert [row[:2] for row in tables(comparison)[1].rows] == names
     folders.append(RunFolder(tmp_path, "three"))
-    comparison = compare_stored(folders)
+    comparison = compare([*map(Records, folders)])
     assert [row[0] for row in text_tables(comparison)[1].rows] == ["one, two/mpa"] * 2 + ["one, two/pnp"] * 2 + [
         "three/mpa"
     ] * 2

@@ -16,12 +16,12 @@ from support.small_search import small_search
 from search.config.search_config import parse_config
 from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
 from search.plan.make_plan import make_plan
-from search.plan.runs import RunFolder
-from search.plan.search import OpenedSearch, open_search
-from search.report.comparison import compare
+from search.plan.records import Records
+from search.plan.search import WritableRecords, open_search
+from search.report.comparison import compare, summary_of
 from search.report.comparison_tables import headline_tables, text_tables
 from search.report.loss_results import Finding, Incumbent, LossSummary, diagnose, edges, first_epochs, nothing_learned
-from search.report.results import Comparison, Summary, stored_summary
+from search.report.results import Comparison, Summary
 from search.report.rows import Row, SeedOutcomes, SeedStatistics
 from search.report.sections.answer import answer
 from search.report.summary import incumbents, summarise, write_summary
@@ -32,7 +32,6 @@ from search.study.trial_queue import QueuedStage, TrialQueue
 from search.trials import record_key, running_value, whole_training
 from spaces.losses import SPACES
 from spaces.space import Choice, Float, Int, Range, Space, Value
-from trainables.errors import InvalidInput
 from trainables.files import write_json
 from trainables.spec import EpochRecord
 from trainables.training.config import TrainingConfig
@@ -81,7 +80,7 @@ def spelt_out(table: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> OpenedSearch:
+def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> WritableRecords:
     """A search that went through all of its stages, with made-up values; the first epochs were the best ones."""
     content = small_search(
         image_folder,
@@ -101,7 +100,7 @@ def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Open
     queue = TrialQueue(stages())
     while job := queue.next_trial():
         train(queue, job, lambda job, epoch: (1 + job.number) / epoch / 10)
-    folder = search.plan.folder
+    folder = search.folder
     selection = Selection.load(folder.selection)
     opening = Ledger(folder.openings).open(
         test_digest=search.plan.split.test_digest,
@@ -128,13 +127,13 @@ def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Open
     return search
 
 
-def test_every_key_is_where_it_was(tested: OpenedSearch) -> None:
+def test_every_key_is_where_it_was(tested: WritableRecords) -> None:
     summary = write_summary(tested)
     content = json.loads(tested.plan.folder.summary.read_text())
     assert keys(content) == spelt_out(KEYS)
     assert next(iter(content)) == "format"
     assert content == summary.with_digest()
-    assert Summary.load(tested.plan.folder.summary) == summary == stored_summary(tested.plan.folder)
+    assert Summary.load(tested.plan.folder.summary) == summary == summary_of(Records(tested.folder))
     number = content["losses"]["pnp"]["confirmed"]["number"]
     assert {row.key: row.number for row in summary.rows} == {
         ("small", "pnp", Role.DEFAULT): 0,
@@ -143,7 +142,7 @@ def test_every_key_is_where_it_was(tested: OpenedSearch) -> None:
     assert summary.test_opened == 1
 
 
-def test_a_summary_that_says_the_same_is_not_written_again(tested: OpenedSearch) -> None:
+def test_a_summary_that_says_the_same_is_not_written_again(tested: WritableRecords) -> None:
     path = tested.plan.folder.summary
     write_summary(tested)
     before = path.stat()
@@ -153,11 +152,6 @@ def test_a_summary_that_says_the_same_is_not_written_again(tested: OpenedSearch)
     path.write_text("{}")
     write_summary(tested)
     assert Summary.load(path) == summarise(tested)
-
-
-def test_a_search_without_a_result_says_where_it_is(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="The search new has no result yet; `holdout status new` shows"):
-        stored_summary(RunFolder(tmp_path, "new"))
 
 
 @pytest.mark.parametrize("result", [Comparison, Summary, LossSummary, Row, Incumbent, SeedStatistics, Finding])
@@ -239,7 +233,7 @@ def test_what_became_of_seeds(trials: Sequence[FrozenTrial], wanted: int, senten
     assert found.complete + sum(found.failed.values()) + found.missing == found.wanted
 
 
-def test_tables_and_summary_and_report_say_which(opened: Callable[..., OpenedSearch]) -> None:
+def test_tables_and_summary_and_report_say_which(opened: Callable[..., WritableRecords]) -> None:
     """Of the chosen configuration one final seed diverges and one is never trained; the default's are all there."""
     search = opened(search={"trials": 3, "pruner": "none"}, final={"seeds": 3}, losses=["pnp"])
     drive(search, lambda job, epoch: job.number / 10 + epoch / 100)
@@ -260,14 +254,14 @@ def test_tables_and_summary_and_report_say_which(opened: Callable[..., OpenedSea
     summary = write_summary(search)
     entry = summary.losses["pnp"]
     assert entry.incomplete_seeds == ["tuned final: 1 of 3 seeds; 1 failed (DIVERGED), 1 missing"]
-    stored = json.loads(search.plan.folder.summary.read_text())["losses"]["pnp"]
+    stored = json.loads(search.folder.summary.read_text())["losses"]["pnp"]
     assert stored["final_seeds"] == {"wanted": 3, "complete": 1, "failed": {"DIVERGED": 1}, "missing": 1}
     assert stored["default"]["final_seeds"]["complete"] == 3
-    comparison = compare([search.plan.folder], [summarise(search)])
+    comparison = compare([search])
     told = "1 of 3 seeds; 1 failed (DIVERGED), 1 missing"
     assert any(told in note for table in headline_tables(comparison) for note in table.notes)
     assert any(told in note for table in text_tables(comparison) for note in table.notes)
-    assert any(told in sentence for sentence in answer(comparison, [search.plan.folder]).remarks)
+    assert any(told in sentence for sentence in answer(comparison).remarks)
 
 
 # Diagnostics on made-up studies: they speak where they should, and are silent where they should not.

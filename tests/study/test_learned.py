@@ -9,13 +9,13 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import only, record, train
 
 from search.driver.stages import search_stage
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.stages import Stage
 from search.study import open_studies
 from search.study.trial_queue import TrialQueue
 from trainables.spec import derived_seed
 
-Opened = Callable[..., OpenedSearch]
+Opened = Callable[..., WritableRecords]
 TRIALS = {"tpe": 9, "random": 4, "gp": 5, "cmaes": 9}
 CONSTRAINTS: dict[str, Any] = {"constraints": {"size_mb": "< 0.5"}}
 
@@ -28,7 +28,7 @@ def size_of(number: int) -> float:
     return derived_seed("size", number) / 2**31
 
 
-def made(opened: Opened, name: str, sampler: str, **goal: Any) -> OpenedSearch:
+def made(opened: Opened, name: str, sampler: str, **goal: Any) -> WritableRecords:
     return opened(
         name=name,
         search={"trials": TRIALS[sampler], "sampler": sampler, "pruner": "none", **goal},
@@ -37,12 +37,12 @@ def made(opened: Opened, name: str, sampler: str, **goal: Any) -> OpenedSearch:
     )
 
 
-def trials_of(search: OpenedSearch) -> list[FrozenTrial]:
+def trials_of(search: WritableRecords) -> list[FrozenTrial]:
     return search.study("proxy_anchor", Stage.SEARCH).trials()
 
 
 def proposed(
-    search: OpenedSearch,
+    search: WritableRecords,
     trials: list[FrozenTrial],
     told: Callable[[FrozenTrial, Sequence[FrozenTrial]], FrozenTrial],
 ) -> list[object]:
@@ -61,7 +61,7 @@ def proposed(
 # Constraints.
 
 
-def searched(opened: Opened, sampler: str) -> OpenedSearch:
+def searched(opened: Opened, sampler: str) -> WritableRecords:
     """Run a search with constraints whose trials have made-up values, the best ones at their first epoch."""
     search = made(opened, f"{sampler}-bound", sampler, **CONSTRAINTS)
     queue = TrialQueue(only(search_stage(search)))
@@ -100,7 +100,7 @@ def is_lost(number: int) -> bool:
     return number in (1, 3, 4)
 
 
-def failing(opened: Opened, sampler: str, cause: str, *, dies: bool = False) -> OpenedSearch:
+def failing(opened: Opened, sampler: str, cause: str, *, dies: bool = False) -> WritableRecords:
     """Run a search with trials that fail with ``cause`` after a good epoch; the driver may die after each trial."""
     search = made(opened, f"{sampler}-{'died' if dies else 'lived'}", sampler)
     queue = TrialQueue(only(search_stage(search)))
@@ -111,7 +111,7 @@ def failing(opened: Opened, sampler: str, cause: str, *, dies: bool = False) -> 
         else:
             train(queue, job, lambda running, epoch: value_of(running.number))
         if dies:
-            search = OpenedSearch(plan=search.plan, storage=open_studies(search.plan.folder.journal))
+            search = WritableRecords(search.folder, search.plan, storage=open_studies(search.folder.journal))
             queue = TrialQueue(only(search_stage(search)))
     return search
 

@@ -18,7 +18,7 @@ from support.refusals import sentences_of
 from search.config.search_config import parse_config
 from search.driver.stages import search_stage
 from search.plan.make_plan import make_plan
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.stages import Stage
 from search.study import open_studies
 from search.study.sampler import quantile
@@ -27,7 +27,7 @@ from search.tables import SAMPLERS
 from spaces.space import Choice, Float, Int, Range
 from trainables.spec import derived_seed
 
-Make = Callable[..., OpenedSearch]
+Make = Callable[..., WritableRecords]
 
 CONDITIONAL = {"pnp": {"temperature": [0.01, 0.02], "alpha": {"low": 2, "high": 4, "step": 2}, "bound": [4, 1, 2]}}
 CASES: dict[str, dict[str, Any]] = {
@@ -48,20 +48,20 @@ each_sampler = pytest.mark.parametrize("sampler", SAMPLERS)
 def make(search_file: Callable[..., Any], tmp_path: Path) -> Make:
     """Return a function that makes searches with trainings of one epoch."""
 
-    def make_one(sampler: str, *, trials: int = 16, **changes: Any) -> OpenedSearch:
+    def make_one(sampler: str, *, trials: int = 16, **changes: Any) -> WritableRecords:
         content = search_file(
             name=f"search-{next(numbers)}", search={"sampler": sampler, "pruner": "none", "trials": trials}, **changes
         )
         content["training"]["epochs"] = 1
         plan = make_plan(parse_config(content), tmp_path)
         plan.folder.path.mkdir()
-        return OpenedSearch(plan=plan, storage=open_studies(plan.folder.journal))
+        return WritableRecords(plan.folder, plan, storage=open_studies(plan.folder.journal))
 
     return make_one
 
 
-def next_driver(search: OpenedSearch) -> OpenedSearch:
-    return OpenedSearch(plan=search.plan, storage=open_studies(search.plan.folder.journal))
+def next_driver(search: WritableRecords) -> WritableRecords:
+    return WritableRecords(search.folder, search.plan, storage=open_studies(search.folder.journal))
 
 
 def hashed(job: RunningTrial, epoch: int) -> float:
@@ -69,7 +69,7 @@ def hashed(job: RunningTrial, epoch: int) -> float:
     return derived_seed(str(sorted(job.spec.hyperparameters.items()))) / 2**31
 
 
-def proposals(search: OpenedSearch) -> list[dict[str, Any]]:
+def proposals(search: WritableRecords) -> list[dict[str, Any]]:
     (loss,) = search.config.loss_names
     return [trial.params for trial in search.study(loss, Stage.SEARCH).trials()]
 
@@ -97,7 +97,7 @@ def test_a_search_that_died_again_and_again_proposes_what_one_that_lived_does(ma
     assert_inside(lived)
 
 
-def assert_inside(search: OpenedSearch) -> None:
+def assert_inside(search: WritableRecords) -> None:
     """The default is first, and values are in their ranges and on their steps."""
     (space,) = search.plan.spaces.values()
     found = proposals(search)

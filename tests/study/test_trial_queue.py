@@ -16,13 +16,14 @@ from search.driver.stages import (
     confirm_stage,
     final_stage,
     freeze,
-    frozen_selection,
     refuse_failed,
     search_stage,
     to_retry,
+    unchanged_selection,
 )
-from search.plan.search import OpenedSearch, open_search
-from search.plan.stored import StoredSearch, status_of
+from search.plan.records import Records
+from search.plan.search import WritableRecords, open_search
+from search.plan.status import status_of
 from search.report.summary import write_summary
 from search.stages import Stage
 from search.study.trial_queue import (
@@ -38,7 +39,7 @@ from search.trials import Tally, epochs_of
 from trainables.errors import Failure
 from trainables.spec import EpochRecord
 
-Opened = Callable[..., OpenedSearch]
+Opened = Callable[..., WritableRecords]
 
 
 def test_every_loss_gets_its_trials_in_turn_and_the_default_first(opened: Opened) -> None:
@@ -139,12 +140,12 @@ def test_a_driver_that_dies_while_it_stores_a_proposal_leaves_nothing_of_it(
     def dies(descriptor: int) -> None:
         raise KeyboardInterrupt
 
-    size = search.plan.folder.journal.stat().st_size
+    size = search.folder.journal.stat().st_size
     monkeypatch.setattr(os, "fsync", dies)
     with pytest.raises(KeyboardInterrupt):
         queue.next_trial()
     monkeypatch.undo()
-    os.truncate(search.plan.folder.journal, size + 100)  # what reached the disk
+    os.truncate(search.folder.journal, size + 100)  # what reached the disk
     again = open_search(search.plan)
     assert [trial.state for trial in again.trials("pnp", Stage.SEARCH)] == [TrialState.WAITING]
     assert [job.number for job in drive(again)] == [0, 1]
@@ -182,7 +183,7 @@ def test_a_loss_stops_at_two_failures_in_one_line(opened: Opened, caplog: pytest
     assert queue.done
     assert search.is_done(Stage.SEARCH)
     assert write_summary(search).losses["pnp"].ended_early == reason
-    (row,) = (row for row in status_of(StoredSearch(search.plan.folder)).studies if row.study == "pnp")
+    (row,) = (row for row in status_of(Records(search.folder)).studies if row.study == "pnp")
     assert (row.failed, row.planned, row.ended_early) == (3, 3, reason)
 
 
@@ -233,7 +234,7 @@ def test_code_that_failed_at_once_is_trained_again(opened: Opened, caplog: pytes
     assert again.trials("pnp", Stage.SEARCH) == before["pnp"]
     assert again.sessions == [12.0]
     outcomes = [trial.user_attrs["outcome"] for trial in before["proxy_anchor"]]
-    stored = StoredSearch(again.plan.folder)
+    stored = Records(again.plan.folder)
     assert stored.attributes("proxy_anchor")["retried"] == outcomes
     assert stored.attributes("proxy_anchor").get("ended_early") is None
     for loss in again.config.loss_names:
@@ -282,7 +283,7 @@ def test_it_is_tried_again_only_before_the_choice(opened: Opened, caplog: pytest
     assert list(freeze(search).chosen) == ["proxy_anchor"]
     assert to_retry(search, Stage.SEARCH) == {}
     assert drive(search) == []
-    frozen_selection(search)  # raises if a study was changed
+    unchanged_selection(search)  # raises if a study was changed
 
 
 # The later stages.
@@ -325,7 +326,7 @@ def test_an_epoch_and_the_end_that_it_brings_are_one_transaction(opened: Opened)
     queue = TrialQueue(only(search_stage(search)))
     while job := queue.next_trial():
         train(queue, job, lambda job, epoch: epoch / 10)
-    logs = [json.loads(line) for line in search.plan.folder.journal.read_text().splitlines()]
+    logs = [json.loads(line) for line in search.folder.journal.read_text().splitlines()]
     ends = [index for index, log in enumerate(logs) if log.get("state") == TrialState.COMPLETE]
     assert len(ends) == 3
     for index in ends:
@@ -566,7 +567,7 @@ def test_a_budget_outlives_the_driver_and_is_known(opened: Opened, kind: str) ->
     train(queue, job, falling)
     assert progress.seconds_left() == pytest.approx(3)
     assert not search.is_done(Stage.SEARCH)
-    (row,) = status_of(StoredSearch(search.plan.folder)).studies
+    (row,) = status_of(Records(search.folder)).studies
     assert (row.epochs, row.planned, row.ended_early) == (3, 9, None)
     assert row.epoch_budget == (6 if kind == "epochs" else None)
     again = open_search(search.plan)
@@ -577,7 +578,7 @@ def test_a_budget_outlives_the_driver_and_is_known(opened: Opened, kind: str) ->
     reason = write_summary(again).losses["pnp"].ended_early
     assert reason
     assert reason.endswith(f"are trained, and its budget is {6 if kind == 'epochs' else '0.00166667'}")
-    (row,) = status_of(StoredSearch(search.plan.folder)).studies
+    (row,) = status_of(Records(search.folder)).studies
     assert (row.epochs, row.planned, row.ended_early) == (6, 2, reason)
 
 

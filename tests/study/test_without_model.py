@@ -8,7 +8,7 @@ from support.driving import drive, only, train_side_by_side
 
 from search.driver.notices import at_ceiling, first_proposals, without_model
 from search.driver.stages import search_stage
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.report.summary import write_summary
 from search.selection import Baselines
 from search.stages import Stage
@@ -25,7 +25,7 @@ from trainables.files import write_json
     ],
 )
 def test_as_many_trials_are_without_model_as_is_said(
-    opened: Callable[..., OpenedSearch], sampler: str, attribute: str, trials: int, slots: int
+    opened: Callable[..., WritableRecords], sampler: str, attribute: str, trials: int, slots: int
 ) -> None:
     """Optuna stores a model's proposal in the trial, and nothing for a random one."""
     search = opened(
@@ -53,7 +53,7 @@ def test_as_many_trials_are_without_model_as_is_said(
     ],
 )
 def test_it_says_how_trials_are_learnt_from(
-    opened: Callable[..., OpenedSearch], slots: int, losses: list[str], says: str
+    opened: Callable[..., WritableRecords], slots: int, losses: list[str], says: str
 ) -> None:
     search = opened(search={"trials": 16}, losses=losses)
     sampler = search.plan.budget("pnp").sampler
@@ -62,13 +62,13 @@ def test_it_says_how_trials_are_learnt_from(
 
 
 @pytest.mark.parametrize("name", ["random", "qmc"])
-def test_nothing_is_said_of_samplers_that_learn_nothing(opened: Callable[..., OpenedSearch], name: str) -> None:
+def test_nothing_is_said_of_samplers_that_learn_nothing(opened: Callable[..., WritableRecords], name: str) -> None:
     sampler = opened(search={"trials": 4, "sampler": name}).plan.budget("pnp").sampler
     assert sampler is not None
     assert without_model(name, sampler, 64) is None
 
 
-def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Callable[..., OpenedSearch]) -> None:
+def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Callable[..., WritableRecords]) -> None:
     search = opened(search={"trials": 5, "pruner": "none"}, training={"epochs": 1, "batch_size": 20})
     (notice,) = set(first_proposals([search], slots=4))  # two for each of its two losses
     assert notice.startswith("Sampling (tpe): all 5 trials are proposed without the model")
@@ -78,7 +78,7 @@ def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Ca
 
 
 def test_a_space_of_one_configuration_is_told_and_its_best_seed_is_not_tuned(
-    opened: Callable[..., OpenedSearch],
+    opened: Callable[..., WritableRecords],
 ) -> None:
     pinned = {"proxy_anchor": {"margin": 0.1, "scale": 32}}
     search = opened(losses=["proxy_anchor"], space=pinned, search={"trials": 3, "pruner": "none"}, stages=["search"])
@@ -97,17 +97,17 @@ def test_a_space_of_one_configuration_is_told_and_its_best_seed_is_not_tuned(
 
 @pytest.mark.parametrize(("untrained", "whitened", "best"), [(0.97, 0.93, "untrained"), (0.5, 0.9, "whitened")])
 def test_a_nearly_perfect_validation_is_told(
-    opened: Callable[..., OpenedSearch], untrained: float, whitened: float, best: str
+    opened: Callable[..., WritableRecords], untrained: float, whitened: float, best: str
 ) -> None:
     search = opened(losses=["pnp"])
     assert not list(at_ceiling([search])), "without pretrained weights there is nothing to score"
     values = {"untrained": {"map_at_r": untrained}, "whitened": {"map_at_r": whitened}}
     found = Baselines(network="", loaded=None, dimensions=8, validation=values, classes=values, whitening_sha256="")
-    write_json(search.plan.folder.baselines, asdict(found))
+    write_json(search.folder.baselines, asdict(found))
     (sentence,) = at_ceiling([search])
     assert sentence.startswith(
         f"The {best} network already has map_at_r {max(untrained, whitened):.4f} on the 2 validation classes, so "
     )
     found = Baselines(**{**asdict(found), "validation": {"untrained": {"map_at_r": 0.89}, "whitened": {}}})
-    write_json(search.plan.folder.baselines, asdict(found))
+    write_json(search.folder.baselines, asdict(found))
     assert not list(at_ceiling([search]))

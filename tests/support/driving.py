@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from optuna.trial import FrozenTrial, create_trial
 
 from search.driver.stages import search_stage
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from spaces.search_space import SearchSpace
 from spaces.space import Value
@@ -63,7 +63,7 @@ def only(stage: QueuedStage) -> Iterator[QueuedStage]:
     yield stage
 
 
-def drive(search: OpenedSearch, trial_value: TrialValue = lambda job, epoch: epoch / 10) -> list[RunningTrial]:
+def drive(search: WritableRecords, trial_value: TrialValue = lambda job, epoch: epoch / 10) -> list[RunningTrial]:
     """Train a whole search stage, one trial after the other."""
     queue = TrialQueue(only(search_stage(search)))
     jobs = []

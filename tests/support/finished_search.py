@@ -20,9 +20,7 @@ from search.driver.sealed import note_opened_images, score_test, with_training_i
 from search.driver.untrained import validate_baselines, without_baselines
 from search.plan.make_plan import make_plan
 from search.plan.runs import CampaignFolder
-from search.plan.search import OpenedSearch, open_search
-from search.plan.stored import StoredSearch
-from search.report.comparison import compare
+from search.plan.search import WritableRecords, open_search
 from search.report.models import write_model_folders
 from search.report.summary import write_summary
 from search.selection.score_files import validate_untrained
@@ -43,7 +41,7 @@ def run_here(
     opener: str | None = None,
     family: Family | None = None,
     epochs: int | None = None,
-) -> list[OpenedSearch]:
+) -> list[WritableRecords]:
     """Run the requested stages of the searches, or only the first ``epochs`` epochs.
 
     The searches stay open, as after a killed driver.
@@ -58,7 +56,7 @@ def run_here(
     console = Console(quiet=True)
     stages = searches[0].config.stages
     for search in searches:
-        content, folder = search.config.model_dump(mode="json"), search.plan.folder.path
+        content, folder = search.config.model_dump(mode="json"), search.folder.path
         remember(folder, addresses_in(folder, content) | own_code(content))
         search.begin_session(time.time(), SLOTS)
     validate_baselines(without_baselines(searches), lambda specs: [*map(validate_untrained, specs)])
@@ -68,10 +66,16 @@ def run_here(
     if Stage.TEST in stages:
         score_test(searches, console, opener=opener or searches[0].name, reason=None, run=in_turn)
     for search in searches:
-        summary = write_summary(search)
+        write_summary(search)
         if search.is_done(Stage.TEST):
-            write_model_folders(StoredSearch(search.plan.folder), compare([search.plan.folder], [summary]))
+            write_model_folders(search)
     return searches
+
+
+def recorded(search: WritableRecords) -> WritableRecords:
+    """Write the summary of the search, as its driver does, and return the search."""
+    write_summary(search)
+    return search
 
 
 def in_turn(function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
@@ -115,7 +119,7 @@ def campaign_here(runs: Path, written: dict[str, Any]) -> Iterator[tuple[Campaig
     folder.begin(campaign.config)
     files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
     searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
-    result = campaign_result(campaign, [(search, write_summary(search)) for search in searches])
+    result = campaign_result(campaign, [*map(recorded, searches)])
     folder.end(result.model_dump(mode="json"))
     yield campaign, result
     for search in searches:

@@ -105,7 +105,8 @@ def made_search(
         test_opened=int(tested),
         recommended=recommendation(next(iter(means))),
     )
-    write_json(folder.config, {"name": name, "model": {}, "training": {}})
+    content = {"name": name, "model": {}, "training": {}, "losses": list(means), "checkpoints": {"storage_path": None}}
+    write_json(folder.config, content)
     write_json(folder.split, SPLIT.to_json())
     write_json(folder.summary, summary.with_digest())
     if not tested:

@@ -72,7 +72,7 @@ def model_of(config: ModelConfig = VECTORS, seed: int = 0, **changes: Any) -> Se
 
 def images_of(*numbers: int) -> ImageSet:
     """Return the digests of training images."""
-    return ImageSet.of([[(f"{number:x}", f"{number:x}") for number in numbers]])
+    return ImageSet.of([[f"{number:x}" for number in numbers]])
 
 
 def opening_of(
@@ -80,7 +80,7 @@ def opening_of(
 ) -> tuple[dict[str, Any], list[bytes]]:
     """Return a request to score ``models``: its head and its blobs; ``changes`` replace keys of its selection."""
     digests = (training or images_of(1, 2)).to_bytes()
-    test = Vault(vault).description([]).test
+    test = Vault(vault).description([])["test"]
     selection = {"test_metrics": ["map_at_r"], "test_digest": test, "search": "birds", **changes}
     head = {
         "verb": "open",
@@ -113,7 +113,7 @@ def opened(vault: Path, *models: SentModel, **changes: Any) -> dict[str, Any]:
     """Return the content of the answer to an opening with ``models``; fail if it is refused."""
     head, _ = ask(vault, message(*opening_of(vault, *models, **changes)))
     assert "error" not in head, head
-    return content_of(head, Vault(vault).description([]).key)
+    return content_of(head, Vault(vault).description([])["key"])
 
 
 def said(vault: Path, request: bytes) -> str:

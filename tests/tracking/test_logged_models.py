@@ -19,6 +19,7 @@ from mlflow.entities import LoggedModel, LoggedModelStatus
 from mlflow.models import Model
 from PIL import Image
 from support.commands import holdout_here
+from support.finished_search import recorded
 from support.kinds import Finished
 from support.mlflow_database import write_migrated
 from support.mlflow_rows import everything_in
@@ -26,10 +27,10 @@ from support.services import MlflowServer, free_port
 from support.tampered import Copied
 
 import holdout
-from search.driver.stages import recorded_outcome
 from search.driver.synchronise import described, described_model, make_projection, register, synchronise
 from search.plan.make_plan import read_plan
-from search.plan.search import OpenedSearch, open_search
+from search.plan.search import WritableRecords, open_search
+from search.report.comparison import summary_of
 from search.tracking.client import downloaded_model, open_client
 from search.tracking.models import keep_versions
 from search.tracking.summary_runs import DescribedModel, Registration
@@ -82,12 +83,12 @@ def server(database: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def search(server: str, kinds: Callable[[str], Finished], tmp_path_factory: pytest.TempPathFactory) -> OpenedSearch:
+def search(server: str, kinds: Callable[[str], Finished], tmp_path_factory: pytest.TempPathFactory) -> WritableRecords:
     """A finished search whose models are logged and registered."""
     runs = Copied(kinds("images").runs, tmp_path_factory.mktemp("models") / "runs").runs
     search = open_search(read_plan({**kinds("images").content, "tracking": {"uri": server}}, runs))
-    synchronise(recorded_outcome(search), make_projection(search.plan))
-    register(recorded_outcome(search), make_projection(search.plan), "small")
+    synchronise(recorded(search), make_projection(search.plan))
+    register(recorded(search), make_projection(search.plan), "small")
     return search
 
 
@@ -103,7 +104,7 @@ def images(image_folder: Path) -> list[Path]:
     return sorted(image_folder.rglob("*.png"))[::40]
 
 
-def logged(search: OpenedSearch, client: MlflowClient) -> dict[str, LoggedModel]:
+def logged(search: WritableRecords, client: MlflowClient) -> dict[str, LoggedModel]:
     experiment = client.get_experiment_by_name("small")
     assert experiment is not None
     found = client.search_logged_models([experiment.experiment_id])
@@ -116,11 +117,11 @@ def embeddings_of(folder: Path, images: list[Path]) -> np.ndarray:
 
 
 def test_the_chosen_model_of_each_loss_is_one_of_its_run(
-    search: OpenedSearch, server: str, client: MlflowClient, database: Path
+    search: WritableRecords, server: str, client: MlflowClient, database: Path
 ) -> None:
     said = (database.parent / "mlflow.log").read_text()
     assert f"MLflow answers at {server}/#/experiments?workflowType=machine_learning" in said
-    summary = recorded_outcome(search).summary
+    summary = summary_of(recorded(search))
     for loss, model in logged(search, client).items():
         assert (model.name, model.status, model.model_type) == (loss, LoggedModelStatus.READY, "embedder")
         run = client.get_run(model.source_run_id)
@@ -137,12 +138,12 @@ def test_the_chosen_model_of_each_loss_is_one_of_its_run(
         assert model.tags["holdout.test.map_at_r"] == said
         assert model.tags["holdout.search"] == "small"
         assert model.tags["holdout.split"] == search.plan.split.digest
-        selection = json.loads(search.plan.folder.selection.read_text())
+        selection = json.loads(search.folder.selection.read_text())
         assert model.tags["holdout.selection"] == selection["digest"]
         assert model.tags["mlflow.note.content"].startswith(f"# small: {loss}")
 
 
-def test_nothing_of_it_is_a_pickle(search: OpenedSearch, client: MlflowClient, database: Path) -> None:
+def test_nothing_of_it_is_a_pickle(search: WritableRecords, client: MlflowClient, database: Path) -> None:
     for loss, model in logged(search, client).items():
         assert model.artifact_location.startswith("mlflow-artifacts:/")
         (artifact,) = (database.parent / "mlartifacts").rglob(f"{model.model_id}/artifacts")
@@ -155,7 +156,7 @@ def test_nothing_of_it_is_a_pickle(search: OpenedSearch, client: MlflowClient, d
         }  # fmt: skip
         assert {Path(name).suffix for name in ZipFile(artifact / "code" / "trainables.zip").namelist()} == {".py"}
         assert "pickle" not in (artifact / "MLmodel").read_text() + (artifact / "conda.yaml").read_text()
-        written = search.plan.folder.model(loss)
+        written = search.folder.model(loss)
         assert {path.name: path.read_bytes() for path in (artifact / "data" / "model").iterdir()} == {
             path.name: path.read_bytes() for path in written.iterdir()
         }
@@ -171,8 +172,8 @@ def test_nothing_of_it_is_a_pickle(search: OpenedSearch, client: MlflowClient, d
         assert all("==" in line and "+" not in line for line in pinned)
 
 
-def test_registered_once_and_the_recommended_one_is_champion(search: OpenedSearch, client: MlflowClient) -> None:
-    chosen = json.loads(search.plan.folder.selection.read_text())["chosen"]
+def test_registered_once_and_the_recommended_one_is_champion(search: WritableRecords, client: MlflowClient) -> None:
+    chosen = json.loads(search.folder.selection.read_text())["chosen"]
     best = max(chosen, key=lambda loss: np.mean(chosen[loss]["values"]))
     models = logged(search, client)
     versions = {version.tags["holdout.loss"]: version for version in client.search_model_versions("name = 'small'")}
@@ -187,18 +188,17 @@ def test_registered_once_and_the_recommended_one_is_champion(search: OpenedSearc
         assert [(entry["name"], int(entry["version"])) for entry in linked] == [("small", int(version.version))]
 
 
-def test_a_second_sync_writes_nothing(search: OpenedSearch, database: Path) -> None:
+def test_a_second_sync_writes_nothing(search: WritableRecords, database: Path) -> None:
     before = everything_in(database)
     assert len(before[1]) > 20
-    synchronise(recorded_outcome(search), make_projection(search.plan))
+    synchronise(recorded(search), make_projection(search.plan))
     assert everything_in(database) == before
 
 
 def test_what_a_killed_process_left_is_completed_and_another_model_is_another_one(
-    search: OpenedSearch, client: MlflowClient, tmp_path: Path
+    search: WritableRecords, client: MlflowClient, tmp_path: Path
 ) -> None:
-    outcome = recorded_outcome(search)
-    wanted = described_model(outcome, "pnp")
+    wanted = described_model(recorded(search), "pnp")
     experiment = client.create_experiment("killed")
     run = client.create_run(experiment).info.run_id
 
@@ -226,7 +226,7 @@ def test_what_a_killed_process_left_is_completed_and_another_model_is_another_on
     assert found != left.model_id
 
 
-def test_the_alias_moves_and_those_of_users_stay(search: OpenedSearch, client: MlflowClient) -> None:
+def test_the_alias_moves_and_those_of_users_stay(search: WritableRecords, client: MlflowClient) -> None:
     models = {loss: (model.model_id, nothing_said(model)) for loss, model in logged(search, client).items()}
     wanted = Registration(name="small-aliases", description="", best="pnp")
     for best in ("pnp", "pnp", "triplet", "pnp"):
@@ -244,9 +244,9 @@ def nothing_said(model: LoggedModel) -> DescribedModel:
 
 
 def test_the_command_registers_under_another_name_but_nobody_elses(
-    search: OpenedSearch, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+    search: WritableRecords, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = ("--register", "--runs", search.plan.folder.runs, "--trust-code")
+    there = ("--register", "--runs", search.folder.runs, "--trust-code")
     (synced,) = json.loads(holdout_here("sync", "small", "--as", "shop", *there, "--json").stdout)
     (said,) = synced["registered"]
     assert said["name"] == "shop"
@@ -260,7 +260,7 @@ def test_the_command_registers_under_another_name_but_nobody_elses(
 
 
 def test_a_model_is_loaded_from_its_address(
-    search: OpenedSearch, client: MlflowClient, images: list[Path], monkeypatch: pytest.MonkeyPatch
+    search: WritableRecords, client: MlflowClient, images: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = {
         version.tags["holdout.loss"]: version.version for version in client.search_model_versions("name='small'")
@@ -276,7 +276,7 @@ def test_a_model_is_loaded_from_its_address(
     ):
         model = holdout.load(address, device="cpu")
         assert model.address == address, "an index would name a folder that is gone with this process"
-        assert np.array_equal(model.embed(images), embeddings_of(search.plan.folder.model(loss), images))
+        assert np.array_equal(model.embed(images), embeddings_of(search.folder.model(loss), images))
     for address, sentence in {
         "models:/small@nobody": "There is no model models:/small@nobody at http",
         "models:/small/99": "There is no model models:/small/99",
@@ -294,22 +294,22 @@ def test_a_model_is_loaded_from_its_address(
         downloaded_model("models:/small/1")
 
 
-def test_a_model_that_is_gone_and_an_outage_are_said(search: OpenedSearch, tmp_path: Path) -> None:
-    outcome, folder = recorded_outcome(search), search.plan.folder.model("pnp")
+def test_a_model_that_is_gone_and_an_outage_are_said(search: WritableRecords, tmp_path: Path) -> None:
+    folder = recorded(search).folder.model("pnp")
     folder.rename(tmp_path / "away")
     try:
         with pytest.raises(InvalidInput, match="that of pnp is missing"):
-            register(outcome, make_projection(search.plan), "small")
+            register(search, make_projection(search.plan), "small")
     finally:
         (tmp_path / "away").rename(folder)
     tracking = search.config.tracking.model_copy(update={"uri": "http://127.0.0.1:9"})
     plan = replace(search.plan, config=search.config.model_copy(update={"tracking": tracking}))
     with pytest.raises(Failure, match="MLflow cannot be written"):
-        register(outcome, make_projection(plan), "small")
+        register(search, make_projection(plan), "small")
 
 
 @pytest.fixture(scope="module")
-def served(search: OpenedSearch, images: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(search: WritableRecords, images: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server of the model with the alias: its address, the loss, and what it printed."""
     client = open_client(os.environ["MLFLOW_TRACKING_URI"])
     ((alias, number),) = client.get_registered_model("small").aliases.items()
@@ -333,11 +333,11 @@ def served(search: OpenedSearch, images: list[Path], tmp_path_factory: pytest.Te
             server.kill()
 
 
-def test_mlflow_loads_it_with_its_own_code_alone(search: OpenedSearch, served: Served, images: list[Path]) -> None:
+def test_mlflow_loads_it_with_its_own_code_alone(search: WritableRecords, served: Served, images: list[Path]) -> None:
     _, loss, told = served
     assert Path(told["trainables"]).parts[-4:] == ("code", "trainables.zip", "trainables", "__init__.py")
     assert told["ours"] == []
-    expected = embeddings_of(search.plan.folder.model(loss), images)
+    expected = embeddings_of(search.folder.model(loss), images)
     for kind in ("bytes", "arrays"):
         assert np.array_equal(np.array(told[kind], np.float32), expected)
 
@@ -351,9 +351,9 @@ def answer(url: str, images: list[Any]) -> tuple[int, dict[str, Any]]:
     return int(code), json.loads(content)
 
 
-def test_a_served_model_answers_with_embeddings(search: OpenedSearch, served: Served, images: list[Path]) -> None:
+def test_a_served_model_answers_with_embeddings(search: WritableRecords, served: Served, images: list[Path]) -> None:
     url, loss, _ = served
-    expected = embeddings_of(search.plan.folder.model(loss), images)
+    expected = embeddings_of(search.folder.model(loss), images)
     for given in (
         [base64.b64encode(path.read_bytes()).decode() for path in images],
         [np.asarray(Image.open(path)).tolist() for path in images],

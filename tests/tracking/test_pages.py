@@ -20,54 +20,54 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from support.commands import holdout_here, plain, stored
 from support.driving import drive
+from support.finished_search import recorded
 from support.kinds import FinishedCampaign
 from support.mlflow_database import write_migrated
 from support.mlflow_rows import assert_mlflow_equals_the_studies, everything_in
 from support.services import ROOT, free_port
 from support.tampered import Copied
 
-from search.driver.stages import recorded_outcome
 from search.driver.synchronise import make_projection, synchronise, where_to_look
 from search.plan.runs import RunFolder, mlflow_page
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.report.summary import write_summary
 from search.tracking import results_page
 
-Opened = Callable[..., OpenedSearch]
+Opened = Callable[..., WritableRecords]
 LOSSES = ("proxy_anchor", "pnp")
 
 
 @pytest.fixture(scope="module")
-def search(search_made: Opened, tmp_path_factory: pytest.TempPathFactory) -> OpenedSearch:
+def search(search_made: Opened, tmp_path_factory: pytest.TempPathFactory) -> WritableRecords:
     """A search that is synchronised with MLflow; read-only."""
     space = {"training": {"lr": {"low": 1e-4, "high": 1e-1, "log": True}}}
     runs = tmp_path_factory.mktemp("pages") / "runs"
     search = search_made(runs, losses=[*LOSSES], search={"trials": 2}, space=space)
     drive(search, lambda job, epoch: 0.5 - job.number / 10 + epoch / 100)
-    synchronise(recorded_outcome(search), make_projection(search.plan))
+    synchronise(recorded(search), make_projection(search.plan))
     return search
 
 
-def client_of(search: OpenedSearch) -> tuple[MlflowClient, str]:
-    client = MlflowClient(search.plan.folder.tracking)
+def client_of(search: WritableRecords) -> tuple[MlflowClient, str]:
+    client = MlflowClient(search.folder.tracking)
     (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
     return client, experiment.experiment_id
 
 
-def runs_of(search: OpenedSearch, kind: str) -> dict[str, Run]:
+def runs_of(search: WritableRecords, kind: str) -> dict[str, Run]:
     client, experiment = client_of(search)
     found = client.search_runs([experiment], f"tags.`holdout.kind` = '{kind}'")
     return {run.info.run_name.removeprefix("small/"): run for run in found}
 
 
-def views_of(search: OpenedSearch) -> dict[str, dict[str, Any]]:
+def views_of(search: WritableRecords) -> dict[str, dict[str, Any]]:
     client, experiment = client_of(search)
     prefix = "mlflow.sharedViewState."
     tags = client.get_experiment(experiment).tags
     return {key.removeprefix(prefix): json.loads(value) for key, value in tags.items() if key.startswith(prefix)}
 
 
-def test_one_run_sums_the_search_up_and_keeps_its_files(search: OpenedSearch, tmp_path: Path) -> None:
+def test_one_run_sums_the_search_up_and_keeps_its_files(search: WritableRecords, tmp_path: Path) -> None:
     client, _ = client_of(search)
     ((name, run),) = runs_of(search, "search").items()
     assert name == "small"
@@ -90,7 +90,7 @@ def test_one_run_sums_the_search_up_and_keeps_its_files(search: OpenedSearch, tm
     assert run.info.end_time == int(max(ended).timestamp() * 1000)
 
 
-def test_the_data_set_is_the_split_that_trains(search: OpenedSearch, image_folder: Path) -> None:
+def test_the_data_set_is_the_split_that_trains(search: WritableRecords, image_folder: Path) -> None:
     for kind in ("search", "loss", "trial"):
         for run in runs_of(search, kind).values():
             (found,) = run.inputs.dataset_inputs
@@ -100,7 +100,7 @@ def test_the_data_set_is_the_split_that_trains(search: OpenedSearch, image_folde
             assert [(tag.key, tag.value) for tag in found.tags] == [("mlflow.data.context", "train")]
 
 
-def test_the_run_of_a_loss_shows_what_it_came_to(search: OpenedSearch) -> None:
+def test_the_run_of_a_loss_shows_what_it_came_to(search: WritableRecords) -> None:
     found = runs_of(search, "loss")
     assert set(found) == {*LOSSES}
     best = write_summary(search).losses["pnp"].best
@@ -111,7 +111,7 @@ def test_the_run_of_a_loss_shows_what_it_came_to(search: OpenedSearch) -> None:
     assert found["pnp"].data.tags["mlflow.note.content"].startswith(named)
 
 
-def test_a_trial_says_what_it_is_trained_with(search: OpenedSearch) -> None:
+def test_a_trial_says_what_it_is_trained_with(search: WritableRecords) -> None:
     run = runs_of(search, "trial")["pnp/1"]
     (trial,) = [trial for trial in search.storage.trials_of("small/pnp") if trial.number == 1]
     assert run.data.params.items() >= {key: str(value) for key, value in trial.params.items()}.items()
@@ -129,16 +129,16 @@ def columns(view: dict[str, Any]) -> list[str]:
 
 
 def test_the_printed_link_opens_a_view_that_is_there(
-    search: OpenedSearch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    search: WritableRecords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = search.plan.folder.runs
+    runs = search.folder.runs
     assert where_to_look([search.plan]) == f"MLflow: `mlflow/serve.sh {runs}` starts its server."
     with monkeypatch.context() as elsewhere:
         elsewhere.chdir(tmp_path)
         command = f"mlflow server --backend-store-uri sqlite:///{runs}/mlflow.db"
         assert where_to_look([search.plan]) == f"MLflow: `{command}` starts its server."
     client, experiment = client_of(search)
-    page = mlflow_page([search.plan.folder])
+    page = mlflow_page([search.folder])
     assert page == (
         f"http://127.0.0.1:5000/#/experiments/{experiment}/runs?workflowType=machine_learning"
         "&viewStateShareKey=holdout-results"
@@ -197,12 +197,12 @@ def test_two_searches_of_one_experiment_share_its_views_and_repair_them(opened: 
     searches = [opened(name=f"small-{loss}", losses=[loss], search={"trials": 1}, tracking=tracking) for loss in LOSSES]
     for search in searches:
         drive(search)
-        synchronise(recorded_outcome(search), make_projection(search.plan))
+        synchronise(recorded(search), make_projection(search.plan))
     database = searches[0].plan.folder.runs / "mlflow.db"
     before = everything_in(database)
     assert len(before[1]) > 4
     for search in searches:
-        synchronise(recorded_outcome(search), make_projection(search.plan))
+        synchronise(recorded(search), make_projection(search.plan))
         assert {f"params.`{name}`" for name in search.plan.spaces[search.config.loss_names[0]].default} <= set(
             columns(views_of(search)["holdout-results"])
         )
@@ -212,7 +212,7 @@ def test_two_searches_of_one_experiment_share_its_views_and_repair_them(opened: 
     own = {f"params.`{name}`" for name in searches[0].plan.spaces[LOSSES[0]].default}
     for damage in ("[]", '{"state": "{}", "createdAt": {}}'):
         client.set_experiment_tag(experiment, "mlflow.sharedViewState.holdout-results", damage)
-        synchronise(recorded_outcome(searches[0]), make_projection(searches[0].plan))
+        synchronise(recorded(searches[0]), make_projection(searches[0].plan))
         assert own <= set(columns(views_of(searches[0])["holdout-results"]))
 
 

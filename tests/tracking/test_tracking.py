@@ -12,13 +12,14 @@ from mlflow.entities import Run
 from mlflow.utils.validation import _validate_metric
 from optuna.trial import FrozenTrial
 from support.driving import drive, only, record
+from support.finished_search import recorded
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.small_disk import small_disk
 
 from search.driver.listeners import MlflowUpdates
-from search.driver.stages import confirm_stage, recorded_outcome, search_stage
+from search.driver.stages import confirm_stage, search_stage
 from search.driver.synchronise import described, make_projection, mlflow_errors, synchronise
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 from search.tracking.client import open_client
@@ -27,7 +28,7 @@ from search.tracking.summary_runs import key_of, origin_tags
 from search.tracking.tracker import Tracker
 from trainables.errors import Failure
 
-Opened = Callable[..., OpenedSearch]
+Opened = Callable[..., WritableRecords]
 OF_CLUSTERS = {
     "ENABLE_ASYNC_LOGGING": "true", "RUN_ID": "0" * 32, "EXPERIMENT_ID": "77", "EXPERIMENT_NAME": "of another program",
     "TRACKING_URI": "http://127.0.0.1:9",
@@ -36,39 +37,39 @@ OF_CLUSTERS = {
 
 
 @pytest.fixture
-def search(opened: Opened) -> OpenedSearch:
+def search(opened: Opened) -> WritableRecords:
     search = opened(losses=["pnp"], search={"trials": 2})
     drive(search, lambda job, epoch: 0.5 - job.number / 10 + epoch / 100)
     return search
 
 
-def runs_of(search: OpenedSearch) -> Path:
-    return search.plan.folder.runs
+def runs_of(search: WritableRecords) -> Path:
+    return search.folder.runs
 
 
-def mlflow_runs(search: OpenedSearch) -> list[Run]:
-    client = MlflowClient(search.plan.folder.tracking)
+def mlflow_runs(search: WritableRecords) -> list[Run]:
+    client = MlflowClient(search.folder.tracking)
     return list(client.search_runs([entry.experiment_id for entry in client.search_experiments()]))
 
 
-def test_a_study_is_projected_whole_and_only_once(search: OpenedSearch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_is_projected_whole_and_only_once(search: WritableRecords, monkeypatch: pytest.MonkeyPatch) -> None:
     """Into no experiment that somebody has deleted."""
     for name, value in OF_CLUSTERS.items():
         monkeypatch.setenv(f"MLFLOW_{name}", value)
     for _ in range(2):  # by a second process, which does not know the runs of the first one
-        assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 2
+        assert synchronise(recorded(search), make_projection(search.plan)) == 2
         assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
-    client = MlflowClient(search.plan.folder.tracking)
+    client = MlflowClient(search.folder.tracking)
     (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
     client.delete_experiment(experiment.experiment_id)
     with pytest.raises(Failure, match="The experiment 'small' is deleted in MLflow; restore it"), mlflow_errors():
-        synchronise(recorded_outcome(search), make_projection(search.plan))
+        synchronise(recorded(search), make_projection(search.plan))
     client.restore_experiment(experiment.experiment_id)
-    assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 2
+    assert synchronise(recorded(search), make_projection(search.plan)) == 2
 
 
 def test_searches_of_one_name_in_one_store_are_known_by_their_ids(
-    search_made: Callable[..., OpenedSearch], tmp_path: Path
+    search_made: Callable[..., WritableRecords], tmp_path: Path
 ) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     of_folder = {
@@ -81,19 +82,19 @@ def test_searches_of_one_name_in_one_store_are_known_by_their_ids(
     client = MlflowClient(uri)
     for _ in range(2):  # in turns, so that a run of the other search is there to be taken for its own
         for search in of_folder.values():
-            assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 1
+            assert synchronise(recorded(search), make_projection(search.plan)) == 1
         experiment = client.get_experiment_by_name("small")
         assert experiment is not None
         runs = client.search_runs([experiment.experiment_id], max_results=1000)
         assert len(runs) == 2 * (1 + 1 + 1)
         ids = {run.info.run_id: run.data.tags["holdout.id"] for run in runs}
         for name, search in of_folder.items():
-            own = [run for run in runs if run.data.tags["holdout.id"] == search.plan.folder.own_id()]
+            own = [run for run in runs if run.data.tags["holdout.id"] == search.folder.own_id()]
             assert {run.data.metrics["objective/value"] for run in own if "holdout.trial" in run.data.tags} == {
                 values[name]
             }
             above = {run.data.tags["mlflow.parentRunId"] for run in own if "mlflow.parentRunId" in run.data.tags}
-            assert {ids[run] for run in above} == {search.plan.folder.own_id()}
+            assert {ids[run] for run in above} == {search.folder.own_id()}
 
 
 def test_a_user_without_a_name_is_known_by_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,11 +113,11 @@ def test_what_a_killed_process_left_is_completed(opened: Opened) -> None:
     job = queue.next_trial()
     assert job is not None
     queue.on_trial_result(job, {"records": [record(1, 0.1)], "finished": False})
-    synchronise(recorded_outcome(search), make_projection(search.plan))
+    synchronise(recorded(search), make_projection(search.plan))
     assert {run.info.status for run in mlflow_runs(search)} == {"RUNNING"}
 
     queue.on_trial_result(job, {"records": [record(2, 0.3), record(3, 0.2)], "finished": True})
-    synchronise(recorded_outcome(search), make_projection(search.plan))
+    synchronise(recorded(search), make_projection(search.plan))
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
 
@@ -126,19 +127,19 @@ def test_a_trial_that_is_tried_again_has_a_run_of_its_own(opened: Opened) -> Non
     job = queue.next_trial()
     queue.on_trial_result(job, {"failure": {"cause": "CODE_ERROR", "reason": "KeyError: 'x'", "place": "line 3"}})
     for _ in range(2):  # by a second process, which finds the run
-        synchronise(recorded_outcome(search), make_projection(search.plan))
+        synchronise(recorded(search), make_projection(search.plan))
         assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
     drive(search)
     for _ in range(2):
-        synchronise(recorded_outcome(search), make_projection(search.plan))
+        synchronise(recorded(search), make_projection(search.plan))
         trials = [run for run in mlflow_runs(search) if "holdout.trial" in run.data.tags]
         assert sorted(run.info.status for run in trials) == ["FAILED", "FINISHED"]
         (trained,) = (run for run in trials if run.info.status == "FINISHED")
         assert "holdout.failure" not in trained.data.tags
 
 
-def test_tables_whose_making_was_killed_are_made_anew(search: OpenedSearch) -> None:
-    database = Path(search.plan.folder.tracking.removeprefix("sqlite:///"))
+def test_tables_whose_making_was_killed_are_made_anew(search: WritableRecords) -> None:
+    database = Path(search.folder.tracking.removeprefix("sqlite:///"))
 
     def killed(address: str, artifacts: str) -> None:
         Path(address.partition("///")[2]).write_bytes(b"half of a database")
@@ -147,14 +148,14 @@ def test_tables_whose_making_was_killed_are_made_anew(search: OpenedSearch) -> N
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mlflow.store.tracking.sqlalchemy_store.SqlAlchemyStore", killed)
         with pytest.raises(KeyboardInterrupt):
-            open_client(search.plan.folder.tracking)
+            open_client(search.folder.tracking)
     assert {path.suffix for path in database.parent.glob(f"{database.name}*")} == {".draft", ".lock"}
-    synchronise(recorded_outcome(search), make_projection(search.plan))
+    synchronise(recorded(search), make_projection(search.plan))
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
 
 def test_an_outage_costs_the_training_nothing_and_is_said_once(
-    search: OpenedSearch, caplog: pytest.LogCaptureFixture
+    search: WritableRecords, caplog: pytest.LogCaptureFixture
 ) -> None:
     nobody = Projection("http://127.0.0.1:9", "small", None, described(search.plan))
     tracker = Tracker({"small": nobody})
@@ -165,18 +166,18 @@ def test_an_outage_costs_the_training_nothing_and_is_said_once(
     assert not tracker.close()
     assert sum("MLflow cannot be written" in message for message in caplog.messages) == 1
     assert len(study.trials()) == 2
-    synchronise(recorded_outcome(search), make_projection(search.plan))
+    synchronise(recorded(search), make_projection(search.plan))
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
 
 def test_a_full_disk_is_said_in_a_sentence(
-    search: OpenedSearch, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    search: WritableRecords, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Found by `make soak`: MLflow also logs such an error, in 80 lines."""
     with small_disk(tmp_path / "small", size=4_000_000) as disk:
         artifacts = str(tmp_path / "artifacts")
         projection = Projection(f"sqlite:///{disk.path}/mlflow.db", "small", artifacts, described(search.plan))
-        synchronise(recorded_outcome(search), projection)
+        synchronise(recorded(search), projection)
         disk.fill()
         tracker = Tracker({"small": projection})
         queue = TrialQueue(iter([confirm_stage(search)]), listeners=[MlflowUpdates(tracker)])
@@ -189,7 +190,7 @@ def test_a_full_disk_is_said_in_a_sentence(
         )
         assert "Traceback" not in capfd.readouterr().err
         disk.clear()
-        synchronise(recorded_outcome(search), projection)
+        synchronise(recorded(search), projection)
 
 
 def test_every_run_shows_the_training_of_its_own_loss_and_what_it_used(opened: Opened) -> None:
@@ -200,8 +201,8 @@ def test_every_run_shows_the_training_of_its_own_loss_and_what_it_used(opened: O
         for epoch in (1, 2, 3):
             used = {"used": {"triplets": 100 * epoch}} if job.loss == "triplet" else {}
             queue.on_trial_result(job, {"records": [{**record(epoch, 0.1), **used}], "finished": epoch == 3})
-    synchronise(recorded_outcome(search), make_projection(search.plan))
-    client, runs = MlflowClient(search.plan.folder.tracking), mlflow_runs(search)
+    synchronise(recorded(search), make_projection(search.plan))
+    client, runs = MlflowClient(search.folder.tracking), mlflow_runs(search)
     (of_search,) = [run.data.params for run in runs if "loss" not in run.data.params]
     assert (of_search["training.sampler"], of_search["training_by_loss.triplet.sampler"]) == ("balanced", "random")
     of_losses = [run for run in runs if "loss" in run.data.params]  # a loss's run and its trial's
@@ -237,11 +238,11 @@ class _Refuses(Projection):
         super().project(study, trial)
 
 
-def test_one_refused_run_does_not_block_the_others(search: OpenedSearch) -> None:
+def test_one_refused_run_does_not_block_the_others(search: WritableRecords) -> None:
     artifacts = (runs_of(search) / "mlartifacts").as_uri()
-    projection = _Refuses(search.plan.folder.tracking, "small", artifacts, described(search.plan))
+    projection = _Refuses(search.folder.tracking, "small", artifacts, described(search.plan))
     with pytest.raises(Failure, match=r"MLflow lacks trial 1 of small/pnp of small.*no such thing"):
-        synchronise(recorded_outcome(search), projection)
+        synchronise(recorded(search), projection)
     tracker = Tracker({"small": projection})
     for trial in search.study("pnp", Stage.SEARCH).trials():
         tracker.mark("small/pnp", trial)

@@ -186,4 +186,3 @@ def test_a_user_defined_loss_has_a_row() -> None:
     assert loss_part("mpa") == LossPart(name="mpa")
     part = loss_part("support.own_parts:Pull")
     assert (part.name, part.path, part.key) == ("pull", "support.own_parts:Pull", "support.own_parts:Pull")
-    assert loss_part("nowhere:Mine", "mine").name == "mine"  # with a given name nothing is imported

@@ -6,7 +6,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,8 @@ from search.driver.by_vault import ANSWER, check_answer, check_sent, scores_of_v
 from search.driver.verify.recomputed import kept_scorings, scored_names
 from search.plan.make_plan import reopened
 from search.plan.plan import Plan
+from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.plan.search import open_search
 from search.selection import ScoredOpening, Selection, images_in, scored_openings
 from search.trust import addresses_in, remember
 from search.vault.answer import answer
@@ -88,10 +87,11 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> ByVault:
 
 def test_the_search_has_the_signed_values(tested: ByVault) -> None:
     assert openings(tested.vault) == [1]
-    key = Vault(tested.vault).description([]).key
+    key = Vault(tested.vault).description([])["key"]
     content = content_of(json.loads(tested.answer.read_text()), key)
     assert [score.content()["metrics"] for score in tested.record.scores] == [content["scores"][0]["metrics"]]
-    assert tested.record.vault == {"key": key, "number": 1, "of": 2, "isolated": content["isolated"]}
+    told = {"number": 1, "of": 2, "labels_only": False, "isolated": content["isolated"]}
+    assert tested.record.vault == {"key": key, **told}
     said = holdout_here("verify", "small", "--runs", tested.runs).stdout
     assert "scores, selection and number, as the vault signed them" in said
     assert "the models and training images that the vault saw" in said
@@ -99,7 +99,7 @@ def test_the_search_has_the_signed_values(tested: ByVault) -> None:
 
 def test_each_region_of_an_answer_is_signed(tested: ByVault) -> None:
     stored = json.loads(tested.answer.read_text())
-    key = Vault(tested.vault).description([]).key
+    key = Vault(tested.vault).description([])["key"]
     content_of(stored, key)
     refused = f"The answer was not signed by the vault {key}, or was changed afterwards."
     for name, every in (("text", 23), ("signature", 7)):
@@ -126,8 +126,8 @@ def with_reply(tested: ByVault, plan: Plan, reply: bytes, folder: Path) -> Calla
     address = shlex.join([sys.executable, "-c", "import sys; sys.stdin.read(0); sys.stdout.buffer.write(open(sys.argv[1], 'rb').read())", str(folder / "reply")])  # noqa: E501  # fmt: skip
     final = plan.config.final.model_copy(update={"vault": address})
     changed = replace(plan, config=plan.config.model_copy(update={"final": final}))
-    with closing(open_search(plan)) as search:
-        scorings = kept_scorings(search, tested.selection, scored_names(tested.record), plan.images)
+    search = Records(plan.folder, plan)
+    scorings = kept_scorings(search, tested.selection, scored_names(tested.record), plan.images)
     return lambda: scores_of_vault(changed, tested.selection, scorings, in_turn)
 
 
@@ -215,24 +215,24 @@ def test_claimed_training_images_are_found(tested: ByVault, plan: Plan, of_other
     signed_head, _ = receive(io.BytesIO(of_other_images), 1 << 30)
     copied.write(copied.path / "test" / record.id / ANSWER, json_text({k: signed_head[k] for k in ("text", "signature")}).encode())  # noqa: E501  # fmt: skip
     forged = replace(plan, folder=RunFolder(tmp_path / "runs", "small"))
-    with closing(open_search(plan)) as search:
-        scorings = kept_scorings(search, tested.selection, scored_names(record), plan.images)
+    search = Records(plan.folder, plan)
+    scorings = kept_scorings(search, tested.selection, scored_names(record), plan.images)
     training = images_in(plan.images.make())
-    (problem,) = check_sent(forged, record, scorings, training)
+    (problem,) = check_sent(Records(forged.folder, forged), record, scorings, training)
     assert "training" in problem
-    assert [*check_sent(plan, record, scorings, training)] == []
+    assert [*check_sent(search, record, scorings, training)] == []
 
 
 def test_better_values_with_fitting_digests_are_found(tested: ByVault) -> None:
     record = tested.record
     (score,) = record.scores
     forged = record.model_copy(update={"scores": (score.model_copy(update={"metrics": {"map_at_r": 0.99}}),)})
-    assert [*check_answer(tested.folder, tested.selection, record)] == []
-    assert "scores" in next(check_answer(tested.folder, tested.selection, forged))
+    assert [*check_answer(Records(tested.folder), record)] == []
+    assert "scores" in next(check_answer(Records(tested.folder), forged))
     fewer = record.model_copy(update={"vault": {**record.vault, "number": 1, "of": 1}})
-    assert "vault" in next(check_answer(tested.folder, tested.selection, fewer))
+    assert "vault" in next(check_answer(Records(tested.folder), fewer))
     other = record.model_copy(update={"overlap": 0, "copies": 99})
-    assert "copies" in next(check_answer(tested.folder, tested.selection, other))
+    assert "copies" in next(check_answer(Records(tested.folder), other))
 
 
 @pytest.mark.parametrize("at", [0.05, 0.3, 0.6, 0.97])

@@ -3,7 +3,6 @@
 import io
 import shutil
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,9 @@ from examples.tiny_network import TinyNetwork
 from search.driver.by_vault import files_of, models_to_send, parts_of, test_items as items_of
 from search.driver.verify.recomputed import kept_scorings, scored_names
 from search.plan.make_plan import reopened
+from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.plan.search import open_search
-from search.report.comparison import compare_stored
+from search.report.comparison import compare
 from search.selection import ScoredOpening, Selection, images_in, scored_openings
 from search.vault.client import opening_request
 from search.vault.held import Policy, Vault
@@ -98,20 +97,19 @@ def both_ways(folder: RunFolder, to: Path, **policy: Any) -> BothWays:
     vault, selection = Vault(to / "vault").description([]), Selection.load(folder.selection)
     final = plan.config.final.model_copy(update={"vault_items": items and str(items)})
     shown = items_of(replace(plan, config=plan.config.model_copy(update={"final": final})))
-    with closing(open_search(plan)) as search:
-        scorings = kept_scorings(search, selection, scored_names(own), shown)
+    scorings = kept_scorings(Records(folder, plan), selection, scored_names(own), shown)
     models = models_to_send(scorings, in_turn, labels_only=items is not None)
     content = {
         "format": FORMAT,
-        "selection": replace(selection, test_digest=vault.test).to_json(),
+        "selection": replace(selection, test_digest=vault["test"]).to_json(),
         "search": folder.name,
         "allow_overlap": 0,
     }
     head, blobs = opening_request(content, models, images_in(plan.images.make()).to_bytes())
     signed, sent = ask(to / "vault", message(head, blobs))
     assert "error" not in signed, signed
-    found = content_of(signed, vault.key)
-    return BothWays(folder, own, parts_of(found, vault.key), {n: sent[d] for n, d in files_of(found).items()})
+    found = content_of(signed, vault["key"])
+    return BothWays(folder, own, parts_of(found, vault["key"]), {n: sent[d] for n, d in files_of(found).items()})
 
 
 def of_classes(content: Path | bytes) -> dict[str, list[tuple[int, float]]]:
@@ -184,12 +182,12 @@ def assert_same_classes(scored: BothWays) -> None:
 
 def assert_same_pairs(scored: BothWays, tmp_path: Path) -> None:
     """Check that all differences, intervals and verdicts follow from the vault's files as from the own ones."""
-    before = compare_stored([scored.folder]).pairs
+    before = compare([Records(scored.folder)]).pairs
     shutil.copytree(scored.folder.runs, tmp_path / "runs")
     copied = RunFolder(tmp_path / "runs", scored.folder.name)
     for name, content in scored.files.items():
         (copied.path / "test" / scored.own.id / name).write_bytes(content)
-    after = compare_stored([copied]).pairs
+    after = compare([Records(copied)]).pairs
     assert len(after) == len(before)
     for ours, theirs in zip(before, after, strict=True):
         numbers = [(pair.difference, *(pair.ci95 or ()), pair.p, pair.p_corrected) for pair in (ours, theirs)]

@@ -24,6 +24,7 @@ from support.vault_requests import (
     vault_of_vectors,
 )
 
+from search.selection import images_in
 from search.vault.answer import answer, problems_of
 from search.vault.held import Vault
 from search.vault.protocol import content_of
@@ -73,7 +74,7 @@ def test_a_request_that_is_killed_at_any_step_counts_once(every: int, tmp_path: 
         if openings(folder):  # the opening is this request's, whether it was answered or not
             assert said(folder, other).startswith("The vault allows 1 opening, and 1 were made")
         head, files = ask(folder, request)
-        assert content_of(head, Vault(folder).description([]).key)["number"] == 1
+        assert content_of(head, Vault(folder).description([])["key"])["number"] == 1
         assert len(files) == 1
         assert openings(folder) == [1]
         assert len(Vault(folder).ledger.entries()) == 2
@@ -137,7 +138,7 @@ def test_a_full_disk_is_a_sentence_and_counts_once(tmp_path: Path) -> None:
         disk.clear()
         assert any(sentence.startswith("There is no space left for the vault/") for sentence in sentences), sentences
         head, files = ask(folder, request)
-        assert content_of(head, Vault(folder).description([]).key)["number"] == 1
+        assert content_of(head, Vault(folder).description([])["key"])["number"] == 1
         assert len(files) == 1
         assert openings(folder) == [1]
         assert not [*problems_of(folder)]
@@ -146,7 +147,7 @@ def test_a_full_disk_is_a_sentence_and_counts_once(tmp_path: Path) -> None:
 def test_other_training_digests_are_another_opening(tmp_path: Path) -> None:
     """So nobody asks a vault again and again which public images it has."""
     folder = vault_of_vectors(tmp_path, openings=2)
-    digests = Vault(folder).images().digests_N.tolist()
+    digests = images_in(Vault(folder).store(1)).digests_N.tolist()
     probe = opening_of(folder, model_of(), training=images_of(digests[0], 5))
     sentence = said_once(folder, message(*probe))
     assert sentence.startswith("1 of the 48 test vectors also train or validate, and split.allow_overlap is 0")
@@ -155,7 +156,7 @@ def test_other_training_digests_are_another_opening(tmp_path: Path) -> None:
     assert openings(folder) == [1]
     probe[0]["allow_overlap"] = 48  # the same images, and the overlap is accepted: it is the same opening
     head, _ = ask(folder, message(*probe))
-    content = content_of(head, Vault(folder).description([]).key)
+    content = content_of(head, Vault(folder).description([])["key"])
     assert (content["number"], content["overlap"]) == (1, 1)
     assert opened(folder, model_of(), training=images_of(7))["number"] == 2
     again = message(*opening_of(folder, model_of(), training=images_of(digests[1])))

@@ -14,8 +14,9 @@ from support.refusals import refused
 from support.small_search import SHORTEST, draw_folder, small_search
 from support.tampered import Copied
 
+from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.report.comparison import compare_stored
+from search.report.comparison import compare
 from search.selection import scored_openings
 from search.vault.held import Vault
 
@@ -70,7 +71,7 @@ def test_a_search_ends_with_the_values_of_one_that_has_all_images(
     (first,), (second,) = (scored_openings(folder.test) for folder in (own, by_vault[1]))
     metrics = [[(entry.per_image, entry.metrics) for entry in opening.scores] for opening in (first, second)]
     assert metrics[0] == metrics[1]
-    ours, theirs = (compare_stored([folder]) for folder in (own, by_vault[1]))
+    ours, theirs = (compare([Records(folder)]) for folder in (own, by_vault[1]))
     assert [row.test for row in theirs.rows] == [row.test for row in ours.rows]
     numbers = [
         [(pair.difference, *(pair.ci95 or ()), pair.p_corrected) for pair in each.pairs] for each in (ours, theirs)
@@ -152,7 +153,7 @@ def test_a_vault_that_keeps_class_values_gives_a_table_without_intervals(
 ) -> None:
     vault = made(tmp_path, images, "--no-class-values")
     folder = RunFolder(finish(tmp_path / "runs", vault.content), "small")
-    found, other = compare_stored([folder]), compare_stored([by_vault[1]])
+    found, other = compare([Records(folder)]), compare([Records(by_vault[1])])
     assert [row.test for row in found.rows] == [row.test for row in other.rows]
     assert found.pairs == ()
     assert found.left_out == ("no pairs: the vault keeps the values of classes, which intervals need",)
@@ -174,8 +175,8 @@ def of_vectors(tmp_path_factory: pytest.TempPathFactory) -> Made:
 def test_an_own_training_is_tested_by_its_embeddings(of_vectors: Made, tmp_path: Path) -> None:
     name = of_vectors.content["name"]
     folder = RunFolder(finish(tmp_path / "runs", of_vectors.content), name)
-    assert compare_stored([folder]).rows[0].test
-    assert "keeps only labels secret" in plain(holdout_here("compare", name, "--runs", folder.runs).stdout)
+    assert compare([Records(folder)]).rows[0].test
+    assert "only the labels are secret" in plain(holdout_here("compare", name, "--runs", folder.runs).stdout)
     said = holdout_here("verify", name, "--runs", folder.runs, "--trust-code").stdout
     assert said.splitlines()[-1].startswith("Verified")
 
@@ -245,9 +246,12 @@ def test_what_a_vault_does_not_score_is_a_sentence(unopened: Made, wrong: str, h
     _run(here, unopened.changed(section, **entries), sentence)
 
 
-def test_an_own_training_needs_the_items(unopened: Made, of_vectors: Made, here: Path) -> None:
+def test_an_own_training_needs_the_items(
+    unopened: Made, of_vectors: Made, here: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """It is refused by a vault of vectors that keeps them, and by one of images for that reason, too."""
-    secret = made(here / "secret", feature_file(here))
+    folder = tmp_path_factory.mktemp("secret")
+    secret = made(folder, feature_file(folder))
     final = {**of_vectors.content["final"], "vault": command_of(secret.vault), "vault_items": None}
     sentence = "is a user-defined training, whose code the vault does not run; ask its owner for one"
     _run(here, {**of_vectors.content, "final": final}, sentence)
@@ -263,14 +267,18 @@ def test_items_that_are_handed_out_have_to_be_given(of_vectors: Made, items: str
 
 
 def test_another_vault_does_not_go_on_with_a_search(
-    unopened: Made, images: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+    unopened: Made,
+    images: Path,
+    here: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:
         patch.delenv("RAY_ADDRESS")
         finish(here / "runs", {**unopened.content, "stages": ["search"]})
-    other = made(here / "other", images)
+    other = made(tmp_path_factory.mktemp("other"), images)
     wrong = {**unopened.content, "final": other.content["final"]}
-    key, began = (Vault(each.vault).description([]).key[:12] for each in (other, unopened))
+    key, began = (Vault(each.vault).description([])["key"][:12] for each in (other, unopened))
     _run(here, wrong, f"final.vault: the vault {key} answers, and the search began with the vault {began}")
 
 

@@ -104,9 +104,6 @@ class _Deck:
         self._cards, self._generator = cards, generator
         self._waiting: list[int] = []
 
-    def _shuffled(self) -> list[int]:
-        return [self._cards[i] for i in torch.randperm(len(self._cards), generator=self._generator).tolist()]
-
     def hand(self, room: int, weights: Mapping[int, int] | None = None) -> dict[int, int]:
         """Deal the next cards until their weights sum to ``room``; return each card's weight (1 without ``weights``).
 
@@ -138,5 +135,6 @@ class _Deck:
             self._waiting = left
             if room == 0:
                 break
-            waiting = left + self._shuffled()
+            order = torch.randperm(len(self._cards), generator=self._generator).tolist()
+            waiting = left + [self._cards[place] for place in order]
         return hand

@@ -232,7 +232,8 @@ def make_split(
         (unit for unit in units if unit[0] in digest_of), key=lambda unit: min(digest_of[name] for name in unit)
     )
     position = {name: number for number, name in enumerate(half)}
-    count = _validation_count(len(half), ratio)
+    share = len(half) * (1 - Decimal(repr(ratio)))  # in decimal arithmetic, in which 0.9 is exact
+    count = max(FEWEST_CLASSES, int(share.quantize(Decimal(1), rounding=ROUND_HALF_UP)))
     parts = _dealt(hashed, min(folds, len(half) + 1)) if folds else [_validating(hashed, count)]
     in_order, halves = (
         tuple(tuple(sorted(part, key=position.__getitem__)) for part in dealt)
@@ -275,12 +276,6 @@ def _validating(units: Sequence[Unit], count: int) -> list[str]:
         if len(taken) < FEWEST_CLASSES:
             taken += unit
     return taken
-
-
-def _validation_count(classes: int, ratio: float) -> int:
-    """Return max(2, classes × (1 − ratio)), rounded half up in decimal arithmetic, in which 0.9 is exact."""
-    share = classes * (1 - Decimal(repr(ratio)))
-    return max(FEWEST_CLASSES, int(share.quantize(Decimal(1), rounding=ROUND_HALF_UP)))
 
 
 def _halves(

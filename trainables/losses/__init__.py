@@ -205,14 +205,9 @@ class LossPart:
         return self.path or self.name
 
 
-def loss_part(loss: str, name: str | None = None) -> LossPart:
-    """Return the part of a loss, given by name or import path.
-
-    A user-defined loss is labelled ``name``; without one it is imported, and labelled by its ``name`` or class name.
-    """
-    if is_own(loss):
-        return LossPart(name=name or LOSSES.plain_name(loss), path=loss)
-    return LossPart(name=loss)
+def loss_part(loss: str) -> LossPart:
+    """Return the part of a loss; one given by its import path is imported, and labelled by its name or class name."""
+    return LossPart(name=LOSSES.plain_name(loss), path=loss) if is_own(loss) else LossPart(name=loss)
 
 
 __getattr__ = late_import(__name__, {"Loss": ".base"})

@@ -139,7 +139,7 @@ the softmax barely distinguishes them. The regulariser tau·R, the sum of these 
 def distinct_proxies(proxies_CKD: torch.Tensor) -> float:
     """Return the mean number of distinct proxies of a class, from 1 to K.
 
-    Proxies of a class at most :data:`SAME_PROXY` apart are the same, and so are those that a chain of such links.
+    Proxies of a class at most :data:`SAME_PROXY` apart count as one, as do those connected by a chain of such pairs.
     Saeki et al., section 4.4, expect as many as a class has local centres.
     """
     total = 0

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 from http import HTTPStatus
 from pathlib import Path
 from typing import IO
-from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import filelock
@@ -18,12 +17,11 @@ from trainables.errors import Failure
 from trainables.models.backbones import ON_HUB, Published
 from trainables.models.weights import weights_path
 
-Shown = Callable[[IO[bytes], int], AbstractContextManager[IO[bytes]]]
-"""A function that shows how much of a file of so many bytes is read, as :func:`rich.progress.wrap_file`."""
 
-
-def download(weights: Published, shown: Shown) -> Path:
+def download(weights: Published, shown: Callable[[IO[bytes], int], AbstractContextManager[IO[bytes]]]) -> Path:
     """Download published weights unless they are here, and return their file; what was interrupted is resumed.
+
+    ``shown`` shows how much of a file of so many bytes is read, as :func:`rich.progress.wrap_file`.
 
     Raises:
         Failure: they cannot be downloaded, or their SHA-256 is not that in the file's name, as torch.hub gives it.
@@ -38,11 +36,16 @@ def download(weights: Published, shown: Shown) -> Path:
             return Path(hf_hub_download(weights.hub, ON_HUB))
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f"{path.name}.part")
-        with filelock.FileLock(f"{part}.lock", timeout=0):
-            with part.open("ab+") as file:
-                _append_rest(file, weights.address, shown)
-                file.seek(0)
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        with filelock.FileLock(f"{part}.lock", timeout=0), part.open("ab+") as file:  # torch.hub does not resume
+            start = max(file.tell() - 1, 0)  # the last byte again: no server sends the rest of a whole file
+            asked = Request(weights.address, headers={"User-Agent": "holdout", "Range": f"bytes={start}-"})
+            with urlopen(asked, timeout=60) as answer, shown(answer, size := answer.length) as content:
+                file.truncate(start := start if answer.status == HTTPStatus.PARTIAL_CONTENT else 0)
+                shutil.copyfileobj(content, file)
+            if (done := file.seek(0, os.SEEK_END)) < start + size:
+                raise ConnectionError(f"the connection ended after {done:,} of {start + size:,} bytes")
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
             named = re.search(r"-([0-9a-f]{8,})\.", weights.file)
             if named and not digest.startswith(named[1]):
                 part.unlink()
@@ -53,21 +56,3 @@ def download(weights: Published, shown: Shown) -> Path:
         raise Failure(
             f"{weights.address} was not downloaded: {reason}. The same command resumes it; or save it as {path}."
         ) from error
-
-
-def _append_rest(file: IO[bytes], address: str, shown: Shown) -> None:
-    """Download what ``file`` lacks, which ``torch.hub`` cannot; a server that sends only whole files sends it all."""
-    request = Request(address, headers={"User-Agent": "holdout", "Range": f"bytes={file.tell()}-"})
-    try:
-        answer = urlopen(request, timeout=60)
-    except HTTPError as error:
-        if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and file.tell():
-            return  # nothing is missing
-        raise
-    if answer.status != HTTPStatus.PARTIAL_CONTENT:
-        file.truncate(0)
-    size = file.seek(0, os.SEEK_END) + answer.length
-    with answer, shown(answer, answer.length) as content:
-        shutil.copyfileobj(content, file)
-    if file.tell() < size:
-        raise ConnectionError(f"the connection ended after {file.tell():,} of {size:,} bytes")

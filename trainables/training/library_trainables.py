@@ -9,6 +9,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from threading import Thread
 from typing import Any, ClassVar
@@ -18,13 +19,22 @@ import torch
 
 from trainables.errors import InvalidInput, listed
 from trainables.models.embedding import merged
-from trainables.training.trainable import Items, RepeatedTrainable, Report, Trainable, seed_epoch
+from trainables.training.trainable import Items, RepeatedTrainable, Report, Trainable, network_embeddings, seed_epoch
 
 ARRAY_GLOBALS: list[Any] = [
     *(np.ndarray, np.dtype, np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]),
     *{type(np.dtype(code)) for code in np.typecodes["All"]},
 ]
 """Parts of NumPy's arrays, which PyTorch loads from checkpoints without running code."""
+
+
+logger = logging.getLogger(__name__)
+
+
+@cache
+def say_set(owner: str, names: tuple[str, ...]) -> None:
+    """Log once in a process which settings of a script are Holdout's."""
+    logger.warning("Holdout sets %s of %s; what the script sets there has no effect.", ", ".join(names), owner)
 
 
 class EstimatorTrainable(RepeatedTrainable):
@@ -110,19 +120,21 @@ class _Fit(Trainable):
 class LightningTrainable(_Fit):
     """A ``LightningModule`` as a training on one device.
 
-    ``function`` returns what ``Trainer.fit`` is called with: the module, whose ``forward`` maps a batch of items to
-    embeddings, and the ``DataLoader`` of the training items, more loaders or a ``LightningDataModule``. Vectors are
-    given to ``forward`` as a tensor on its device, other items as a list. ``trainer_options`` are further arguments
-    of the ``Trainer``. Lightning's checkpoint holds no hyperparameters of the module: ``function`` gives them. What
-    the module logs is recorded, its entry ``loss`` or ``train_loss`` as the loss.
+    ``function`` returns a ``Trainer``, which may be left out, and what its ``fit`` is called with: the module, whose
+    ``forward`` maps a batch of items to embeddings, and the loaders, of training and of validation, or a
+    ``LightningDataModule``. Vectors, and items of :meth:`Items.dataset`, are given to ``forward`` as a tensor on its
+    device, others as a list. Lightning's checkpoint holds no hyperparameters of the module: ``function`` gives them.
+    What the module logs is recorded, its entry ``loss`` or ``train_loss`` as the loss.
     """
-
-    trainer_options: ClassVar[Mapping[str, Any]] = {}
 
     def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: torch.device) -> None:
         super().setup(params, train, seed=seed, device=device)
-        self._given = self._made if isinstance(self._made, tuple | list) else (self._made,)
-        self._module: Any = getattr(self._given[0], "_orig_mod", self._given[0])  # a compiled module's
+        from lightning.pytorch import Trainer
+
+        given = [*self._made] if isinstance(self._made, tuple | list) else [self._made]
+        self._trainer: Any = given.pop(0) if isinstance(given[0], Trainer) else None
+        self._given, self._train = given, train
+        self._module: Any = getattr(given[0], "_orig_mod", given[0])  # a compiled module's
         logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # it describes the machine
         self._averages: dict[str, torch.Tensor] = {}
         torch.serialization.add_safe_globals(ARRAY_GLOBALS)
@@ -130,7 +142,14 @@ class LightningTrainable(_Fit):
     def _fit(self) -> None:
         """Fit the module, and report each epoch: all but the last one when the next one begins."""
         from lightning.pytorch import Callback, Trainer
-        from lightning.pytorch.callbacks import BatchSizeFinder, Checkpoint, LearningRateFinder
+        from lightning.pytorch.callbacks import (
+            BatchSizeFinder,
+            Checkpoint,
+            LearningRateFinder,
+            ModelSummary,
+            ProgressBar,
+        )
+        from lightning.pytorch.loggers import CSVLogger
 
         training, begun, epochs, report = self, self._epoch, self.epochs, self._report
 
@@ -176,19 +195,18 @@ class LightningTrainable(_Fit):
                 pairs = {name: (stored[name].to(mine), mine) for name, mine in own.items() if name in stored}
                 training._averages = {name: value for name, (value, mine) in pairs.items() if not value.equal(mine)}
 
-        options = copy.deepcopy(dict(self.trainer_options))  # callbacks have a state
-        given = options.pop("callbacks", None) or ()
+        trainer: Any = self._trainer
+        if trainer is None:
+            accelerator = "gpu" if report.device.type == "cuda" else "cpu"
+            trainer = Trainer(accelerator=accelerator, devices=1, logger=False)
+        else:
+            say_set("the Trainer", ("max_epochs", "logger", "its checkpoints and progress bar"))
+            trainer.loggers = [CSVLogger(self._folder.name)]
+        trainer.fit_loop.max_epochs, trainer.num_sanity_val_steps = epochs, 0
         # The first: an epoch is saved before others begin the next one.
-        callbacks = [own := Epochs(), *(given if isinstance(given, tuple | list) else (given,))]
-        defaults = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False) | {
-            "enable_checkpointing": any(isinstance(callback, Checkpoint) for callback in callbacks),
-            "num_sanity_val_steps": 0,
-            "default_root_dir": self._folder.name,
-        }
-        accelerator = "gpu" if report.device.type == "cuda" else "cpu"
-        trainer: Any = Trainer(
-            max_epochs=epochs, accelerator=accelerator, devices=1, callbacks=callbacks, **{**defaults, **options}
-        )
+        self._device = trainer.strategy.root_device
+        ours = Checkpoint | ProgressBar | ModelSummary
+        trainer.callbacks = [own := Epochs(), *(each for each in trainer.callbacks if not isinstance(each, ours))]
         last = str(self._checkpoint) if begun else None
         trainer.fit(*self._given, ckpt_path=last, weights_only=True if last else None)
         own.save(trainer)
@@ -197,14 +215,9 @@ class LightningTrainable(_Fit):
 
     def embed(self, items: Any) -> torch.Tensor:
         """Return the module's output for ``items``, in evaluation mode and with the weights of its checkpoint."""
-        module = self._module.to(self._report.device)
-        if isinstance(items, np.ndarray):
-            items = torch.as_tensor(items, device=module.device, dtype=module.dtype)
-        modes = [(part, part.training) for part in module.modules()]
-        found: torch.Tensor = torch.func.functional_call(module.eval(), self._averages, (items,), tie_weights=False)
-        for part, training in modes:
-            part.training = training
-        return found
+        module = self._module.to(self._device)
+        forward = partial(torch.func.functional_call, module, self._averages, tie_weights=False)
+        return network_embeddings(module, lambda batch: forward((batch,)), items, self._train)
 
     def save(self, folder: Path) -> None:
         super().save(folder)
@@ -279,11 +292,14 @@ class SentenceTransformerTrainable(_Fit):
                 loss = float(np.average([entry["loss"] for entry in logged], weights=steps))
                 report(trainer.model.encode, loss=loss, batches=int(steps.sum()))
 
-        vars(trainer.args).update(
-            num_train_epochs=self.epochs, seed=report.seed, dataloader_pin_memory=report.device.type == "cuda",
-            output_dir=self._folder.name, save_strategy="no", save_total_limit=1, logging_strategy="no",
-            logging_nan_inf_filter=False, restore_callback_states_from_checkpoint=True,
-        )  # fmt: skip
+        own: dict[str, Any] = {
+            "num_train_epochs": self.epochs, "seed": report.seed, "output_dir": self._folder.name,
+            "dataloader_pin_memory": report.device.type == "cuda", "logging_strategy": "no", "save_strategy": "no",
+            "save_total_limit": 1, "load_best_model_at_end": False, "logging_nan_inf_filter": False,
+            "restore_callback_states_from_checkpoint": True,
+        }  # fmt: skip
+        say_set("the training arguments", tuple(own))
+        vars(trainer.args).update(own)
         trainer.accelerator.dataloader_config.data_seed = report.seed  # by default the global one, which is an epoch's
         for callback in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(callback)

@@ -342,7 +342,10 @@ class GraphedSteps:
         graph.images.copy_(images)
         graph.labels_B.copy_(labels_B)
         graph.graph.replay()
-        self._loss.used = _kept(graph.used)
+        used = graph.used
+        if used is not None and isinstance(used.count, Tensor):  # the next step overwrites its memory
+            used = replace(used, count=used.count.clone())
+        self._loss.used = used
         return graph.loss.clone()
 
     def _warm_up(self, images: Tensor, labels_B: Tensor) -> Tensor:
@@ -394,8 +397,3 @@ class GraphedSteps:
     def end(self) -> None:
         """Return the counts of the optimizer to the CPU, where plain steps read them."""
         self._count_on(torch.device("cpu"))
-
-
-def _kept(used: Any) -> Any:
-    """Return what a loss counted, in memory that the next step does not overwrite."""
-    return replace(used, count=used.count.clone()) if used is not None and isinstance(used.count, Tensor) else used

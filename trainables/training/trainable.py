@@ -10,7 +10,7 @@ Legend: N items.
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -27,6 +27,10 @@ from trainables.spec import derived_seed
 if TYPE_CHECKING:
     import torch
 
+Embed = Callable[[Any], Any]
+BATCH = 128
+"""Transformed items that a network embeds at once."""
+
 # The interface.
 
 
@@ -40,9 +44,54 @@ class Items:
     items: Any
     labels: NDArray[np.int64]
     class_names: tuple[str, ...]
+    transforms: list[Callable[[Any], Any]] = field(default_factory=list, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def dataset(self, transform: Callable[[Any], Any]) -> "Transformed":
+        """Return the items and labels as a data set of PyTorch. A network embeds items by its last ``transform``."""
+        self.transforms.append(transform)
+        return Transformed(self.items, self.labels, transform)
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """A map-style data set of PyTorch: pairs of ``transform(item)``, a tensor, and label. Pictures are Pillow's."""
+
+    items: Any
+    targets: Any
+    transform: Callable[[Any], Any]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, row: int) -> tuple[Any, int]:
+        from PIL import Image
+
+        item = self.items[row]
+        is_picture = isinstance(item, np.ndarray) and item.dtype == np.uint8 and item.ndim == 3
+        return self.transform(Image.fromarray(item) if is_picture else item), int(self.targets[row])
+
+
+def network_embeddings(network: "torch.nn.Module", call: Embed, items: Any, train: Items) -> "torch.Tensor":
+    """Embed ``items`` by ``call`` with a network in evaluation mode: as tensors, if they are vectors or transformed."""
+    import torch
+
+    weight, modes = next(network.parameters()), [(part, part.training) for part in network.modules()]
+    network.eval()
+    with torch.no_grad():
+        if train.transforms:
+            data: Any = Transformed(items, [0] * len(items), train.transforms[-1])
+            batches: Any = torch.utils.data.DataLoader(data, batch_size=BATCH)
+            found = torch.cat([call(batch.to(weight.device)) for batch, _ in batches])
+        elif isinstance(items, np.ndarray):
+            found = call(torch.as_tensor(items, device=weight.device, dtype=weight.dtype))
+        else:
+            found = call(items)
+    for part, training in modes:
+        part.training = training
+    return found
 
 
 class Trainable:
@@ -196,13 +245,12 @@ class RepeatedTrainable(Trainable):
 
 # A function as a training.
 
-Embed = Callable[[Any], Any]
-
 
 class Report:
     """The callback of a function that trains: ``report(embed, loss=0.3)`` ends an epoch.
 
-    ``embed`` maps items to embeddings and is used until the next report. The call of the last epoch does not return.
+    ``embed``, a function or a network, maps items to embeddings and is used until the next report. A network gets
+    tensors, in evaluation mode. The call of the last epoch does not return.
 
     Attributes:
         epochs: the planned epochs.
@@ -280,7 +328,10 @@ class FunctionTrainable(RepeatedTrainable):
         return numbers
 
     def embed(self, items: Any) -> Any:
-        return self._reported(items)
+        import torch
+
+        by = self._reported
+        return network_embeddings(by, by, items, self.train) if isinstance(by, torch.nn.Module) else by(items)
 
     def finish(self) -> None:
         self._report.end()

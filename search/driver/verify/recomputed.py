@@ -15,13 +15,11 @@ from optuna.trial import FrozenTrial, TrialState
 from search.driver.sealed import final_model, scored_as, sealed, test_scorings
 from search.driver.verify.comparison import Check, check, differing
 from search.plan.plan import Plan, training_of
-from search.plan.search import COPIED_FROM, OpenedSearch
-from search.plan.stored import StoredSearch
+from search.plan.records import Records
+from search.plan.search import COPIED_FROM, WritableRecords, in_memory
 from search.selection import (
-    Baselines,
     BaselineScoring,
     ImageSet,
-    Ledger,
     ScoredOpening,
     Scoring,
     Selection,
@@ -29,7 +27,7 @@ from search.selection import (
     images_in,
 )
 from search.stages import BASELINES, Stage, study_name
-from search.study import QueuedStage, StudyStorage, copy_studies, pruning_sentence
+from search.study import QueuedStage, StudyStorage, pruning_sentence
 from search.tables import PRUNERS
 from search.trials import epochs_of, params_of, record_key, record_keys, running_value, value_in, whole_training
 from spaces.space import Params
@@ -54,14 +52,14 @@ Prunings = Mapping[tuple[int, int], str]
 """The reasons for pruning, by trial number and step."""
 
 
-def studies_in(search: OpenedSearch) -> list[tuple[Stage, str]]:
+def studies_in(search: Records) -> list[tuple[Stage, str]]:
     """Return the stages and losses of all studies that the search may have."""
     return [(stage, loss) for stage in Stage for loss in search.config.loss_names]
 
 
-def check_studies(search: OpenedSearch) -> Iterator[Check]:
+def check_studies(search: Records) -> Iterator[Check]:
     """Check every study: its attributes, and what follows of each trial from its params and epochs."""
-    reports = StoredSearch(search.plan.folder).counts.reports
+    reports = search.counts.reports
     for stage, loss in studies_in(search):
         name = study_name(search.name, loss, stage)
         trials = search.trials(loss, stage)
@@ -75,12 +73,12 @@ def check_studies(search: OpenedSearch) -> Iterator[Check]:
 
 
 def _study_problems(
-    search: OpenedSearch, loss: str, stage: Stage, trials: Sequence[FrozenTrial], reports: Reports
+    search: Records, loss: str, stage: Stage, trials: Sequence[FrozenTrial], reports: Reports
 ) -> Iterator[str]:
     name, budget = study_name(search.name, loss, stage), search.plan.budget(loss)
     yield from differing(f"{name} trials", [trial.number for trial in trials], list(range(len(trials))))
-    stored = search.storage.attributes_of(name)
-    anew = OpenedSearch(plan=search.plan, storage=StudyStorage()).study(loss, stage).attributes()
+    stored = search.attributes(loss, stage)
+    anew = WritableRecords(search.folder, search.plan, storage=StudyStorage()).study(loss, stage).attributes()
     if not budget.done(trials):  # more trials may have been requested since the last run
         anew = {key: value for key, value in anew.items() if not key.startswith("planned_")}
     if "ended_early" in stored:
@@ -96,7 +94,7 @@ def _study_problems(
 
 
 def _parts(
-    search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial, first: int | None, due: Prunings
+    search: Records, loss: str, stage: Stage, trial: FrozenTrial, first: int | None, due: Prunings
 ) -> Iterator[Pair]:
     """Yield all parts of a trial that follow from others; ``first`` is the first trial with the same params."""
     plan, attributes, space = search.plan, trial.user_attrs, search.plan.spaces[loss]
@@ -168,7 +166,7 @@ def _epochs(trial: FrozenTrial, spec: TrialSpec, queries_of: Mapping[str, int]) 
                 yield f"epoch {epoch}: mean of the classes by query", mean, value
 
 
-def _due_prunings(search: OpenedSearch, loss: str, trials: Sequence[FrozenTrial], reports: Reports) -> Prunings:
+def _due_prunings(search: Records, loss: str, trials: Sequence[FrozenTrial], reports: Reports) -> Prunings:
     """Return the prunings that follow from all reports in their order; trial 0 is never pruned."""
     plan, name = search.plan, study_name(search.name, loss, Stage.SEARCH)
     rule = PRUNERS[plan.config.search.pruner](steps=plan.steps).rule(name)
@@ -191,13 +189,12 @@ def _due_prunings(search: OpenedSearch, loss: str, trials: Sequence[FrozenTrial]
 # The trials of a stage.
 
 
-def check_enqueued(search: OpenedSearch, stage: Stage, queue: Callable[[OpenedSearch], QueuedStage]) -> Iterator[Check]:
+def check_enqueued(search: Records, stage: Stage, queue: Callable[[WritableRecords], QueuedStage]) -> Iterator[Check]:
     """Check that the studies of ``stage`` have the trials that ``queue`` enqueues, if the stage has begun."""
     stored = {study_name(search.name, loss, stage): search.trials(loss, stage) for loss in search.config.loss_names}
     if not any(stored.values()):
         return
-    before = OpenedSearch(plan=search.plan, storage=copy_studies(search.plan.folder.journal, without=stored))
-    for queued in queue(before).studies:
+    for queued in queue(in_memory(search, without=stored)).studies:
         name, wanted = queued.study.name, queued.study.trials()
         what = f"{name}: {counted(len(wanted), 'trial')}, as they follow from the stage before"
         yield check(what, _enqueued_problems(name, stored[name], wanted))
@@ -237,28 +234,27 @@ def decoded_anew(images: StoreSpec) -> Iterator[Path]:
 
 
 @contextmanager
-def decoded_test(plan: Plan, selection: Selection, record: ScoredOpening) -> "Iterator[tuple[StoreSpec, Path, Any]]":
+def decoded_test(
+    search: Records, selection: Selection, record: ScoredOpening
+) -> "Iterator[tuple[StoreSpec, Path, Any]]":
     """Decode the images of a scored opening anew; yield them, their store, and what the ledger knows of them."""
-    openings = Ledger(plan.folder.openings).of_selection(selection.digest)
+    openings = search.ledger.of_selection(selection.digest)
     (opening,) = (entry for entry in openings if entry.id == record.id)
-    images = sealed(plan).images(selection, opening)
+    images = sealed(search.plan).images(selection, opening)
     with decoded_anew(images) as store:
         yield replace(images, cache=str(store.parent)), store, opening.images
 
 
-def check_scores(
-    search: OpenedSearch, selection: Selection, record: ScoredOpening, training: ImageSet
-) -> Iterator[Check]:
+def check_scores(search: Records, selection: Selection, record: ScoredOpening, training: ImageSet) -> Iterator[Check]:
     """Check the ``record`` of an opening in ``test.json``; ``training`` are the images of the training half."""
     from trainables.data.store.view import Store
 
     plan, what = search.plan, f"test.json opening {record.id[:12]}"
-    ledger = Ledger(plan.folder.openings)
-    with decoded_test(plan, selection, record) as (images, store, opened):
+    with decoded_test(search, selection, record) as (images, store, opened):
         found = images_in(store)
         stored = {
             "images": opened and opened.digest,
-            "file of images": opened and ledger.image_set(opened).digest,
+            "file of images": opened and search.ledger.image_set(opened).digest,
             "overlap with the training images": record.overlap,
             "copies within the test set": record.copies,
         }
@@ -267,7 +263,7 @@ def check_scores(
         yield check(f"{what}: its images, and how many of them trained", differing(f"{what} ", stored, anew))
         yield check(
             f"{what}: the trainings and the networks without training that were scored",
-            _scored_problems(what, search, selection, record),
+            scored_problems(what, search, selection, record),
         )
         problems = _metric_problems(what, plan, selection, record, Store(store).subset(plan.split.test))
         yield check(f"{what}: its metrics, from the results of each image", problems)
@@ -276,7 +272,7 @@ def check_scores(
 
 
 def kept_scorings(
-    search: OpenedSearch, selection: Selection, scored: Container[str], images: StoreSpec
+    search: Records, selection: Selection, scored: Container[str], images: StoreSpec
 ) -> list[Scoring | BaselineScoring]:
     """Return the requests to score on ``images`` the kept models with ``scored`` results, and the baselines."""
     import torch
@@ -286,12 +282,12 @@ def kept_scorings(
     return test_scorings(search.plan, selection, models, images, gpu=torch.cuda.is_available())
 
 
-def _scored_problems(what: str, search: OpenedSearch, selection: Selection, record: ScoredOpening) -> Iterator[str]:
-    """Check that exactly the complete final trainings, of which none is left, and the frozen baselines were scored.
+def scored_problems(what: str, search: Records, selection: Selection, record: ScoredOpening) -> Iterator[str]:
+    """Check that exactly the frozen baselines and all final trainings that did not fail were scored.
 
-    Those whose scoring failed are recorded as such.
+    Those that could not be scored are listed in ``failed`` of the record.
     """
-    frozen = Baselines.load(search.plan.folder.baselines) if selection.baselines else None
+    frozen = search.baselines if selection.baselines else None
     trials = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
     ended = (TrialState.PRUNED, TrialState.FAIL)
     due = {

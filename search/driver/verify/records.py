@@ -8,6 +8,7 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial
 
+from search.config.yaml_file import read_yaml
 from search.driver.by_vault import check_answer, check_sent, test_items
 from search.driver.sealed import digest_of_images
 from search.driver.stages import confirm_stage, final_stage, selection_of
@@ -19,29 +20,18 @@ from search.driver.verify.recomputed import (
     decoded_anew,
     kept_scorings,
     scored_names,
+    scored_problems,
     studies_in,
 )
 from search.plan.make_plan import plan_from_rules
-from search.plan.plan import Plan, training_of
-from search.plan.runs import RunFolder, campaign_of, stored_config, stored_split
-from search.plan.search import COPIED_FROM, OpenedSearch
-from search.plan.stored import StoredSearch
-from search.report.comparison import lost_told
+from search.plan.plan import training_of
+from search.plan.records import Records
+from search.plan.runs import RunFolder, campaign_of
+from search.plan.search import COPIED_FROM
 from search.report.models import checkpoint_of, chosen_model
 from search.report.summary import summarise
-from search.selection import (
-    Baselines,
-    ImageSet,
-    Ledger,
-    ScoredOpening,
-    Selection,
-    frozen_baselines,
-    images_in,
-    scored_openings,
-    study_digest,
-)
+from search.selection import ImageSet, ScoredOpening, Selection, frozen_baselines, images_in, study_digest
 from search.stages import Stage, study_name
-from search.study import copy_studies
 from search.trials import by_fold, epochs_of
 from search.trust import CHECKPOINTS, check_addresses, check_trusted, is_trusted, own_code
 from trainables.errors import InvalidInput, counted
@@ -57,7 +47,9 @@ def verify(folder: RunFolder) -> Iterator[Check]:
         InvalidInput: it names checkpoints elsewhere that the user did not allow; or code, after the checks without it.
     """
     code, problem = code_named(folder), None
-    for found in guarded(lambda: _checks(folder) if is_trusted(folder.path, code) else _checks_without_code(folder)):
+    for found in guarded(
+        lambda: _checks(folder) if is_trusted(folder.path, code) else _checks_without_code(Records(folder))
+    ):
         problem = found.problem
         yield found
     if not problem:
@@ -67,7 +59,7 @@ def verify(folder: RunFolder) -> Iterator[Check]:
 def code_named(folder: RunFolder) -> set[str]:
     """Return the code that a stored search names; raise if its records may not be contacted."""
     try:
-        content = stored_config(folder)
+        content = read_yaml(folder.config)
     except InvalidInput:  # the checks report it
         return set()
     check_addresses(folder.path, content, (CHECKPOINTS,))
@@ -88,25 +80,29 @@ def guarded(checks: Callable[[], Iterator[Check]]) -> Iterator[Check]:
         yield Check("the records", f"The next check cannot read them ({reason}).")
 
 
-def stored_copy(plan: Plan) -> OpenedSearch | None:
-    """Return the search on a copy of its stored studies, which it does not write to; None if it has none yet."""
-    path = plan.folder.journal
-    return OpenedSearch(plan=plan, storage=copy_studies(path)) if path.exists() else None
+def _checks_without_code(search: Records) -> Iterator[Check]:
+    yield from check_warning(search)
+    yield check(LEFT_OVER, _left_over(search))
+    yield from check_digests(search)
+    if selection := search.selection:
+        yield from check_ledger(search, selection)
+        for record in search.openings if search.split.vault else ():
+            yield from _check_vault(search, selection, record)
 
 
-def _checks_without_code(folder: RunFolder) -> Iterator[Check]:
-    yield from check_warning(folder)
-    yield check(LEFT_OVER, _left_over(folder))
-    yield from check_digests(folder)
-    if selection := stored_selection(folder):
-        yield from check_ledger(folder, selection)
-        for record in scored_openings(folder.test) if stored_split(folder).vault else ():
-            yield from _check_vault(folder, selection, record)
-
-
-def _check_vault(folder: RunFolder, selection: Selection, record: ScoredOpening) -> Iterator[Check]:
-    what = f"test.json opening {record.id[:12]}: scores, selection and number, as the vault signed them"
-    yield check(what, check_answer(folder, selection, record))
+def _check_vault(
+    search: Records, selection: Selection, record: ScoredOpening, training: ImageSet | None = None
+) -> Iterator[Check]:
+    """Check the signed answer of an opening by a vault; given the ``training`` images, what was sent to it, too."""
+    what = f"test.json opening {record.id[:12]}"
+    yield check(f"{what}: scores, selection and number, as the vault signed them", check_answer(search, record))
+    if training is not None:
+        problems = scored_problems(what, search, selection, record)
+        yield check(f"{what}: the trainings and the networks without training that were scored", problems)
+        sent = {*scored_names(record), *(entry.per_image for entry in record.failed)}
+        scorings = kept_scorings(search, selection, sent, test_items(search.plan))
+        problems = check_sent(search, record, scorings, training)
+        yield check(f"{what}: the models and training images that the vault saw", problems)
 
 
 def _checks(folder: RunFolder) -> Iterator[Check]:
@@ -115,20 +111,20 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
     except InvalidInput as mistakes:
         if not all(sentence.startswith("dataset.") for sentence in mistakes.sentences):
             raise
-        yield from _checks_without_code(folder)
+        yield from _checks_without_code(Records(folder))
         yield Check(f"what needs the data set ({mistakes.sentences[0].rstrip('.')})", is_there=False)
         return
     with decoded_anew(plan.images) as store:
         digest, training = digest_of_images(store), images_in(store)
     plan = replace(plan, split=replace(plan.split, images=digest))
+    search = Records(folder, plan)
     what = f"split.json: the split {plan.split.digest[:12]}, from its rule and the training images"
     yield check(what, file_problems(folder.split, plan.split.to_json()))
-    yield check(f"{folder.trained_on_opened.name}: the openings in the ledger", _opened_problems(folder, training))
-    yield from check_warning(folder)
-    yield check(LEFT_OVER, _left_over(folder))
-    search = stored_copy(plan)
+    yield check(f"{folder.trained_on_opened.name}: the openings in the ledger", _opened_problems(search, training))
+    yield from check_warning(search)
+    yield check(LEFT_OVER, _left_over(search))
     later = [path.name for path in (folder.selection, folder.test, folder.summary) if path.exists()]
-    if search is None:
+    if not folder.journal.exists():
         problem = f"The studies are missing, but there is {' and '.join(later)}." if later else None
         yield Check("the studies", problem, is_there=False)
         return
@@ -136,40 +132,33 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
     yield from _check_copies(search)
     if search.is_done(Stage.SEARCH):
         yield from check_enqueued(search, Stage.SELECT, confirm_stage)
-    if selection := stored_selection(folder):
+    if selection := search.selection:
         what = "selection.json: finalists and choice, by the rule from the studies"
         yield check(what, _choice_problems(search, selection))
         yield from check_enqueued(search, Stage.TEST, lambda copy: final_stage(copy, selection))
-        yield from check_ledger(folder, selection)
-        for record in scored_openings(folder.test):
-            if plan.split.vault:
-                yield from _check_vault(folder, selection, record)
-                sent = {*scored_names(record), *(entry.per_image for entry in record.failed)}
-                scorings = kept_scorings(search, selection, sent, test_items(plan))
-                what = f"test.json opening {record.id[:12]}: the models and training images that the vault saw"
-                yield check(what, check_sent(plan, record, scorings, training))
-            else:
-                yield from check_scores(search, selection, record, training)
+        yield from check_ledger(search, selection)
+        for record in search.openings:
+            yield from (_check_vault if plan.split.vault else check_scores)(search, selection, record, training)
     elif any(search.trials(loss, Stage.TEST) for loss in search.config.loss_names):
         yield Check("", f"selection.json: nothing is stored, but {search.name} has final trainings.")
-    yield from check_digests(folder)
+    yield from check_digests(search)
     yield from _check_files(search)
     if selection:
-        yield from _check_models(folder, selection)
+        yield from _check_models(search, selection)
     yield _summary_check(search)
 
 
-def _opened_problems(folder: RunFolder, training: ImageSet) -> Iterator[str]:
+def _opened_problems(search: Records, training: ImageSet) -> Iterator[str]:
     """Compare the warning about training images of an opened test set with the openings that it counted."""
-    path, ledger = folder.trained_on_opened, Ledger(folder.openings)
+    path, ledger = search.folder.trained_on_opened, search.ledger
     with reading(path):
         known = [*read_json(path)["openings"]] if path.exists() else []
-    told = ledger.opened_among_training(training, [entry for entry in ledger.openings() if entry.id in known])
-    yield from file_problems(path, {"told": told, "openings": known})
+    warning = ledger.opened_among_training(training, [entry for entry in ledger.openings() if entry.id in known])
+    yield from file_problems(path, {"warning": warning, "openings": known})
 
 
-def _choice_problems(search: OpenedSearch, stored: Selection) -> Iterator[str]:
-    folder = search.plan.folder
+def _choice_problems(search: Records, stored: Selection) -> Iterator[str]:
+    folder = search.folder
     frozen_baselines(folder.baselines, folder.whitened, stored.baselines)  # raises if they changed
     for loss in search.config.loss_names:
         budget, trials = search.plan.budget(loss), search.trials(loss, Stage.SEARCH)
@@ -182,20 +171,20 @@ def _choice_problems(search: OpenedSearch, stored: Selection) -> Iterator[str]:
     yield from file_problems(folder.selection, anew.to_json())
 
 
-def _check_models(folder: RunFolder, selection: Selection) -> Iterator[Check]:
+def _check_models(search: Records, selection: Selection) -> Iterator[Check]:
     for loss in selection.models:
-        if folder.model(loss).is_dir():
-            yield check(f"models/{loss}: the exported model", _model_problems(folder, selection, loss))
+        if search.folder.model(loss).is_dir():
+            yield check(f"models/{loss}: the exported model", _model_problems(search, selection, loss))
 
 
-def _model_problems(folder: RunFolder, selection: Selection, loss: str) -> Iterator[str]:
+def _model_problems(search: Records, selection: Selection, loss: str) -> Iterator[str]:
     """Compare the files of a written model, except its card, with those that its checkpoint gives."""
     with tempfile.TemporaryDirectory(prefix="holdout-verify-") as place:
-        if (model := chosen_model(StoredSearch(folder), selection, loss)) is None:
+        if (model := chosen_model(search, selection, loss)) is None:
             yield f"models/{loss}: the model exists, but no final training does."
             return
         model_files.write_model(Path(place), model.weights, model.spec, "")
-        written, anew = folder.model(loss), Path(place)
+        written, anew = search.folder.model(loss), Path(place)
         yield from file_problems(written / model_files.DESCRIPTION, read_json(anew / model_files.DESCRIPTION))
         yield from differing(f"{written}/ ", _digests(written), _digests(anew))
 
@@ -206,7 +195,7 @@ def _digests(folder: Path) -> dict[str, str | None]:
     return {path.relative_to(folder).as_posix(): file_digest(path) for path in files}
 
 
-def _check_files(search: OpenedSearch) -> Iterator[Check]:
+def _check_files(search: Records) -> Iterator[Check]:
     """Check each ``trial.json`` of the finished trials, and that the best models are theirs and whole."""
     for stage, loss in studies_in(search):
         trials = [
@@ -219,13 +208,13 @@ def _check_files(search: OpenedSearch) -> Iterator[Check]:
             yield check(what, chain.from_iterable(_file_problems(search, loss, stage, trial) for trial in trials))
 
 
-def _check_copies(search: OpenedSearch) -> Iterator[Check]:
+def _check_copies(search: Records) -> Iterator[Check]:
     """Check the trials that a successor copied, and their files, by those of its predecessor if its folder is there."""
     if search.plan.predecessor is None:
         return
-    folder = RunFolder(search.plan.folder.runs, search.plan.predecessor)
-    there = folder.config.exists()
-    earlier = stored_copy(replace(plan_from_rules(folder), split=search.plan.split)) if there else None
+    folder, earlier = RunFolder(search.folder.runs, search.plan.predecessor), None
+    if folder.config.exists() and folder.journal.exists():
+        earlier = Records(folder, replace(plan_from_rules(folder), split=search.plan.split))
     for stage, loss in studies_in(search):
         copies = [trial for trial in search.trials(loss, stage) if COPIED_FROM in trial.user_attrs]
         what = f"{study_name(search.name, loss, stage)}: {counted(len(copies), 'trial')} copied from {folder.name}"
@@ -237,7 +226,7 @@ def _check_copies(search: OpenedSearch) -> Iterator[Check]:
         yield from _check_copies(earlier)
 
 
-def _copy_problems(earlier: OpenedSearch, loss: str, stage: Stage, copies: Sequence[FrozenTrial]) -> Iterator[str]:
+def _copy_problems(earlier: Records, loss: str, stage: Stage, copies: Sequence[FrozenTrial]) -> Iterator[str]:
     name, numbers = study_name(earlier.name, loss, stage), [trial.user_attrs[COPIED_FROM]["number"] for trial in copies]
     ended = {trial.number: trial for trial in earlier.trials(loss, stage) if trial.state.is_finished()}
     # More may have ended since.
@@ -253,7 +242,7 @@ def _copy_problems(earlier: OpenedSearch, loss: str, stage: Stage, copies: Seque
             yield from _file_problems(earlier, loss, stage, ended[number])
 
 
-def _file_problems(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) -> Iterator[str]:
+def _file_problems(search: Records, loss: str, stage: Stage, trial: FrozenTrial) -> Iterator[str]:
     from trainables.losses.base import distinct_proxies  # imports torch
     from trainables.training.epoch_training import origin_of
     from trainables.training.inputs import backbone_digest
@@ -282,13 +271,13 @@ def _file_problems(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenT
                     yield from differing(what, record["distinct_proxies"], found)
 
 
-def _summary_check(search: OpenedSearch) -> Check:
+def _summary_check(search: Records) -> Check:
     """Check ``summary.json`` by deriving it again, unless it is written after the current stage."""
     trials = (trial for stage, loss in studies_in(search) for trial in search.trials(loss, stage))
     if not (all(map(search.is_done, search.config.stages)) and all(trial.state.is_finished() for trial in trials)):
         return Check("summary.json (updated at the end of the current stage)", is_there=False)
     anew = summarise(search).with_digest()
-    return check("summary.json: counts, values, intervals and times", file_problems(search.plan.folder.summary, anew))
+    return check("summary.json: counts, values, intervals and times", file_problems(search.folder.summary, anew))
 
 
 # The manifest of a search: all that a stored digest covers. No code is imported and nothing is computed again.
@@ -298,48 +287,42 @@ Entry = tuple[str, str, str | None]
 """A part of the records with the stored digest and that of its content, None if it is missing."""
 
 
-def check_digests(folder: RunFolder) -> Iterator[Check]:
+def check_digests(search: Records) -> Iterator[Check]:
     """Yield the checks of all digests: split, choice, studies, scores, and the files and models of an opening."""
-    yield Check(f"split.json: its digest {stored_split(folder).digest[:12]}")
-    selection, records = stored_selection(folder), scored_openings(folder.test)
+    yield Check(f"split.json: its digest {search.split.digest[:12]}")
+    selection, records = search.selection, search.openings
     digest = selection and f"its digest {selection.digest[:12]}"
     yield Check(f"selection.json: {digest or 'the choice'}", is_there=selection is not None)
-    stored = StoredSearch(folder)
     manifest = {
-        "baselines.json, whitened.safetensors": _baselines(folder, selection),
-        "the studies": _studies(stored, selection, records) if selection else iter(()),
+        "baselines.json, whitened.safetensors": _baselines(search, selection),
+        "the studies": _studies(search, selection, records) if selection else iter(()),
         "test.json": ((f"Opening {entry.id}", entry.digest, entry.digest_of_content()) for entry in records),
-        "the scored models": chain.from_iterable(_models(stored, entry) for entry in records),
-        "test/": chain.from_iterable(_files(folder, entry) for entry in records),
+        "the scored models": chain.from_iterable(_models(search, entry) for entry in records),
+        "test/": chain.from_iterable(_files(search.folder, entry) for entry in records),
     }
     for what, entries in manifest.items():
         if first := next(entries, None):
             yield check(f"{what}: their digests", _changed(chain([first], entries)))
 
 
-def check_warning(folder: RunFolder) -> Iterator[Check]:
+def check_warning(search: Records) -> Iterator[Check]:
     """Check that the record of earlier openings is the one whose digest the studies have since the search began."""
-    path = folder.trained_on_opened
-    begun = {study: found.get(path.stem) for study, found in StoredSearch(folder).counts.attributes.items()}
+    path = search.folder.trained_on_opened
+    begun = {study: found.get(path.stem) for study, found in search.counts.attributes.items()}
     now = dict.fromkeys(begun, file_digest(path))
     yield check(f"{path.name}: as it was when the search began", differing(f"{path.name} of ", begun, now))
 
 
-def _left_over(folder: RunFolder) -> Iterator[str]:
+def _left_over(search: Records) -> Iterator[str]:
     """Yield openings that were removed from the records, and files in ``test/`` that are of none."""
-    if told := lost_told(folder):
-        yield f"{told}."
-    top, records = folder.path / "test", scored_openings(folder.test)
+    if lost := search.lost_opening():
+        yield f"{lost}."
+    top, records = search.folder.path / "test", search.openings
     files = {top / record.id / name for record in records for name in record.files}
     found = [*top.glob("*"), *(path for record in records for path in (top / record.id).rglob("*"))]
     for path in sorted(found):  # the files of an opening that is resumed are in another folder
         if path.is_file() and path not in files and not is_draft(path):
             yield f"{path} is of no opening; remove it."
-
-
-def stored_selection(folder: RunFolder) -> Selection | None:
-    """Load the frozen selection, whose digest must match; None before the choice."""
-    return Selection.load(folder.selection) if folder.selection.exists() else None
 
 
 def _changed(entries: Iterator[Entry]) -> Iterator[str]:
@@ -350,27 +333,27 @@ def _changed(entries: Iterator[Entry]) -> Iterator[str]:
             yield f"{name} was changed: its digest is {found[:12]}, and {stored[:12]} is stored."
 
 
-def _baselines(folder: RunFolder, selection: Selection | None) -> Iterator[Entry]:
-    found = Baselines.load(folder.baselines)
+def _baselines(search: Records, selection: Selection | None) -> Iterator[Entry]:
+    found, folder = search.baselines, search.folder
     if selection and selection.baselines:
         yield str(folder.baselines), selection.baselines, found.digest if found else None
     if found:
         yield str(folder.whitened), found.whitening_sha256, file_digest(folder.whitened)
 
 
-def _studies(stored: StoredSearch, selection: Selection, records: Sequence[ScoredOpening]) -> Iterator[Entry]:
+def _studies(search: Records, selection: Selection, records: Sequence[ScoredOpening]) -> Iterator[Entry]:
     """Yield the studies of the choice, and the final trainings of this search in each opening."""
     scored = chain.from_iterable(record.studies.items() for record in records)
-    own = [(name, digest) for name, digest in scored if name.startswith(f"{stored.name}/")]
+    own = [(name, digest) for name, digest in scored if name.startswith(f"{search.name}/")]
     for name, digest in (*selection.studies.items(), *own):
-        trials = stored.studies.trials_of(name)
+        trials = search.studies.trials_of(name)
         yield f"The study {name}", digest, study_digest(trials) if trials else None
 
 
-def _models(stored: StoredSearch, record: ScoredOpening) -> Iterator[Entry]:
+def _models(search: Records, record: ScoredOpening) -> Iterator[Entry]:
     for model in record.scores:
         study, _, number = model.per_image.removesuffix(".npz").rpartition("-")
-        path = as_path(checkpoint_of(stored, study, stored.trial_of(study, int(number))))
+        path = as_path(checkpoint_of(search, study, search.trial_of(study, int(number))))
         yield f"The scored model {path}", model.model_sha256, file_digest(path)
 
 
@@ -380,9 +363,9 @@ def _files(folder: RunFolder, record: ScoredOpening) -> Iterator[Entry]:
         yield f"The file {path}", digest, file_digest(path if path in there else None)  # a name may lead elsewhere
 
 
-def check_ledger(folder: RunFolder, selection: Selection) -> Iterator[Check]:
+def check_ledger(search: Records, selection: Selection) -> Iterator[Check]:
     """Check the lines of the ledger, and that it and ``test.json`` have the same openings of this selection."""
-    ledger, records = Ledger(folder.openings), scored_openings(folder.test)
+    ledger, records = search.ledger, search.openings
     openings = ledger.of_selection(selection.digest)
     own, *users = [
         (f"{path}: {counted(count, 'line')} that the other ledger has", count)
@@ -405,7 +388,7 @@ def check_ledger(folder: RunFolder, selection: Selection) -> Iterator[Check]:
     found = {entry.id: {key: value for key, value in entry.content().items() if key in keys} for entry in records}
     what = f"the ledger: {counted(len(records), 'opening')}, each with its scores"
     absent = (
-        f"test.json openings: {folder.openings} lacks the scores of {name:.12}; restore it from a copy."
+        f"test.json openings: {search.folder.openings} lacks the scores of {name:.12}; restore it from a copy."
         for name in found.keys() - scored.keys()
     )
     yield check(what, chain(absent, differing("test.json openings ", found, scored)))

@@ -13,9 +13,7 @@ from search.driver.verify.comparison import Check, check, differing
 from search.driver.verify.recomputed import again_problems, decoded_test, scored_names
 from search.plan.make_plan import plan_from_rules
 from search.plan.plan import Plan, training_of
-from search.plan.runs import stored_split
-from search.plan.stored import StoredSearch
-from search.selection import Selection, scored_openings
+from search.plan.records import Records
 from search.stages import Stage
 from search.trials import epochs_of
 from trainables.errors import InvalidInput
@@ -26,7 +24,7 @@ COMPARED = ("loss", "reported", "metrics", "batches", "used", "distinct_proxies"
 """The keys of an epoch that a training repeats, unlike its times."""
 
 
-def trial_to_retrain(search: StoredSearch, text: str) -> tuple[str, FrozenTrial]:
+def trial_to_retrain(search: Records, text: str) -> tuple[str, FrozenTrial]:
     """Return the study and the trial that ``text`` names, such as ``mpa:3``; raise if it cannot be trained again."""
     study, _, number = text.rpartition(":")
     if not (study and number.isdecimal()):
@@ -51,7 +49,7 @@ def trial_to_retrain(search: StoredSearch, text: str) -> tuple[str, FrozenTrial]
     return study, trial
 
 
-def check_retrained(search: StoredSearch, study: str, trial: FrozenTrial) -> Iterator[Check]:
+def check_retrained(search: Records, study: str, trial: FrozenTrial) -> Iterator[Check]:
     """Train as many epochs of a trial as are stored, with as many threads as a worker uses, and compare them."""
     plan, spec = _training(search, study, trial)
     tolerance = 0.0 if spec.trainable is None else trainable_class(spec.trainable).tolerance
@@ -63,22 +61,22 @@ def check_retrained(search: StoredSearch, study: str, trial: FrozenTrial) -> Ite
 
 
 def _retested(
-    search: StoredSearch, plan: Plan, study: str, trial: FrozenTrial, spec: TrialSpec, checkpoint: str
+    search: Records, plan: Plan, study: str, trial: FrozenTrial, spec: TrialSpec, checkpoint: str
 ) -> Iterator[str]:
     """Score the ``checkpoint`` of a retrained final training on the test images, and compare with its scores."""
     loss, stage = search.study_of(study)
-    if stage is not Stage.TEST or not plan.folder.test.exists():
+    if stage is not Stage.TEST or not search.openings:
         return
-    selection, plan = Selection.load(plan.folder.selection), replace(plan, split=stored_split(plan.folder))
-    for record in scored_openings(plan.folder.test):
+    selection, plan = search.frozen_selection, replace(plan, split=search.split)
+    for record in search.openings:
         if scored_as(loss, trial)["per_image"] in scored_names(record):
-            with decoded_test(plan, selection, record) as (images, _, _):
+            with decoded_test(Records(search.folder, plan), selection, record) as (images, _, _):
                 models = [(loss, trial, spec, checkpoint)]
                 scorings = test_scorings(plan, selection, models, images, gpu=_on_gpu(epochs_of(trial)))
                 yield from again_problems(f"{search.name}/{study} trial {trial.number}", scorings[:1], record)
 
 
-def _training(search: StoredSearch, study: str, trial: FrozenTrial) -> tuple[Plan, TrialSpec]:
+def _training(search: Records, study: str, trial: FrozenTrial) -> tuple[Plan, TrialSpec]:
     plan = plan_from_rules(search.folder)
     return plan, training_of(plan, *search.study_of(study), trial)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -14,9 +15,6 @@ from search.config.search_config import SearchConfig
 from search.config.validation import Findings
 from search.secrets import expand, health_page, sqlite_file
 from search.tables import engine_name, ray_address, ray_mistakes
-from search.vault.client import describe
-from search.vault.held import TEST
-from search.vault.protocol import Description
 from trainables.errors import InvalidInput, raise_if_any, shortened
 from trainables.files import as_path
 from trainables.machine import allotted_cpus, driver_problem
@@ -194,36 +192,41 @@ def _cluster_mistakes(address: str) -> list[str]:
 
 # The vault.
 
+FROZEN = ("key", "test", "classes", "items", "by_class", "labels_only")
+"""What a split freezes of what a vault says of itself."""
 
-def check_vault(config: SearchConfig, key: str | None = None) -> Description:
+
+def check_vault(config: SearchConfig, key: str | None = None) -> dict[str, Any]:
     """Return what the vault of a search says of itself; raise :class:`InvalidInput` with all that prevents its test.
 
     ``key`` is that with which the search began, None if it begins.
     """
+    from search.vault.client import describe
+    from search.vault.held import TEST
+
     final, features, own = config.final, config.dataset.source.features(), config.trainable
     found = describe(str(final.vault), config.test_metrics)
-    sentences = [*found.problems]
-    if key is not None and key != found.key:
+    sentences, opened, openings = [*found["problems"]], found["opened"], found["openings"]
+    if key not in (None, found["key"]):
         sentences.append(
-            f"final.vault: the vault {found.key[:12]} answers, and the search began with the vault {key[:12]}; name "
+            f"final.vault: the vault {found['key'][:12]} answers, and the search began with the vault {key:.12}; name "
             "that one, or give the search a new name."
         )
-    if found.opened >= found.openings:
+    if opened >= openings:
         sentences.append(
-            f"final.vault: {found.opened} of {found.openings} openings of the vault were made; ask its owner for "
-            "another."
+            f"final.vault: {opened} of {openings} openings of the vault were made; ask its owner for another."
         )
-    if found.features != features:
-        takes, has = (f"vectors of {number} numbers" if number else "images" for number in (found.features, features))
+    if found["features"] != features:
+        takes, has = (f"vectors of {count} numbers" if count else "images" for count in (found["features"], features))
         sentences.append(f"final.vault: its items are {takes}, and those of dataset are {has}; name another vault.")
-    if not found.labels_only and final.vault_items is not None:
-        sentences.append("final.vault_items: the vault keeps its test items secret; set it to null.")
-    elif found.labels_only and not Path(final.vault_items or "", TEST).is_file():
+    if found["labels_only"] and not Path(final.vault_items or "", TEST).is_file():
         sentences.append(
             "final.vault_items: the vault hands out its test items without labels and takes embeddings of them; give "
             f"the folder with these items, not {final.vault_items!r}."
         )
-    elif not found.labels_only and own is not None:
+    if not found["labels_only"] and final.vault_items is not None:
+        sentences.append("final.vault_items: the vault keeps its test items secret; set it to null.")
+    elif not found["labels_only"] and own is not None:
         sentences.append(
             f"final.vault: {own} is a user-defined training, whose code the vault does not run; ask its owner for one "
             "that hands out its items (`holdout vault make --labels-only`)."

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from search import __version__
-from search.plan.runs import RunFolder, mlflow_page, stored_split
-from search.plan.stored import StoredSearch
+from search.plan.records import Records
+from search.plan.runs import mlflow_page
 from search.report.comparison_tables import (
     baselines_told,
     columns_sentence,
@@ -35,13 +35,12 @@ from search.report.drawing import (
 from search.report.formats import interval, loss_label, sentence, shown_rows, the_same
 from search.report.results import Comparison, Pair, Summary
 from search.report.rows import Row, SeedStatistics
-from search.selection import Ledger, Selection, scored_openings
 from search.stages import Role
 from search.text_table import NOTHING, TextTable
 from trainables.errors import counted
 
 
-def answer(comparison: Comparison, folders: Sequence[RunFolder]) -> Section:
+def answer(comparison: Comparison) -> Section:
     """Return the answers and the table that a search prints at its end, and a figure of the test or the search."""
     several, objective = len(comparison.searches) > 1, comparison.objective
     figure = dots(comparison, objective) or anytime_curves(comparison.searches)
@@ -101,9 +100,9 @@ def anytime_curves(summaries: Sequence[Summary]) -> Figure | None:
     )
 
 
-def _openings(folders: Sequence[RunFolder]) -> TextTable:
-    scored = {opening.id for folder in folders for opening in scored_openings(folder.test)}
-    found = [opening for opening in Ledger(folders[0].openings).openings() if opening.id in scored]
+def _openings(searches: Sequence[Records]) -> TextTable:
+    scored = {opening.id for search in searches for opening in search.openings}
+    found = [opening for opening in searches[0].ledger.openings() if opening.id in scored]
     return TextTable(
         title="Scored openings of the test classes",
         header=("time", "search", "reason", "configurations"),
@@ -118,12 +117,12 @@ def _openings(folders: Sequence[RunFolder]) -> TextTable:
 # Default and tuned.
 
 
-def outcome(comparison: Comparison, folders: Sequence[RunFolder]) -> Section:
+def outcome(comparison: Comparison, searches: Sequence[Records]) -> Section:
     """Return the values of each stage, the differences of all pairs, and the test metrics with their intervals."""
     others = (dots(comparison, metric) for metric in comparison.test_metrics if metric != comparison.objective)
     progress = anytime_curves(comparison.searches) if comparison.test_metrics else None
     untrained = any(row.role is Role.BASELINE for row in comparison.rows)
-    openings = _openings(folders)
+    openings = _openings(searches)
     return Section(
         name="comparison",
         title="Untrained, default and tuned" if untrained else "Default and tuned",
@@ -271,7 +270,7 @@ def _mark(pair: Pair, difference: float) -> str:
 # Reproduction: the commands, the search file, the digests, the seeds, and the version.
 
 
-def again(searches: Sequence[StoredSearch], campaign: Path | None = None) -> Section:
+def again(searches: Sequence[Records], campaign: Path | None = None) -> Section:
     """Return the commands that run and verify these searches, and their digests, seeds and files.
 
     ``campaign`` is the file of the campaign that they belong to, if any.
@@ -302,12 +301,11 @@ def again(searches: Sequence[StoredSearch], campaign: Path | None = None) -> Sec
     )
 
 
-def _row(search: StoredSearch) -> tuple[str, ...]:
-    selection = search.folder.selection
+def _row(search: Records) -> tuple[str, ...]:
     return (
         search.name,
         f"holdout run {search.folder.config}",
-        stored_split(search.folder).digest[:12],
-        Selection.load(selection).digest[:12] if selection.exists() else "not yet",
-        str(search.config["search"]["seed"]),
+        search.split.digest[:12],
+        search.selection.digest[:12] if search.selection else "not yet",
+        str(search.content["search"]["seed"]),
     )

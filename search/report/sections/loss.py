@@ -6,7 +6,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.plan.stored import StoredSearch
+from search.plan.records import Records
 from search.report.drawing import (
     COLOURS,
     FAINT,
@@ -40,8 +40,8 @@ from spaces.space import Float, Range, Value, value_text
 from trainables.errors import counted
 
 
-def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:
-    searched = searched_loss(stored, summary, loss)
+def loss_section(search: Records, summary: Summary, loss: str) -> Section:
+    searched = searched_loss(search, summary, loss)
     if not searched.trials:
         return Section(name=searched.name, title=loss, pending=("No trial has started.",), loss=loss)
     figures = [draw(searched) for draw in (learning_curves, importances, slices)]

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from search.plan.runs import RunFolder, stored_split
-from search.plan.stored import StoredSearch
+from search.plan.records import Records
+from search.report.comparison import comparison_of
 from search.report.drawing import (
     COLOURS,
     MARKS,
@@ -32,7 +32,7 @@ from search.report.formats import loss_label
 from search.report.pairs import class_scores, per_image_metrics
 from search.report.results import Comparison
 from search.report.rows import Row
-from search.selection import FOLDER, NAME, ExampleKind, RetrievalFile, ScoredModel, Thumbnails, scored_openings
+from search.selection import FOLDER, NAME, ExampleKind, RetrievalFile, ScoredModel, Thumbnails
 from search.stages import Role
 from search.text_table import NOTHING, TextTable
 from trainables.arrays import read_arrays
@@ -41,16 +41,16 @@ from trainables.files import reading
 from trainables.metrics.table import is_retrieval
 
 
-def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
-    """Return the figures of one search's models on the test images; ``comparison`` is that of the search alone.
+def models_section(search: Records) -> Section:
+    """Return the figures of one search's models on the test images.
 
     ``missing`` lists what cannot be drawn because the test classes are sealed or a file was removed.
     """
-    empty = Section(name="models", title="Models on the test images")
-    if any(opening.vault for opening in scored_openings(stored.folder.test)):
+    empty, comparison = Section(name="models", title="Models on the test images"), comparison_of(search)
+    if any(opening.vault for opening in search.openings):
         return replace(empty, remarks=("A vault scored the test, so no test image is shown here.",))
     try:
-        test = read_rankings(stored.folder, comparison.rows)
+        test = read_rankings(search, comparison.rows)
     except FileNotFoundError as error:
         return replace(empty, missing=(_removed(error),))
     if test is None:
@@ -66,7 +66,7 @@ def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
         missing.append(_removed(error))
     figures += filter(None, (embedding_map(comparison, test, entry) for entry in test.tuned))
     try:
-        tables += _hardest(stored, comparison, test, remarks)
+        tables += _hardest(search, comparison, test, remarks)
     except FileNotFoundError as error:
         missing.append(_removed(error))
     return replace(
@@ -121,29 +121,25 @@ class RankedTest:
     class_names: tuple[str, ...]
     configurations: tuple[RankedConfiguration, ...]
 
-    def class_of(self, image: int) -> str:
-        return self.class_names[self.labels_N[image]]
-
     @property
     def tuned(self) -> tuple[RankedConfiguration, ...]:
         return tuple(entry for entry in self.configurations if entry.row.role is Role.TUNED)
 
 
-def read_rankings(folder: RunFolder, rows: Sequence[Row]) -> RankedTest | None:
-    """Read the first opening of the search in ``folder``; None while the test classes are sealed.
+def read_rankings(search: Records, rows: Sequence[Row]) -> RankedTest | None:
+    """Read the first opening of the search; None while the test classes are sealed.
 
     ``rows`` are the search's rows of the comparison. If the default was chosen, only the tuned row has its models.
 
     Raises:
         FileNotFoundError: a file is missing; openings by older versions have none.
     """
-    openings = scored_openings(folder.test)
-    if not openings:
+    if not search.openings:
         return None
-    opening = openings[0]
-    path = folder.path / "test" / opening.id
+    opening = search.openings[0]
+    path = search.folder.path / "test" / opening.id
     file = path / opening.scores[0].per_image
-    class_names = stored_split(folder).test
+    class_names = search.split.test
     with reading(file):
         keys_N, labels_N = read_arrays(file, "keys", "labels").values()
         if labels_N.shape != keys_N.shape or not set(labels_N.tolist()).issubset(range(len(class_names))):
@@ -211,7 +207,8 @@ def _gallery(
 
     def shown(image: int, query: int | None = None) -> Photograph:
         right = None if query is None else bool(test.labels_N[image] == test.labels_N[query])
-        return Photograph(content=thumbnails.pictures.get(image), name=test.class_of(image), right=right)
+        name = test.class_names[test.labels_N[image]]
+        return Photograph(content=thumbnails.pictures.get(image), name=name, right=right)
 
     found = [
         ShownQuery(
@@ -309,15 +306,15 @@ OTHERS = 3
 """Number of confused classes in the table."""
 
 
-def _hardest(stored: StoredSearch, comparison: Comparison, test: RankedTest, remarks: list[str]) -> Iterator[TextTable]:
+def _hardest(search: Records, comparison: Comparison, test: RankedTest, remarks: list[str]) -> Iterator[TextTable]:
     """Yield the table of the classes with the lowest mean; append to ``remarks`` why there is none."""
-    known = per_image_metrics([stored.folder])
+    known = per_image_metrics([search])
     metrics = (comparison.objective, *comparison.test_metrics)
     metric = next((name for name in metrics if is_retrieval(name) and name in known), None)
     if metric is None:
         remarks.append("Classes are not shown: no metric of the test has a score per image (metrics.test).")
         return
-    scores = class_scores(stored.folder, metric)
+    scores = class_scores(search, metric)
     values: dict[str, NDArray[np.float64]] = {}
     for entry in test.tuned:
         of_row = [

@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from search.plan.stored import StoredSearch
+from search.plan.records import Records
 from search.report.drawing import BAD, COLOURS, FAINT
 from search.report.loss_results import LossSummary
 from search.report.results import Summary
+from search.tables import PRUNERS
 from search.text_table import NOTHING
 from spaces.space import Choice, Float, Range, Value, value_text
 from trainables.ranges import range_of
@@ -197,9 +198,10 @@ class SearchedLoss:
         return importances(self.trials, (*self.milestones, self.steps), list(self.varying))
 
 
-def searched_loss(stored: StoredSearch, summary: Summary, loss: str) -> SearchedLoss:
+def searched_loss(search: Records, summary: Summary, loss: str) -> SearchedLoss:
     """Read the search of ``loss`` from its studies."""
-    pruner = stored.pruner(steps=int(stored.config["training"]["epochs"]) * (summary.split.folds or 1))
+    steps = int(search.content["training"]["epochs"]) * (summary.split.folds or 1)
+    pruner = PRUNERS[search.content["search"]["pruner"]](steps=steps)
     return SearchedLoss(
         loss=loss,
         objective=summary.objective,
@@ -208,7 +210,7 @@ def searched_loss(stored: StoredSearch, summary: Summary, loss: str) -> Searched
         pruning=pruner.plan,
         rungs=pruner.rungs,
         milestones=pruner.milestones,
-        trials=tuple(trial for trial in stored.trials(loss) if trial.state != TrialState.WAITING),
+        trials=tuple(trial for trial in search.trials(loss) if trial.state != TrialState.WAITING),
     )
 
 

@@ -18,7 +18,7 @@ from support.serving import asked as asked_of
 from support.small_search import small_search
 
 from search.plan.runs import RunFolder
-from search.plan.search import OpenedSearch
+from search.plan.search import WritableRecords
 from search.report.live import live_app
 from search.stages import Stage
 
@@ -45,7 +45,7 @@ def told(server: Server, path: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def running(tested: Path, image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenedSearch]:
+def running(tested: Path, image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WritableRecords]:
     """A search in the middle of its trials, driven by this process, beside a finished one."""
     runs = tmp_path_factory.mktemp("live") / "runs"
     (runs.parent / "private.txt").write_text("private content")
@@ -58,7 +58,7 @@ def running(tested: Path, image_folder: Path, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module")
-def server(running: OpenedSearch) -> Iterator[Server]:
+def server(running: WritableRecords) -> Iterator[Server]:
     """The port of a server in this process."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(live_app(running.plan.folder.runs), log_level="warning"))
@@ -69,7 +69,7 @@ def server(running: OpenedSearch) -> Iterator[Server]:
         thread.join()
 
 
-def test_all_searches_are_listed_as_by_status(server: Server, running: OpenedSearch) -> None:
+def test_all_searches_are_listed_as_by_status(server: Server, running: WritableRecords) -> None:
     lines = told(server, "/api/searches")
     status = json.loads(holdout_here("status", "--runs", running.plan.folder.runs, "--json").stdout)
     assert [line["name"] for line in lines] == ["running", "small"] == [entry["name"] for entry in status]
@@ -81,7 +81,7 @@ def test_all_searches_are_listed_as_by_status(server: Server, running: OpenedSea
     assert f"process {os.getpid()}" in lines[0]["driver"]
 
 
-def test_a_running_trial_is_shown_with_its_values(server: Server, running: OpenedSearch) -> None:
+def test_a_running_trial_is_shown_with_its_values(server: Server, running: WritableRecords) -> None:
     found = told(server, "/api/searches/running")
     wanted = {
         (loss, trial.number): [
@@ -106,7 +106,7 @@ def test_the_report_so_far_begins_with_the_answer(server: Server) -> None:
     assert told(server, "/api/searches/running/report") == sections
 
 
-def test_nothing_can_be_written(server: Server, running: OpenedSearch) -> None:
+def test_nothing_can_be_written(server: Server, running: WritableRecords) -> None:
     before = {path: path.stat().st_mtime_ns for path in running.plan.folder.path.rglob("*") if path.is_file()}
     schema = told(server, "/openapi.json")
     assert all(set(methods) == {"get"} for methods in schema["paths"].values())
@@ -140,7 +140,7 @@ def test_headers_forbid_embedding_and_inline_scripts(server: Server) -> None:
 
 
 def test_records_of_a_stranger_are_a_sentence_and_not_an_error_of_the_server(
-    running: OpenedSearch, tmp_path: Path
+    running: WritableRecords, tmp_path: Path
 ) -> None:
     """Those of a renamed folder, and a link to a file whose content is nobody's business."""
     runs = tmp_path / "runs"

@@ -16,9 +16,9 @@ from support.finished_search import finish
 from support.journals import rewrite, without_openings
 from support.small_search import GLYPHS
 
+from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.plan.stored import StoredSearch
-from search.report.comparison import compare_stored
+from search.report.comparison import compare
 from search.report.drawing import Gallery, Plot, Section, ShownQuery
 from search.report.results import Comparison
 from search.report.sections.models import models_section
@@ -32,11 +32,11 @@ def copied(tested: Path, tmp_path: Path) -> Path:
 
 
 def comparison_of(runs: Path) -> Comparison:
-    return compare_stored([RunFolder(runs, "small")])
+    return compare([Records(RunFolder(runs, "small"))])
 
 
 def section_of(runs: Path) -> Section:
-    return models_section(StoredSearch(RunFolder(runs, "small")), comparison_of(runs))
+    return models_section(Records(RunFolder(runs, "small")))
 
 
 @pytest.fixture(scope="module")

@@ -19,13 +19,13 @@ from support.driving import only, record
 from support.summaries import made_loss, made_row
 
 from search.driver.stages import confirm_stage, freeze, search_stage
-from search.plan.search import OpenedSearch
-from search.plan.stored import StoredSearch
+from search.plan.records import Records
+from search.plan.search import WritableRecords
 from search.report.drawing import Figure, Plot, Section
 from search.report.loss_results import BestTrial, Finding
 from search.report.rows import SeedStatistics
 from search.report.sections.loss import importances as importances_figure, learning_curves, loss_section, slices
-from search.report.sections.searched import SearchedLoss, importances, searched_loss
+from search.report.sections.searched import SearchedLoss, importances
 from search.report.summary import write_summary
 from search.stages import Role, Stage
 from search.study.pruners import Pruner
@@ -33,7 +33,7 @@ from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.tables import PRUNERS
 from search.trials import record_key
 
-Opened = Callable[..., OpenedSearch]
+Opened = Callable[..., WritableRecords]
 Value = Callable[[RunningTrial, int], float]
 EPOCHS = 8
 FAILURES = {4: "DIVERGED", 6: "OUT_OF_MEMORY", 9: "CODE_ERROR"}
@@ -69,7 +69,7 @@ def goodness(job: RunningTrial, epoch: int) -> float:
 
 
 @pytest.fixture(scope="module")
-def chosen(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> OpenedSearch:
+def chosen(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> WritableRecords:
     """Two losses with 16 trials each, some pruned and three failed; the best are confirmed and chosen."""
     search = search_made(
         tmp_path_factory.mktemp("runs"),
@@ -88,12 +88,8 @@ def chosen(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> Ope
     return search
 
 
-def section_of(search: OpenedSearch, loss: str) -> Section:
-    return loss_section(StoredSearch(search.plan.folder), write_summary(search), loss)
-
-
-def searched_of(search: OpenedSearch, loss: str) -> SearchedLoss:
-    return searched_loss(StoredSearch(search.plan.folder), write_summary(search), loss)
+def section_of(search: WritableRecords, loss: str) -> Section:
+    return loss_section(Records(search.folder), write_summary(search), loss)
 
 
 def figures_of(section: Section) -> dict[str, Figure]:
@@ -124,7 +120,7 @@ def last_value(trial: FrozenTrial) -> float:
     return max(value["metrics"]["map_at_r"] for key, value in trial.user_attrs.items() if key.startswith("epoch:"))
 
 
-def test_the_curves_are_what_was_measured(chosen: OpenedSearch) -> None:
+def test_the_curves_are_what_was_measured(chosen: WritableRecords) -> None:
     trials = chosen.trials("pnp", Stage.SEARCH)
     figure = figures_of(section_of(chosen, "pnp"))["learning-curves"]
     traces = traces_of(figure)
@@ -152,7 +148,7 @@ def test_the_curves_are_what_was_measured(chosen: OpenedSearch) -> None:
     }
 
 
-def test_slices_show_each_hyperparameter(chosen: OpenedSearch) -> None:
+def test_slices_show_each_hyperparameter(chosen: WritableRecords) -> None:
     for loss, varying in (("proxy_anchor", ["scale"]), ("pnp", ["variant", "temperature", "alpha", "bound"])):
         trials = [trial for trial in chosen.trials(loss, Stage.SEARCH) if trial.intermediate_values]
         figure = figures_of(section_of(chosen, loss))["slices"]
@@ -174,7 +170,7 @@ def test_slices_show_each_hyperparameter(chosen: OpenedSearch) -> None:
         assert best == pytest.approx(last_value(chosen.trials(loss, Stage.SEARCH)[summary.tuned.number]), rel=1e-4)
 
 
-def test_the_text_names_the_chosen_configuration(chosen: OpenedSearch) -> None:
+def test_the_text_names_the_chosen_configuration(chosen: WritableRecords) -> None:
     section = section_of(chosen, "proxy_anchor")
     assert "against scale, with the default and the chosen configuration" in figures_of(section)["slices"].finding
     text = " ".join(section.sentences)
@@ -190,7 +186,7 @@ def test_the_text_names_the_chosen_configuration(chosen: OpenedSearch) -> None:
     assert "margin" not in json.dumps([figure.table and figure.table.header for figure in section.figures])
 
 
-def test_the_text_warns(chosen: OpenedSearch) -> None:
+def test_the_text_warns(chosen: WritableRecords) -> None:
     """About a choice no better than the default, an early end, and findings in the study."""
     summary = write_summary(chosen)
     entry = summary.losses["pnp"]
@@ -204,7 +200,7 @@ def test_the_text_warns(chosen: OpenedSearch) -> None:
         }
     )
     summary = summary.model_copy(update={"losses": {**summary.losses, "pnp": entry}})
-    section = loss_section(StoredSearch(chosen.plan.folder), summary, "pnp")
+    section = loss_section(Records(chosen.plan.folder), summary, "pnp")
     assert len(section.sentences) <= 3
     text = section.remarks
     assert "The grid has 4 points." in text

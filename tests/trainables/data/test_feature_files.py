@@ -19,7 +19,7 @@ from safetensors.torch import save_file as save_tensors
 from support.refusals import sentences_of
 
 from trainables.data.sets.features import FeatureFile, read_features
-from trainables.data.store.contents import read_contents, vector_look
+from trainables.data.store.contents import read_contents
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import FeatureView, Store
 from trainables.errors import InvalidInput
@@ -104,13 +104,10 @@ def test_a_store_gives_the_rows_of_the_file(file: Path, tmp_path: Path) -> None:
     assert [row % CLASSES for row in rows] == [[4, 1][label] for label in view.labels_N.tolist()]
 
 
-def test_digests_tell_vectors_apart_and_a_look_survives_small_changes(file: Path, tmp_path: Path) -> None:
+def test_digests_tell_vectors_apart(file: Path, tmp_path: Path) -> None:
     contents = read_contents(store_of(FeatureFile(file=str(file)), tmp_path / "cache"))
     assert contents.features == FEATURES
-    assert len({*contents.image_digests}) == len({*contents.image_looks}) == CLASSES * EACH
-    vectors = np.random.default_rng(0).normal(size=(200, 64)).astype(np.float32)
-    kept = [vector_look(vector) == vector_look(3 * vector * (1 + 1e-6)) for vector in vectors]
-    assert np.mean(kept) > 0.99
+    assert len({*contents.image_digests}) == CLASSES * EACH
 
 
 def test_pictures_are_those_of_paths_below_the_root(tmp_path: Path) -> None:

@@ -230,39 +230,21 @@ def digested(root: Path, tmp_path: Path) -> Digested:
     return digest
 
 
-def test_digests_and_looks_ignore_scaling_names_and_formats(digested: Digested, root: Path) -> None:
+def test_digests_ignore_scaling_names_and_formats(digested: Digested, root: Path) -> None:
     before = digested()
-    smaller = digested(short_side=8)
-    assert (smaller.image_digests, smaller.image_looks) == (before.image_digests, before.image_looks)
+    assert digested(short_side=8).image_digests == before.image_digests
     (root / "class-01").rename(root / "z")
     image = root / "class-00" / "00.png"
     Image.open(image).save(root / "class-00" / "09.bmp")
     image.unlink()
     after = digested()
     assert sorted(digests_by_class(after).values()) == sorted(digests_by_class(before).values())
-    assert sorted(after.image_looks) == sorted(before.image_looks)
     assert json_digest(digests_by_class(after)) != json_digest(digests_by_class(before))
 
 
-def test_one_pixel_changes_the_digest_and_not_the_look(digested: Digested, root: Path) -> None:
+def test_one_pixel_changes_the_digest(digested: Digested, root: Path) -> None:
     before = digested()
     pixels = np.array(Image.open(root / "class-02" / "00.png"))
     pixels[3, 5, 1] ^= 1
     Image.fromarray(pixels).save(root / "class-02" / "00.png")
-    after = digested()
-    assert len({*before.image_digests} & {*after.image_digests}) == 11
-    assert before.image_looks == after.image_looks
-    assert len({*before.image_looks}) == 12
-
-
-@pytest.mark.skipif("HOLDOUT_TEST_IMAGES" not in os.environ, reason="needs photographs")
-@pytest.mark.parametrize("name", ["omniglot", "grocery"])
-def test_images_of_different_classes_look_different(name: str, tmp_path: Path) -> None:
-    dataset = Folder(root=Path(os.environ["HOLDOUT_TEST_IMAGES"]) / name / "images")
-    names = sorted(dataset.classes())[::20]
-    contents = read_contents(build_store(dataset, names, short_side=16, cache=tmp_path / "cache"))
-    classes_of: dict[str, set[int]] = {}
-    for label, look in zip(contents.labels_N.tolist(), contents.image_looks, strict=True):
-        classes_of.setdefault(look, set()).add(label)
-    assert len(names) > 4
-    assert all(len(classes) == 1 for classes in classes_of.values())
+    assert len({*before.image_digests} & {*digested().image_digests}) == 11

@@ -86,11 +86,9 @@ def made(schedule: str, **options: Any) -> Any:
     """Return a training of :class:`Net`, set up, that keeps its network in reach."""
 
     class Training(LightningTrainable):
-        trainer_options = options
-
         def function(self, params: Mapping[str, Any], train: Items, report: Report) -> Any:
             self.net = Net(schedule, np.ones(4))
-            return self.net, loader()
+            return Trainer(accelerator="cpu", **options), self.net, loader()
 
     training = Training()
     training.epochs = EPOCHS

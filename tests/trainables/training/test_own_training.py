@@ -17,7 +17,6 @@ import pandas
 import pytest
 import torch
 from support.own_trainings import EACH, PlaceInTheList, Records, own_spec, trained, vectors
-from support.refusals import sentences_of
 from support.small_training import drawn_images, small_spec, worker_of
 
 from trainables.data.dataset import Dataset
@@ -28,7 +27,7 @@ from trainables.spec import EpochRecord
 from trainables.training.checkpoints import parsed_state
 from trainables.training.cross_validation import begin
 from trainables.training.own import OwnTraining, _numbers
-from trainables.training.trainable import Items, trainable_class
+from trainables.training.trainable import Items
 
 CPU = torch.device("cpu")
 SCALES = "support.own_trainings:Scales"
@@ -221,16 +220,3 @@ def test_the_thread_of_a_function_ends_with_the_training(tmp_path: Path) -> None
     for thread in begun:
         thread.join(timeout=60)
         assert not thread.is_alive()
-
-
-def test_all_mistakes_of_a_class_are_told_at_once() -> None:
-    sentences = sentences_of(lambda: trainable_class("support.own_trainings:Incomplete"))
-    assert [sentence.partition(" ")[2].split(";")[0].split(",")[0] for sentence in sentences] == [
-        "has no method train_epoch",
-        "has no method embed",
-        "has no method save",
-        "has no method load",
-        "has no default for lr",
-        "has the range depth = 3",
-        "has the name 'not a name' in its space",
-    ]

@@ -42,9 +42,9 @@ class FeatureArrays:
     """The content of a file: float32 ``embeddings_NF``, and text for each item, or None if the file has none."""
 
     embeddings_NF: NDArray[np.float32]
-    labels: tuple[str, ...] | None
-    ids: tuple[str, ...] | None
-    paths: tuple[str, ...] | None
+    labels: tuple[str, ...] | None = None
+    ids: tuple[str, ...] | None = None
+    paths: tuple[str, ...] | None = None
     groups: tuple[str, ...] | None = None
 
     @property
@@ -81,10 +81,8 @@ def read_features(path: Path, *, key: str = "") -> FeatureArrays:
     except DAMAGED as error:
         raise InvalidInput(f"{said}, which is not a readable {suffix} file ({error}); write it again.") from error
     raise_if_any([f"{said}: {sentence}" for sentence in _mistakes(arrays)])
-    return FeatureArrays(
-        embeddings_NF=np.ascontiguousarray(arrays[EMBEDDINGS], dtype=np.float32),
-        **{name: _text(arrays[name]) if name in arrays else None for name in NAMES[1:]},
-    )
+    texts = {name: tuple(str(_whole(entry)) for entry in arrays[name].tolist()) for name in NAMES[1:] if name in arrays}
+    return FeatureArrays(embeddings_NF=np.ascontiguousarray(arrays[EMBEDDINGS], dtype=np.float32), **texts)
 
 
 def _known_suffix(path: str | os.PathLike[str], said: str) -> str:
@@ -95,10 +93,6 @@ def _known_suffix(path: str | os.PathLike[str], said: str) -> str:
 
 
 # The formats.
-
-
-def _read_npz(path: Path) -> Arrays:
-    return read_arrays(path, *(name for name in NAMES if name in array_names(path)))
 
 
 def _read_parquet(path: Path) -> Arrays:
@@ -176,7 +170,7 @@ def _read_safetensors(path: Path) -> Arrays:
 
 
 _READERS: dict[str, Callable[[Path], Arrays]] = {
-    ".npz": _read_npz,
+    ".npz": lambda path: read_arrays(path, *(name for name in NAMES if name in array_names(path))),
     ".parquet": _read_parquet,
     ".safetensors": _read_safetensors,
 }
@@ -244,10 +238,6 @@ def _empty(name: str, rows: list[int]) -> str:
 
 def _rows(rows: list[int]) -> str:
     return f"row {', '.join(map(str, rows[:5]))}{', …' if len(rows) > 5 else ''}"
-
-
-def _text(values: NDArray[Any]) -> tuple[str, ...]:
-    return tuple(str(_whole(entry)) for entry in values.tolist())
 
 
 def _whole(entry: object) -> object:

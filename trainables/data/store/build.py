@@ -20,7 +20,7 @@ from trainables.data.images import Unreadable, cannot_be_read, fitted, identifie
 from trainables.data.items import item_bytes, item_digest
 from trainables.data.sets.folders import RootedDataset
 from trainables.data.store.cache import InUse, built_alone
-from trainables.data.store.contents import ARRAYS, FORMAT, INDEX, LENGTH, PIXELS, image_digest, image_look, vector_look
+from trainables.data.store.contents import ARRAYS, FORMAT, INDEX, LENGTH, PIXELS, image_digest
 from trainables.errors import InvalidInput
 from trainables.files import write_json, write_whole
 from trainables.machine import allotted_cpus
@@ -38,12 +38,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class _Decoded:
-    """An image that fits the store, or a vector, with its digests; ``content`` are its bytes, ``size`` its sides."""
+    """An image that fits the store, or a vector, with its digest; ``content`` are its bytes, ``size`` its sides."""
 
     content: bytes
     size: tuple[int, int] | None
     digest: str
-    look: str
 
 
 class _ImagesAway(StorageFailure):
@@ -137,7 +136,6 @@ def _write(folder: Path, spec: "StoreSpec", classes: dict[str, tuple[str, ...]],
     keys = [key for keys in classes.values() for key in keys]
     sizes: list[tuple[int, int]] = []
     digests: list[str] = []
-    looks: list[str] = []
     bad: list[Unreadable] = []
     with (folder / PIXELS).open("wb") as file:
         for done, image in enumerate(_decoded(spec, keys), start=1):
@@ -148,7 +146,6 @@ def _write(folder: Path, spec: "StoreSpec", classes: dict[str, tuple[str, ...]],
                 if image.size is not None:
                     sizes.append(image.size)
                 digests.append(image.digest)
-                looks.append(image.look)
             if on_progress is not None:
                 on_progress(done, len(keys))
         if bad:
@@ -160,7 +157,7 @@ def _write(folder: Path, spec: "StoreSpec", classes: dict[str, tuple[str, ...]],
     write_whole(folder / ARRAYS, lambda file: np.savez(file, labels_N=labels, sizes_N2=sizes_N2))
     dataset = spec.dataset
     origin = {"dataset": dataset.identity(), "short_side": spec.short_side}  # to describe the cache's content
-    images = {"image_keys": keys, "image_digests": digests, "image_looks": looks}
+    images = {"image_keys": keys, "image_digests": digests}
     features = dataset.features()  # of a user-defined data set maybe one of NumPy's numbers
     items = {"features": features and int(features), "class_names": list(classes), **images}
     if isinstance(dataset, ItemDataset):
@@ -181,17 +178,16 @@ def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:
         item = read_item(dataset, key)
         if isinstance(dataset, ItemDataset):
             content, digest = item_bytes(item), item_digest(item)[:LENGTH]
-            return _Decoded(content=content, size=(1, len(content)), digest=digest, look=digest)
+            return _Decoded(content=content, size=(1, len(content)), digest=digest)
         if dataset.features() is not None:
             if not (np.isfinite(item).all() and item.any()):
                 raise ValueError("its numbers are not finite, or all zero")
-            return _Decoded(content=item.tobytes(), size=None, digest=image_digest(item), look=vector_look(item))
+            return _Decoded(content=item.tobytes(), size=None, digest=image_digest(item))
         fitting = fitted(item, short_side)
         return _Decoded(
             content=np.ascontiguousarray(fitting.transpose(1, 0, 2)).tobytes(),
             size=fitting.shape[:2],
             digest=image_digest(item),
-            look=image_look(item),
         )
     except OSError as error:
         if error.errno in OUTAGES:

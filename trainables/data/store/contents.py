@@ -3,7 +3,7 @@
 import hashlib
 import json
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,6 @@ class StoreContents:
     class_names: tuple[str, ...]
     image_keys: tuple[str, ...]
     image_digests: tuple[str, ...]
-    image_looks: tuple[str, ...]
 
     @cached_property
     def lengths_N(self) -> np.ndarray:
@@ -58,7 +57,6 @@ def read_contents(path: Path) -> StoreContents:
         class_names=tuple(index["class_names"]),
         image_keys=tuple(index["image_keys"]),
         image_digests=tuple(index["image_digests"]),
-        image_looks=tuple(index["image_looks"]),
     )
     if len(pixels) != contents.lengths_N.sum():
         raise InvalidInput(f"The image store {str(path)!r} is damaged. Remove it to build it again.")
@@ -78,44 +76,6 @@ def image_digest(pixels: np.ndarray) -> str:
     return hashlib.sha256(shape + np.ascontiguousarray(equal).data).hexdigest()[:LENGTH]
 
 
-CELLS = 8  # of a look, along each side
-STEP = 8  # least difference of two neighbouring cells, in grey levels: flat areas stay flat when a pixel changes
-
-
-def image_look(pixels: np.ndarray) -> str:
-    """Return the digest of an image's look, which most images keep when a few pixels change.
-
-    The image is reduced to 9 × 8 and to 8 × 9 grey cells; the look is which cells are brighter than their left and
-    upper neighbours (a difference hash, 128 bits). Only equal looks are compared, so a digest of them suffices.
-    """
-    from PIL import Image  # not needed to read a store
-
-    grey = Image.fromarray(pixels).convert("L")
-    across, down = (
-        np.asarray(grey.resize(size, Image.Resampling.BOX), dtype=np.int16)
-        for size in ((CELLS + 1, CELLS), (CELLS, CELLS + 1))
-    )
-    brighter = (np.diff(across, axis=1) > STEP).tobytes() + (np.diff(down, axis=0) > STEP).tobytes()
-    return hashlib.sha256(brighter).hexdigest()[:LENGTH]
-
-
-PLANES = 128
-
-
-def vector_look(vector: np.ndarray) -> str:
-    """Return the digest of the sides of :data:`PLANES` fixed random planes on which a vector lies.
-
-    Vectors that differ a little, as those of an image that was saved again, mostly lie on the same sides (Charikar
-    2002: the share of planes between two vectors is their angle over π). The length of a vector does not matter.
-    """
-    return hashlib.sha256((_planes(len(vector)) @ vector > 0).tobytes()).hexdigest()[:LENGTH]
-
-
-@lru_cache(maxsize=1)
-def _planes(features: int) -> np.ndarray:
-    return np.random.RandomState(0).standard_normal((PLANES, features))  # the same numbers in every version of NumPy
-
-
 def digests_by_class(contents: StoreContents) -> dict[str, list[str]]:
     """Map class names to the sorted digests of their images; the digest of this JSON identifies all images."""
     found: dict[str, list[str]] = {name: [] for name in contents.class_names}
@@ -124,5 +84,5 @@ def digests_by_class(contents: StoreContents) -> dict[str, list[str]]:
     return {name: sorted(digests) for name, digests in found.items()}
 
 
-FORMAT = 5
+FORMAT = 6
 PIXELS, ARRAYS, INDEX = "pixels.bin", "arrays.npz", "index.json"

@@ -10,9 +10,10 @@ from typing import Any
 
 from rich.filesize import decimal
 
+from search.config.yaml_file import read_yaml
 from search.plan.places import MARKER, checkpoints_elsewhere, default_cache, owns_checkpoints
 from search.plan.plan import Plan
-from search.plan.runs import CampaignFolder, RunFolder, find_runs, missing, stored_config
+from search.plan.runs import CampaignFolder, RunFolder, find_runs, missing
 from search.trust import CHECKPOINTS, check_addresses, forget
 from trainables.data.store.cache import is_used, limit_of, stores_in
 from trainables.errors import Failure, InvalidInput, raise_if_any
@@ -76,7 +77,7 @@ def caches_of(searches: Iterable[RunFolder]) -> list[Path]:
     caches = {default_cache()}
     for search in searches:
         with suppress(*UNREADABLE):
-            config: Mapping[str, Any] = stored_config(search)
+            config: Mapping[str, Any] = read_yaml(search.config)
             caches.add(str(config["dataset"]["cache"] or default_cache()))
     return [Path(cache) for cache in sorted(caches)]
 
@@ -117,7 +118,7 @@ def _entry(folder: RunFolder) -> Usage:
         try:
             if trials := checkpoints_elsewhere(folder):
                 note = f"checkpoints in {without_password(str(trials))}"
-                check_addresses(folder.path, stored_config(folder), (CHECKPOINTS,))
+                check_addresses(folder.path, read_yaml(folder.config), (CHECKPOINTS,))
                 size += size_of(trials)
         except Exception as error:  # each storage library has its own error types
             note = f"checkpoints elsewhere not counted: {without_password(str(error))}"
@@ -256,7 +257,7 @@ def _own_checkpoints(folder: RunFolder) -> "AnyPath | None":
         return None
     if isinstance(trials, Path) and trials.parent.is_symlink():
         raise InvalidInput(f"{trials.parent} is a link; {NOT_FOLLOWED}")
-    check_addresses(folder.path, stored_config(folder), (CHECKPOINTS,))
+    check_addresses(folder.path, read_yaml(folder.config), (CHECKPOINTS,))
     if ask(trials, trials.parent.exists) and not owns_checkpoints(folder, trials):
         raise InvalidInput(f"the marker {MARKER} beside {trials} does not name this search.")
     return trials

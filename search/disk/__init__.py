@@ -1,1 +1,0 @@
-"""Disk space of searches: a check before they begin, its usage, and their removal."""
