@@ -349,7 +349,9 @@ def test_patterns_find_names_then_descriptions() -> None:
 
     assert found("search.epochs") == ["search.epochs"]
     assert found("LR") == ["training.lr", "training.head_lr", "training.proxy_lr"]
-    assert found("final.*") == ["final.seeds", "final.train_on", "final.test", "final.within"]
+    assert found("final.*") == [
+        f"final.{name}" for name in ("seeds", "train_on", "test", "vault", "vault_items", "within")
+    ]
     assert found("space.mpa.scale") == ["space"]
     assert found("bfloat16") == ["training.precision"]
     with pytest.raises(InvalidInput, match=r"did you mean search.trials\?"):

@@ -17,6 +17,7 @@ from support.small_search import GLYPHS, SHORTEST
 from support.vault_requests import ask, message
 
 from examples.tiny_network import TinyNetwork
+from search.config.yaml_file import read_yaml
 from search.driver.by_vault import files_of, models_to_send, parts_of, test_items as items_of
 from search.driver.verify.recomputed import kept_scorings, scored_names
 from search.plan.make_plan import reopened
@@ -24,6 +25,7 @@ from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.report.comparison import compare
 from search.selection import ScoredOpening, Selection, images_in, scored_openings
+from search.trust import own_code, remember
 from search.vault.client import opening_request
 from search.vault.held import Policy, Vault
 from search.vault.make import make_vault
@@ -89,6 +91,7 @@ def searches(kinds: Callable[[str], Finished], tmp_path_factory: pytest.TempPath
 
 def both_ways(folder: RunFolder, to: Path, **policy: Any) -> BothWays:
     """Score the final models of a finished search by a vault of its data set, too."""
+    remember(folder.path, own_code(read_yaml(folder.config)))  # each test has a state folder of its own
     plan = reopened(folder.runs, folder.name)
     source, items = plan.config.dataset.source, to / "items" if policy.get("labels_only") else None
     given = Policy(seconds=120.0, memory_gb=8.0, **policy)
