@@ -98,15 +98,19 @@ def json_digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def digest_of(content: bytes) -> str:
+    """Return the SHA-256 (hex) of ``content``."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def file_digest(path: "AnyPath | None") -> str | None:
     """Return the SHA-256 (hex) of a file; None if it is missing."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None and path.is_file() else None
+    return digest_of(path.read_bytes()) if path is not None and path.is_file() else None
 
 
 def in_digest_order(names: Sequence[str]) -> list[int]:
     """Return the positions of ``names`` in the order of the names' SHA-256."""
-    digests = [hashlib.sha256(name.encode()).digest() for name in names]
-    return sorted(range(len(names)), key=digests.__getitem__)
+    return sorted(range(len(names)), key=lambda row: hashlib.sha256(names[row].encode()).digest())
 
 
 def read_json(path: AnyPath) -> Any:

@@ -9,10 +9,10 @@ from search.plan.records import Records
 from search.selection import BaselineScoring, ImageSet, ScoredOpening, Scoring, Selection, images_in
 from search.vault.client import ask, models_of, opening_request
 from search.vault.held import HeldItems
-from search.vault.protocol import SentModel, content_of, digest_of
+from search.vault.protocol import SentModel, content_of
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import Failure, InvalidInput
-from trainables.files import json_digest, json_text, read_json, reading
+from trainables.files import digest_of, json_digest, json_text, read_json, reading
 
 ANSWER = "vault.json"
 """The signed answer, beside the results of the models."""

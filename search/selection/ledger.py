@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search.selection.ledger_file import Entry, ImageSet, LedgerFile, name_of
+from search.selection.ledger_file import Entry, ImageSet, LedgerFile
 from search.trust import state_folder
 from trainables.errors import Failure, InvalidInput, counted, listed
-from trainables.files import reading
+from trainables.files import digest_of, reading
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class Ledger:
         if known is None:
             content = images.to_bytes()
             known = OpenedImages(
-                digest=images.digest, file=name_of(content), classes=len(images.sizes_C), images=len(images)
+                digest=images.digest, file=digest_of(content), classes=len(images.sizes_C), images=len(images)
             )
             about = [entry.id for entry, _ in self.sharing(images, self.openings())]
             self._write({"read": opening.id, **asdict(known)}, images=content, about=about)
@@ -285,7 +285,7 @@ class Ledger:
         the file of images that ``new`` names. Of the user's lines only those on test sets of the runs folder and on the
         openings ``about`` are copied.
         """
-        files, given = [self._file], {name_of(images): images} if images else {}
+        files, given = [self._file], {digest_of(images): images} if images else {}
 
         def content_of(name: str) -> bytes | None:
             return given.get(name) or next(filter(None, (file.images(name) for file in files)), None)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from trainables.data.store.contents import digests_by_class, read_contents
 from trainables.errors import InvalidInput
-from trainables.files import DAMAGED, json_digest, remove_drafts, write_whole
+from trainables.files import DAMAGED, digest_of, json_digest, remove_drafts, write_whole
 from trainables.storage import full_disk_errors
 
 Entry = Mapping[str, Any]
@@ -130,12 +130,7 @@ class LedgerFile:
         """Return the content of the file ``name`` of a test set's images; None if it is missing or damaged."""
         path = self.path_of_images(name)
         content = path.read_bytes() if path.is_file() else b""
-        return content if name_of(content) == name else None
-
-
-def name_of(content: bytes) -> str:
-    """Return the name of a file of images, the SHA-256 of its ``content``."""
-    return hashlib.sha256(content).hexdigest()
+        return content if digest_of(content) == name else None
 
 
 # The images of a test set by their content, so that it is recognised whatever its names, order and file formats. All

@@ -18,9 +18,9 @@ import filelock
 
 from search.selection import ImageSet, images_in
 from search.vault.held import OPENINGS, Vault
-from search.vault.protocol import FORMAT, SentModel, content_of, digest_of, public_key, receive, send, signed
+from search.vault.protocol import FORMAT, SentModel, content_of, public_key, receive, send, signed
 from trainables.errors import Failure, InvalidInput, counted, raise_if_any
-from trainables.files import json_digest, read_json, reading, remove_drafts, write_json, write_whole
+from trainables.files import digest_of, json_digest, read_json, reading, remove_drafts, write_json, write_whole
 
 REQUEST, ANSWER, TRAINING, ERRORS = "request.json", "answer.json", "training", "errors.log"
 

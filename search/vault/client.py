@@ -10,9 +10,9 @@ from typing import Any
 
 from search.selection import BaselineScoring, Scoring, baseline_entry
 from search.stages import UNTRAINED, WHITENED
-from search.vault.protocol import FORMAT, SentModel, content_of, digest_of, receive, send
+from search.vault.protocol import FORMAT, SentModel, content_of, receive, send
 from trainables.errors import Failure, InvalidInput
-from trainables.files import DAMAGED, as_path
+from trainables.files import DAMAGED, as_path, digest_of
 
 DESCRIBED = (
     "key", "test", "features", "classes", "items", "by_class", "labels_only", "openings", "opened", "problems",

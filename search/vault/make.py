@@ -16,7 +16,7 @@ from PIL import Image
 
 from search.selection import images_in
 from search.vault.held import CONFIG, FOLDER, KEY, TEST, VECTORS, HeldItems, Policy
-from search.vault.protocol import digest_of, new_key, public_key
+from search.vault.protocol import new_key, public_key
 from search.vault.sandbox import READABLE
 from trainables.data.dataset import Dataset, ItemDataset
 from trainables.data.marks import TRAIN, check_galleries
@@ -26,7 +26,7 @@ from trainables.data.sets.manifest import CAMERA, CLASS, GROUP, PART, PATH
 from trainables.data.split import check_images, split_dataset
 from trainables.data.store.build import read_item
 from trainables.errors import InvalidInput, raise_if_any
-from trainables.files import draft_of, json_text
+from trainables.files import digest_of, draft_of, json_text
 from trainables.storage import full_disk_errors
 
 LISTED, VECTORS_FILE = "data.csv", "data.npz"

@@ -4,7 +4,6 @@ A message is a line of JSON, the head, and then the blobs that it lists with the
 the text of a JSON object with its Ed25519 signature; one with ``error`` in place of it refuses.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,18 +13,13 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from trainables.errors import InvalidInput
-from trainables.files import DAMAGED
+from trainables.files import DAMAGED, digest_of
 
 FORMAT = 1
 """Version of the messages, incremented with every change of their keys or their meaning."""
 
 LONGEST_HEAD = 1 << 26
 """Most bytes of a head: a selection with its confirmations takes some kilobytes a loss."""
-
-
-def digest_of(content: bytes) -> str:
-    """Return the SHA-256 (hex) of ``content``."""
-    return hashlib.sha256(content).hexdigest()
 
 
 def send(stream: IO[bytes], head: Mapping[str, Any], blobs: Iterable[bytes] = ()) -> None:

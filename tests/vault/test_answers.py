@@ -30,10 +30,10 @@ from search.trust import addresses_in, remember
 from search.vault.answer import answer
 from search.vault.held import OPENINGS, Policy, Vault
 from search.vault.make import make_vault
-from search.vault.protocol import FORMAT, content_of, digest_of, new_key, receive, send, signed
+from search.vault.protocol import FORMAT, content_of, new_key, receive, send, signed
 from trainables.data.sets.folders import Folder
 from trainables.errors import Failure, InvalidInput
-from trainables.files import json_text
+from trainables.files import digest_of, json_text
 
 READ = [("status", "small"), ("report", "small"), ("verify", "small"), ("select", "small"), ("test", "small")]
 
