@@ -24,12 +24,12 @@ from optuna.trial import create_trial
 from rich.console import Console
 from rich.table import Table
 
-from search.campaigns.prepare import read_campaign_plans
 from search.driver.pipeline import run_stages
+from search.plan.campaign import read_campaign_plans
 from search.plan.plan import Plan, training_of
-from search.report.formats import interval
-from search.report.results import Incumbent
-from search.report.statistics import over_seeds
+from search.results.formats import interval
+from search.results.statistics import over_seeds
+from search.results.summary import Incumbent
 from search.stages import Stage
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training.train import train

@@ -15,7 +15,7 @@ from typing import Any
 from PIL import Image
 from support.browser import browser_page, seen
 
-from search.campaigns.report import write_report
+from search.show.campaigns import write_report
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 SCALE = 1.3

@@ -22,7 +22,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.timing import best_device
-from search.report.statistics import over_seeds
+from search.results.statistics import over_seeds
 from trainables.data import DATASETS
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView

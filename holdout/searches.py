@@ -14,7 +14,9 @@ from search.config.yaml_file import with_value
 from search.plan.records import Records, stored_search
 from search.plan.runs import CampaignFolder
 from search.plan.status import trial_row
-from search.report.results import Answer, Comparison, Summary
+from search.results.answer import Answer
+from search.results.comparison import Comparison
+from search.results.summary import Summary
 from search.trials import epochs_of
 from search.trust import ALLOWED, is_trusted, own_code
 from trainables.errors import InvalidInput
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
     import pandas
     import torch
 
-    from search.campaigns import CampaignResult
     from search.driver.start import OnEpoch
-    from search.report.trial_page import TrialPage
+    from search.results.campaign import CampaignResult
+    from search.show.trial_page import TrialPage
     from trainables.inference.embedder import Embedder
     from trainables.training.own_model import OwnModel
 
@@ -134,7 +136,7 @@ class Search:
         Raises:
             InvalidInput: no trial has begun yet, or the records cannot be read.
         """
-        from search.report.comparison import summary_of
+        from search.results.comparison import summary_of
 
         return summary_of(self._records)
 
@@ -151,7 +153,7 @@ class Search:
             InvalidInput: the search has no such loss, its models for the test are not trained yet, or the model names
                 code that is not trusted.
         """
-        from search.report.models import model_folder
+        from search.show.model_cards import model_folder
         from search.tracking import load_model
         from trainables.inference.model_files import DESCRIPTION
 
@@ -166,7 +168,7 @@ class Search:
         Raises:
             InvalidInput: the search has no such loss or trial.
         """
-        from search.report.trial_page import trial_page
+        from search.show.trial_page import trial_page
 
         return trial_page(self._records, self._study(loss), number)
 
@@ -176,7 +178,7 @@ class Search:
         Raises:
             InvalidInput: the records cannot be read.
         """
-        from search.report.document import write_search_report
+        from search.show.document import write_search_report
 
         return ReportPage(write_search_report([self._records]))
 
@@ -243,8 +245,8 @@ def run(
     from search.driver.progress_view import in_notebook
     from search.driver.start import run_search
     from search.driver.synchronise import where_to_look
-    from search.report.comparison import comparison_of
-    from search.report.comparison_tables import headline_tables
+    from search.results.comparison import comparison_of
+    from search.show.comparison_tables import headline_tables
 
     started = time.time()
     content: dict[str, Any] = dict(file) if isinstance(file, Mapping) else read_search(Path(file))
@@ -293,7 +295,7 @@ def compare(*names: str, runs: str | os.PathLike[str] | None = None, within: flo
     Raises:
         InvalidInput: a search does not exist or has not begun yet, or the splits or objectives differ.
     """
-    from search.report.comparison import compare as compare_searches
+    from search.results.comparison import compare as compare_searches
 
     return compare_searches([stored_search(runs_folder(runs), name) for name in dict.fromkeys(names)], within=within)
 
@@ -304,7 +306,7 @@ def campaign(name: str, *, runs: str | os.PathLike[str] | None = None) -> "Campa
     Raises:
         InvalidInput: there is no such campaign, or it has no result yet.
     """
-    from search.campaigns import stored_result
+    from search.results.campaign import stored_result
 
     return stored_result(CampaignFolder(runs_folder(runs), name))
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from scipy.special import expit, logit, stdtrit
 from scipy.stats import truncnorm
 
-from search.report.statistics import over_seeds
+from search.results.statistics import over_seeds
 
 Floats = NDArray[np.float64]
 Interval = Callable[[Floats], tuple[Floats, Floats]]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from scipy.special import ndtr, stdtr
 
-from search.report.statistics import ScoredRows
+from search.results.statistics import ScoredRows
 
 Floats = NDArray[np.float64]
 Test = Callable[[Floats, Floats], Floats]

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from examples.papers.figures import INK, MARKS, Shown
-from search.report.drawing import BAD, COLOURS
+from search.show.drawing import BAD, COLOURS
 from search.text_table import TextTable
 from trainables.losses.ranking import PNP, VARIANTS, SmoothAP
 

@@ -19,7 +19,7 @@ from torch import nn
 
 from examples.papers.figures import Shown
 from examples.papers.pnp import built, named
-from search.report.drawing import COLOURS, FAINT
+from search.show.drawing import COLOURS, FAINT
 from search.text_table import TextTable
 from trainables.losses.base import Loss
 from trainables.losses.ranking import VARIANTS

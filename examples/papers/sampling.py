@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from examples.papers.figures import INK, Shown
-from search.report.drawing import COLOURS, FAINT
+from search.show.drawing import COLOURS, FAINT
 from search.text_table import NOTHING, TextTable
 from trainables.losses.mining import Pairs
 from trainables.losses.pairs import Triplet

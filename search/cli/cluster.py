@@ -17,7 +17,7 @@ from search.text_table import NOTHING, TextTable
 from trainables.errors import InvalidInput, counted
 
 if TYPE_CHECKING:
-    from search.jobs.ray_jobs import Jobs, SearchJob
+    from search.cli.ray_jobs import Jobs, SearchJob
     from search.plan.records import Records
 
 
@@ -53,7 +53,7 @@ def status(
         show_jobs(name, address or ADDRESS, as_json)
         return
     if address:
-        from search.jobs.ray_jobs import connected
+        from search.cli.ray_jobs import connected
 
         with connected(address) as cluster:
             found = cluster.status(name, str(runs))
@@ -115,7 +115,7 @@ def _status_table(found: list[dict[str, Any]], location: str) -> TextTable:
 @contextmanager
 def _cluster(address: str, name: str | None = None) -> "Iterator[Jobs]":
     """Connect to a cluster; if that fails, or ``name`` is not there, also mention the searches of this machine."""
-    from search.jobs.ray_jobs import connected
+    from search.cli.ray_jobs import connected
 
     try:
         with connected(address) as jobs:
@@ -157,9 +157,9 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Start or resume a search or campaign on a cluster."""
+    from search.cli.ray_jobs import connected
+    from search.cli.submission import submission
     from search.config.recipes import read_file
-    from search.jobs.ray_jobs import connected
-    from search.jobs.submission import submission
 
     submitted = submission(read_file(file, settings or []))
     name = submitted.name
@@ -191,8 +191,8 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """Show the log of a search on a cluster, including its workers' errors."""
-    from search.jobs.log import LogFilter
-    from search.jobs.ray_jobs import MISTAKE
+    from search.cli.job_log import LogFilter
+    from search.cli.ray_jobs import MISTAKE
 
     lines, shown = LogFilter(), ""
 

@@ -46,8 +46,8 @@ def compare(
     """Compare the losses of searches on the same split, and show which of them differ."""
     from search.plan.records import stored_search
     from search.plan.runs import mlflow_page
-    from search.report.comparison import compare as compare_searches
-    from search.report.comparison_tables import as_csv, paper_tables, text_tables
+    from search.results.comparison import compare as compare_searches
+    from search.show.comparison_tables import as_csv, paper_tables, text_tables
 
     refuse_unknown(output or [])
     searches = [stored_search(runs, name) for name in dict.fromkeys(names)]
@@ -76,7 +76,7 @@ def report(
     trust_code: TrustCode = False,
 ) -> None:
     """Write a report on a search, several of one split, or a campaign, as one HTML file; it does not open the test."""
-    from search.campaigns import write_report
+    from search.show.campaigns import write_report
 
     show_line(str(write_report(runs, list(dict.fromkeys(names)), output)))
 
@@ -129,7 +129,7 @@ def _checks(runs: Path, name: str, retrain: str | None, images: Path | None) -> 
     from search.plan.runs import RunFolder
 
     if RunFolder(runs, name).is_campaign:
-        from search.campaigns import verify_campaign
+        from search.driver.campaigns import verify_campaign
         from search.plan.runs import CampaignFolder
 
         if retrain:
@@ -167,7 +167,7 @@ def serve(
 ) -> None:
     """Serve a live page of all searches and campaigns in the runs folder to this machine. It is read-only."""
     check_extra("The live page", ["fastapi", "uvicorn"])
-    from search.report.live import serve as serve_page
+    from search.show.live import serve as serve_page
 
     serve_page(runs, port, show_line)
 

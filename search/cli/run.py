@@ -65,8 +65,8 @@ def run(
 
     search = run_search(content, runs, messages(), started=STARTED, allow_failed=allow_failed, opens=opens)
     for path in output or []:
-        from search.report.comparison import comparison_of
-        from search.report.comparison_tables import as_csv, text_tables
+        from search.results.comparison import comparison_of
+        from search.show.comparison_tables import as_csv, text_tables
 
         write_output(path, as_csv(comparison_of(search)), text_tables(comparison_of(search)))
     _print_result(search, as_json)
@@ -77,18 +77,14 @@ def _run_campaign(
 ) -> None:
     """Run the campaign of the file ``content``, to which ``settings`` were applied, and print and write its result."""
     with phase(messages(), "Reading the campaign …"):
-        from search.campaigns import (
-            campaign_csv,
-            campaign_family,
-            campaign_result,
-            campaign_tables,
-            read_campaign_plans,
-            record_campaign,
-        )
+        from search.driver.campaigns import record_campaign
         from search.driver.finish import draw_report
         from search.driver.pipeline import run_stages
         from search.driver.synchronise import behind, try_to_write, where_to_look
+        from search.plan.campaign import read_campaign_plans
         from search.plan.runs import CampaignFolder
+        from search.results.campaign import campaign_family, campaign_result
+        from search.show.campaigns import campaign_csv, campaign_tables
 
         campaign, plans = read_campaign_plans(content, runs)
         folder = CampaignFolder(runs, campaign.name)
@@ -106,7 +102,7 @@ def _run_campaign(
     result = campaign_result(campaign, searches)
     changed = folder.end(result.model_dump(mode="json"))
     if changed or not folder.report.exists():
-        from search.campaigns import write_report
+        from search.show.campaigns import write_report
 
         draw_report(lambda: write_report(runs, [campaign.name]), campaign.name, messages())
     if changed and not try_to_write(lambda: record_campaign(plans, campaign, result, folder)):
@@ -147,7 +143,7 @@ def test(
 ) -> None:
     """Train the chosen configurations and score them on the held-out classes, once."""
     from search.plan.runs import refuse_member
-    from search.report.summary import write_summary
+    from search.results.summarise import write_summary
 
     refuse_member(runs, name)
     with _opened(name, runs, trains=True) as search:
@@ -214,7 +210,7 @@ def sync(
     """Update MLflow from the studies of searches or campaigns, and print the address of the page that compares them."""
     from search.driver.synchronise import make_projection, register as register_models, where_to_look
     from search.plan.runs import CampaignFolder, RunFolder
-    from search.report.summary import write_summary
+    from search.results.summarise import write_summary
 
     names = list(dict.fromkeys(names))
     if model_name is not None and (not register or len(names) > 1 or not is_plain_name(model_name)):
@@ -273,7 +269,8 @@ def _synchronise(folder: "CampaignFolder", searches: "Sequence[Records]") -> int
     with mlflow_errors():
         count = sum(synchronise(search, make_projection(search.plan)) for search in searches)
     if folder.result.exists():
-        from search.campaigns import campaign_result, record_campaign, stored_campaign
+        from search.driver.campaigns import record_campaign, stored_campaign
+        from search.results.campaign import campaign_result
 
         campaign = stored_campaign(folder)
         result = campaign_result(campaign, searches)
@@ -309,8 +306,8 @@ def _opened(name: str, runs: Path, *, trains: bool = False) -> "Iterator[Writabl
 
 
 def _print_result(search: "Records", as_json: bool) -> None:
-    from search.report.comparison import comparison_of, summary_of
-    from search.report.comparison_tables import headline_tables
+    from search.results.comparison import comparison_of, summary_of
+    from search.show.comparison_tables import headline_tables
 
     show(summary_of(search).with_digest(), as_json, lambda: Tables(headline_tables(comparison_of(search))))
     if not as_json:
@@ -320,7 +317,7 @@ def _print_result(search: "Records", as_json: bool) -> None:
 def _what_is_there(search: "Records") -> Iterator[str]:
     """Yield where the report and the models are, and what the answer does not say."""
     from search.driver.synchronise import where_to_look
-    from search.report.comparison import comparison_of
+    from search.results.comparison import comparison_of
     from trainables.inference.model_files import DESCRIPTION
 
     folder, (summary,) = search.folder, comparison_of(search).searches

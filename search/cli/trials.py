@@ -19,7 +19,7 @@ from trainables.files import write_text
 if TYPE_CHECKING:
     from search.plan.records import Records
     from search.plan.status import TrialRow
-    from search.report.trial_page import TrialPage
+    from search.show.trial_page import TrialPage
 
 
 MOST_ROWS = 500
@@ -56,7 +56,7 @@ def trials(
     if loss is not None and number is not None:
         if top or csv:
             raise InvalidInput("--top and --csv are for lists of trials; leave out the number of the trial.")
-        from search.report.trial_page import trial_page
+        from search.show.trial_page import trial_page
 
         page = trial_page(search, loss, number)
         show(asdict(page), as_json, lambda: _page(page))
@@ -106,7 +106,7 @@ def _cells(row: "TrialRow", names: list[str]) -> tuple[str, ...]:
 
 
 def _page(page: "TrialPage") -> RenderableType:
-    from search.report.formats import parameters
+    from search.results.formats import parameters
 
     row = page.row
     facts = Table(box=None, padding=(0, 1), show_header=False)

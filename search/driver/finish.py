@@ -17,8 +17,8 @@ from search.driver.progress_view import phase
 from search.driver.synchronise import behind, make_projection, synchronise, try_to_write
 from search.plan.records import Records
 from search.plan.search import WritableRecords
-from search.report.comparison import comparison_of
-from search.report.models import model_to_hand_out, write_model_folders
+from search.results.comparison import comparison_of
+from search.show.model_cards import model_to_hand_out, write_model_folders
 from search.text_table import NOTHING, TextTable, rows_as_markdown
 from search.tracking import Projection
 from search.trust import check_trusted, is_trusted, own_code
@@ -59,7 +59,7 @@ def write_models(search: Records) -> None:
 def draw_search_report(searches: Sequence[Records], console: Console, opener: str) -> None:
     """Draw the report of a search; a campaign writes one for all of its searches."""
     if [search.name for search in searches] == [opener]:
-        from search.report.document import write_search_report
+        from search.show.document import write_search_report
 
         draw_report(partial(write_search_report, searches), opener, console)
 

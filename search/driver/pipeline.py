@@ -48,7 +48,7 @@ from search.plan.plan import Plan
 from search.plan.records import Records
 from search.plan.runs import folder_if_needed
 from search.plan.search import WritableRecords, copy_trials, open_search
-from search.report.summary import write_summary
+from search.results.summarise import write_summary
 from search.selection import validate_untrained
 from search.stages import Stage
 from search.study import QueuedStage, TrialListener, TrialQueue

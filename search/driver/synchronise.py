@@ -14,12 +14,12 @@ from search.config.search_config import settled_entries
 from search.plan.plan import Plan
 from search.plan.records import Records
 from search.plan.runs import RunFolder, campaign_of, mlflow_page
-from search.report.comparison import comparison_of
-from search.report.comparison_tables import GAINS, as_csv, baselines_told, gains_of, headline_losses, text_tables
-from search.report.formats import NO_DIFFERENCE, difference_with_interval, interval, p_value, parameters, verdict
-from search.report.results import Comparison, LossSummary
-from search.report.rows import COLUMNS, Row, SeedStatistics, mean_of
+from search.results.comparison import Comparison, comparison_of
+from search.results.formats import NO_DIFFERENCE, difference_with_interval, interval, p_value, parameters, verdict
+from search.results.rows import COLUMNS, Row, SeedStatistics, mean_of
+from search.results.summary import LossSummary
 from search.secrets import expand, health_page, sqlite_file
+from search.show.comparison_tables import GAINS, as_csv, baselines_told, gains_of, headline_losses, text_tables
 from search.stages import Role, Stage, study_name
 from search.text_table import as_markdown, rows_as_markdown
 from search.tracking import (

@@ -79,6 +79,12 @@ class Records:
         self.refuse_renamed(content.get("name"))
         return content
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The stored search file by keys such as ``training.lr`` and ``trainable.``."""
+        sections = {name: entry if isinstance(entry, dict) else {"": entry} for name, entry in self.content.items()}
+        return {f"{section}.{name}": value for section, entry in sections.items() for name, value in entry.items()}
+
     def refuse_renamed(self, name: object) -> None:
         """Raise :class:`InvalidInput` if ``name``, which a record has, is not that of the folder."""
         if name != self.name:

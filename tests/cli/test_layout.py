@@ -18,9 +18,8 @@ from search.cli.output import Tables
 from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.plan.search import WritableRecords
-from search.report.comparison import compare
-from search.report.comparison_tables import headline_tables, text_tables
-from search.report.results import Comparison
+from search.results.comparison import Comparison, compare
+from search.show.comparison_tables import headline_tables, text_tables
 from search.text_table import TextTable
 
 WIDTHS = (60, 100, 200)
@@ -134,10 +133,9 @@ def test_a_default_that_is_best_is_one_row(tmp_path: Path) -> None:
     path = tmp_path / "best" / "summary.json"
     content = json.loads(path.read_text())
     entry = content["losses"]["mpa"]
+    entry["tuned"]["number"] = 0
     for stage in ("confirmed", "final", "test"):
-        entry["default"][stage] = entry[stage]
-    entry["default"]["confirmed"] = {key: entry["confirmed"][key] for key in ("mean", "std", "seeds", "values")}
-    entry["confirmed"]["number"] = 0
+        entry["default"][stage] = entry["tuned"][stage]
     path.write_text(json.dumps(content))
     comparison = compared(tmp_path, ["best"])
     for tables in (headline_tables, text_tables):

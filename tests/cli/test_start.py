@@ -14,7 +14,7 @@ from support.driving import drive
 
 from search.packages import EXTRA
 from search.plan.search import WritableRecords
-from search.report.summary import write_summary
+from search.results.summarise import write_summary
 
 HEAVY = ("torch", "torchvision", "ray", "mlflow", "faiss", "scipy", "sklearn", "pandas", "plotly")
 STUDIES = ("optuna", "sqlalchemy", "alembic")

@@ -24,8 +24,8 @@ from support.small_search import GLYPHS, small_search
 from search.config.search_config import parse_config
 from search.plan.checks.services import check_tracking
 from search.plan.runs import RunFolder
-from search.report.live import live_app
 from search.secrets import expand, health_page, sqlite_address, sqlite_file, without_a_password
+from search.show.live import live_app
 from search.tracking.client import open_client
 from search.trust import addresses_in, own_code, remember
 from trainables.errors import Failure, InvalidInput

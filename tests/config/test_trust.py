@@ -19,7 +19,7 @@ from support.small_search import GLYPHS, small_search
 import holdout
 from search.plan.make_plan import read_plan
 from search.plan.search import WritableRecords, open_search
-from search.report.summary import write_summary
+from search.results.summarise import write_summary
 from search.trust import forget, started
 from trainables.errors import InvalidInput
 

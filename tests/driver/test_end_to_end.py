@@ -97,10 +97,10 @@ def test_the_test_stage_succeeds_with_restored_images(finished: FinishedSearch) 
     assert line["id"] == read["read"] == scored["scored"] == opening["id"]
     entry = result["losses"][LOSS]
     assert entry["trials"] == {"complete": 2, "pruned": 0, "failed": 0}
-    assert entry["best"]["value"] >= entry["default"]["value"]
+    assert entry["best"]["value"] >= entry["default"]["search_value"]
     assert entry["default"]["clipped"] is False
-    assert len(entry["confirmed"]["values"]) == 1
-    for tested in (entry["test"], entry["default"]["test"]):
+    assert len(entry["tuned"]["confirmed"]["values"]) == 1
+    for tested in (entry["tuned"]["test"], entry["default"]["test"]):
         assert len(tested["recall_at_1"]["values"]) == 2
         assert (tested["recall_at_1"]["ci95"] is None) == (tested["recall_at_1"]["std"] == 0)
         assert 0 <= tested["recall_at_1"]["mean"] <= 1

@@ -30,7 +30,7 @@ from search.plan.make_plan import reopened
 from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.plan.search import WritableRecords, open_search
-from search.report.comparison import compare
+from search.results.comparison import compare
 from search.selection.choice import Confirmation
 from search.selection.ledger import Ledger
 from search.selection.retrieval_file import Scoring

@@ -20,12 +20,12 @@ from search.driver.verify import check_retrained, trial_to_retrain
 from search.plan.make_plan import plan_from_rules
 from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.report.models import write_model_folders
-from search.report.summary import write_summary
+from search.results.summarise import write_summary
 from search.selection import study_digest
 from search.selection.ledger import NAME
 from search.selection.ledger_file import LedgerFile
 from search.selection.selection import Selection
+from search.show.model_cards import write_model_folders
 from search.stages import BASELINES
 from trainables.files import file_digest, json_digest
 from trainables.inference.model_files import parsed_tensors, tensors_bytes
@@ -304,7 +304,7 @@ FOUND: dict[str, tuple[Change, str]] = {
     "a neighbour": (array("neighbours_QK", (3, 0), 3, lambda c: c.rankings[0]), "@final-0.npz was changed"),
     "a thumbnail": (array("pictures", 20, lambda pixels: pixels ^ 1, lambda c: c.thumbnails), "thumbnails.npz was changed"),
     "a model": (lambda c: c.write(c.models[0], c.models[0].read_bytes()[:-1] + b"!"), "The scored model"),
-    "a mean": (entry("summary.json", "losses/pnp/confirmed/mean", 0.99), "summary.json losses.pnp.confirmed.mean: 0.99 is stored"),
+    "a mean": (entry("summary.json", "losses/pnp/tuned/confirmed/mean", 0.99), "summary.json losses.pnp.tuned.confirmed.mean: 0.99 is stored"),
     "the journal, half a line": (lambda c: c.write(c.journal, c.journal.read_bytes()[:-40]), "study.journal does not note the opening"),
     "the note of the opening": (lambda c: rewrite(c.journal, without_openings), "study.journal does not note the opening"),
     "the journal, three lines": (lambda c: rewrite(c.journal, lambda found: found.__delitem__(slice(len(found) - 3, None))), "study.journal does not note the opening"),
@@ -328,7 +328,7 @@ FOUND: dict[str, tuple[Change, str]] = {
     "a predecessor": (added("predecessor.json", '{"search": "other"}'), "predecessor.json names other, and no trial was copied"),
     "networks without training": (added("baselines.json", json.dumps({"network": "x", "loaded": None, "dimensions": 8, "whitening_sha256": "0"} | {part: {name: {} for name in BASELINES} for part in ("validation", "classes")})), "selection.json family.rows"),
     "more trials": (entry("search.yaml", "search/trials", 12), "6 trials are stored and 12 were planned"),
-    "the summary, with its digest": (lambda c: c.json("summary.json", lambda found: (found["losses"]["pnp"]["confirmed"].update(mean=0.99), found.update(digest=json_digest({key: found[key] for key in found if key != "digest"})))), "confirmed.mean: 0.99 is stored"),
+    "the summary, with its digest": (lambda c: c.json("summary.json", lambda found: (found["losses"]["pnp"]["tuned"]["confirmed"].update(mean=0.99), found.update(digest=json_digest({key: found[key] for key in found if key != "digest"})))), "confirmed.mean: 0.99 is stored"),
     # With all digests above it made anew.
     **{f"{name}, sealed again": (sealed(change), says) for name, (change, says) in {
         "raised values of a row": (_raised, "pnp@final-0.npz scored again, map_at_r: "),

@@ -109,9 +109,9 @@ def test_a_metric_that_is_undefined_or_raises_costs_no_other(runs: Path) -> None
     row = summary(runs, "collapses")["losses"]["collapses"]
     assert [row["default"]["test"][name] for name in ("dists_ratio", "odd", "few")] == [None] * 3
     assert row["default"]["test"]["recall_at_1"]["mean"] >= 0
-    assert row["test"]["few"] is None
-    assert row["test"]["odd"]["mean"] == 0.5
-    assert row["test"]["dists_ratio"]["mean"] > 0
+    assert row["tuned"]["test"]["few"] is None
+    assert row["tuned"]["test"]["odd"]["mean"] == 0.5
+    assert row["tuned"]["test"]["dists_ratio"]["mean"] > 0
     table = holdout.open("collapses", runs=runs)
     values = [table.history("collapses", number)["odd"].iloc[0] for number in range(3)]
     assert sorted(values, key=str) == pytest.approx([0.5, np.nan, np.nan], nan_ok=True)
@@ -139,7 +139,7 @@ def test_a_model_that_cannot_be_scored_costs_no_other(part: type, reason: str, r
     name = part.__name__.lower()
     row = summary(runs, name)["losses"][name]
     assert row["default"]["test"] is None
-    assert row["test"]["recall_at_1"]["mean"] > 0
+    assert row["tuned"]["test"]["recall_at_1"]["mean"] > 0
     said = holdout_here("compare", name, "--runs", runs).stdout
     assert "could not be scored on the test" in said
     assert reason in plain(said)
@@ -211,7 +211,7 @@ def test_losses_that_always_fail_stop_the_search_before_its_choice(
     (runs / "small" / "selection.json").unlink()
     holdout_here("run", file, "--runs", runs, "--allow-failed")
     assert list(json.loads((runs / "small" / "selection.json").read_text())["chosen"]) == ["pnp"]
-    tests = {loss: entry["test"] for loss, entry in summary(runs, "small")["losses"].items()}
+    tests = {loss: entry["tuned"]["test"] for loss, entry in summary(runs, "small")["losses"].items()}
     assert tests["pnp"]["recall_at_1"]["values"]
     assert tests["raises"] is None
     holdout_here("run", file, "--runs", runs)  # the choice is made

@@ -35,10 +35,10 @@ from search.plan.make_plan import reopened
 from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.plan.search import open_search
-from search.report.comparison import compare, summary_of
-from search.report.comparison_tables import text_tables
-from search.report.results import Summary
+from search.results.comparison import compare, summary_of
+from search.results.summary import Summary
 from search.selection import Ledger, Selection
+from search.show.comparison_tables import text_tables
 from search.stages import Role
 from search.study.trial_queue import TrialQueue
 from trainables.files import write_json

@@ -20,7 +20,7 @@ from search.config.search_config import validate_config
 from search.driver.stages import FailedLosses
 from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.report.pairs import class_scores
+from search.results.pairs import class_scores
 from search.selection.ledger import Ledger
 from search.selection.retrieval_file import FOLDER, RetrievalFile
 from search.stages import Stage
@@ -176,7 +176,7 @@ def test_the_choice_meets_the_constraint_that_the_default_does_not(kinds: Callab
     search = kinds("constraints")
     row = result(search)
     assert row["default"]["params"]["weight"] == 0.9
-    assert row["confirmed"]["params"]["weight"] < 0.5
+    assert row["tuned"]["params"]["weight"] < 0.5
     selected = json.loads((search.folder / "selection.json").read_text())
     assert "only configurations with weight < 0.5 are chosen" in selected["rule"]
     (choice,) = selected["chosen"].values()

@@ -20,7 +20,7 @@ from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.services import ROOT, SECRET, Nodes
 from support.small_search import small_search
 
-from search.jobs.submission import submission
+from search.cli.submission import submission
 from trainables.errors import InvalidInput
 
 pytestmark = pytest.mark.cluster
@@ -258,5 +258,5 @@ def test_a_training_travels_with_a_submitted_search(
     holdout("submit", write_search(file, content | {"ship": ["shipped_lab"]}), "--runs", runs, *there)
     holdout("logs", "travels", "--follow", *there)
     (row,) = json.loads((runs / "travels" / "summary.json").read_text())["losses"].values()
-    assert row["test"]["map_at_r"]["mean"] > 0
+    assert row["tuned"]["test"]["map_at_r"]["mean"] > 0
     holdout("verify", "travels", "--runs", runs, "--trust-code")

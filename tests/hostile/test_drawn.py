@@ -36,7 +36,7 @@ from search.driver.enqueue import enqueue
 from search.plan.checks.data import unreadable_images
 from search.plan.make_plan import make_plan
 from search.plan.search import open_search
-from search.report.live import live_app
+from search.show.live import live_app
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.view import Store
 

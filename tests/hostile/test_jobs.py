@@ -13,9 +13,9 @@ from urllib.parse import unquote
 import pytest
 from support.commands import holdout_here, plain
 
-from search.jobs.log import LogFilter
-from search.jobs.ray_jobs import Jobs
-from search.jobs.submission import submission, working_directory
+from search.cli.job_log import LogFilter
+from search.cli.ray_jobs import Jobs
+from search.cli.submission import submission, working_directory
 from trainables.errors import InvalidInput
 
 GOOD: dict[str, Any] = {

@@ -10,7 +10,7 @@ from support.driving import only, record
 
 from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
 from search.plan.search import WritableRecords
-from search.report.summary import write_summary
+from search.results.summarise import write_summary
 from search.stages import Stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.trials import best_epochs, epochs_of, running_value

@@ -24,7 +24,7 @@ from search.driver.stages import (
 from search.plan.records import Records
 from search.plan.search import WritableRecords, open_search
 from search.plan.status import status_of
-from search.report.summary import write_summary
+from search.results.summarise import write_summary
 from search.stages import Stage
 from search.study.trial_queue import (
     MAX_CRASHES,

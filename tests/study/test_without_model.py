@@ -9,7 +9,7 @@ from support.driving import drive, only, train_side_by_side
 from search.driver.notices import at_ceiling, first_proposals, without_model
 from search.driver.stages import search_stage
 from search.plan.search import WritableRecords
-from search.report.summary import write_summary
+from search.results.summarise import write_summary
 from search.selection import Baselines
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue

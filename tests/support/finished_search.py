@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from search.campaigns.result import campaign_family, campaign_result
-from search.campaigns.tables import CampaignResult
 from search.config.campaign import Campaign, parse_campaign
 from search.config.search_config import parse_config
 from search.difference import Family
@@ -21,9 +19,10 @@ from search.driver.untrained import validate_baselines, without_baselines
 from search.plan.make_plan import make_plan
 from search.plan.runs import CampaignFolder
 from search.plan.search import WritableRecords, open_search
-from search.report.models import write_model_folders
-from search.report.summary import write_summary
+from search.results.campaign import CampaignResult, campaign_family, campaign_result
+from search.results.summarise import write_summary
 from search.selection.score_files import validate_untrained
+from search.show.model_cards import write_model_folders
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 from search.trust import addresses_in, own_code, remember

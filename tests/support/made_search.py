@@ -19,9 +19,9 @@ from support.summaries import (
 
 from search.difference import Family, Recommendation
 from search.plan.runs import RunFolder
-from search.report.loss_results import BestTrial, Finding, TrialCounts
-from search.report.rows import SeedStatistics
-from search.report.statistics import over_seeds
+from search.results.rows import SeedStatistics
+from search.results.statistics import over_seeds
+from search.results.summary import BestTrial, Finding, TrialCounts
 from search.selection.ledger_file import LedgerFile
 from search.selection.score_files import ScoredOpening
 from search.selection.selection import Selection

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from search.config.campaign import Campaign
-from search.report.loss_results import Incumbent, LossSummary, TrialCounts
-from search.report.results import SplitSummary, Summary, TimeSummary
-from search.report.rows import Row, SeedStatistics
+from search.results.rows import Row, SeedStatistics
+from search.results.summary import Incumbent, LossSummary, SplitSummary, Summary, TimeSummary, TrialCounts
 from search.stages import Role
 
 SPLIT = SplitSummary(

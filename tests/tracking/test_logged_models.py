@@ -30,7 +30,7 @@ import holdout
 from search.driver.synchronise import described, described_model, make_projection, register, synchronise
 from search.plan.make_plan import read_plan
 from search.plan.search import WritableRecords, open_search
-from search.report.comparison import summary_of
+from search.results.comparison import summary_of
 from search.tracking.client import downloaded_model, open_client
 from search.tracking.models import keep_versions
 from search.tracking.summary_runs import DescribedModel, Registration

@@ -30,7 +30,7 @@ from support.tampered import Copied
 from search.driver.synchronise import make_projection, synchronise, where_to_look
 from search.plan.runs import RunFolder, mlflow_page
 from search.plan.search import WritableRecords
-from search.report.summary import write_summary
+from search.results.summarise import write_summary
 from search.tracking import results_page
 
 Opened = Callable[..., WritableRecords]

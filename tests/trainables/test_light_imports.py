@@ -7,8 +7,9 @@ from pathlib import Path
 HEAVY = ("torch", "torchvision", "faiss", "scipy", "sklearn", "ray", "mlflow", "pandas")
 
 LIGHT = (
-    "search.campaigns.prepare", "search.campaigns.result", "search.campaigns.tables", "search.driver.synchronise",
-    "search.report.comparison", "search.report.sections.models", "search.report.summary", "search.text_table",
+    "search.plan.campaign", "search.driver.campaigns", "search.results.campaign", "search.show.campaigns",
+    "search.driver.synchronise",
+    "search.results.comparison", "search.show.sections.models", "search.results.summarise", "search.text_table",
     "spaces.losses", "spaces.search_space", "spaces.space", "trainables.data", "trainables.data.augment",
     "trainables.data.batch_samplers", "trainables.data.dataset", "trainables.data.split", "trainables.data.store.spec",
     "trainables.files", "trainables.inference.index", "trainables.inference.model_files", "trainables.losses",

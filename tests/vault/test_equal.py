@@ -23,7 +23,7 @@ from search.driver.verify.recomputed import kept_scorings, scored_names
 from search.plan.make_plan import reopened
 from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.report.comparison import compare
+from search.results.comparison import compare
 from search.selection import ScoredOpening, Selection, images_in, scored_openings
 from search.trust import own_code, remember
 from search.vault.client import opening_request

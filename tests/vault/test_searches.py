@@ -16,7 +16,7 @@ from support.tampered import Copied
 
 from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.report.comparison import compare
+from search.results.comparison import compare
 from search.selection import scored_openings
 from search.vault.held import Vault
 

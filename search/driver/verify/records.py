@@ -29,9 +29,9 @@ from search.plan.plan import training_of
 from search.plan.records import Records
 from search.plan.runs import RunFolder, campaign_of
 from search.plan.search import COPIED_FROM
-from search.report.models import checkpoint_of, chosen_model
-from search.report.summary import summarise
+from search.results.summarise import summarise
 from search.selection import ImageSet, ScoredOpening, Selection, frozen_baselines, images_in, study_digest
+from search.show.model_cards import checkpoint_of, chosen_model
 from search.stages import BASELINES, Stage, study_name
 from search.trials import by_fold, epochs_of
 from search.trust import CHECKPOINTS, check_addresses, check_trusted, is_trusted, own_code

@@ -1,5 +1,0 @@
-"""Campaigns: several searches that vary one thing, their result, tables and report."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,119 @@
+"""Campaigns as records: their run in MLflow, their stored file, and their verification."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from search.config.campaign import Campaign, merged, parse_campaign
+from search.config.recipes import recipes
+from search.config.search_config import SearchConfig, parse_config, paths_of_data, settled
+from search.config.yaml_file import read_yaml
+from search.driver.synchronise import synchronise_campaign
+from search.driver.verify import Check, check, code_named, differing, guarded, lacking, verify
+from search.plan.make_plan import plan_from_rules
+from search.plan.plan import Plan
+from search.plan.records import Records
+from search.plan.runs import CampaignFolder, RunFolder
+from search.results.campaign import CampaignResult, campaign_result
+from search.results.summarise import summarise
+from search.show.campaigns import campaign_csv, campaign_tables, data_set_tables
+from search.text_table import as_markdown, rows_as_markdown
+from search.trust import CAMPAIGN_RECIPE, check_addresses, check_trusted, own_code
+from trainables.errors import InvalidInput
+from trainables.files import read_json, reading
+
+
+def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignResult, folder: CampaignFolder) -> None:
+    """Write the campaign's run into MLflow: its table and numbers of epochs."""
+    of_data = data_set_tables(campaign.config, result)
+    titles = [f"{table.title}\n\n" if len(of_data) > 1 else "" for table in of_data]
+    shown = [f"{title}{rows_as_markdown(table)}" for title, table in zip(titles, of_data, strict=True)]
+    sentence = f"{campaign.config.study} The runs below this one are its searches."
+    synchronise_campaign(
+        plans,
+        campaign.name,
+        description="\n\n".join((*shown, sentence)),
+        metrics={f"epochs/{stage}": count for stage, count in result.epochs.items()},
+        texts={"table.md": as_markdown(campaign_tables(campaign.config, result)), "table.csv": campaign_csv(result)},
+        files=[path for path in (folder.config, folder.result, folder.report) if path.exists()],
+    )
+
+
+# The stored campaign, and its verification.
+
+
+def stored_campaign(folder: CampaignFolder) -> Campaign:
+    """Return the stored campaign in ``folder``; reading it imports the user-defined code that its searches name.
+
+    Raises:
+        InvalidInput: its file cannot be read, or names code or a recipe file that is not trusted.
+    """
+    content = folder.content()
+    if content.get(CAMPAIGN_RECIPE) not in recipes():
+        check_addresses(folder.config.parent, content, [CAMPAIGN_RECIPE])
+
+    def allowed(search: dict[str, Any]) -> SearchConfig:
+        run = RunFolder(folder.runs, str(search.get("name")))
+        check_trusted(run.path, own_code(search))
+        if run.config.exists():  # a batch size that was not given was fitted to the classes
+            with reading(run.config):
+                search = merged({"training": {"batch_size": read_yaml(run.config)["training"]["batch_size"]}}, search)
+        return parse_config(search, folder.images)
+
+    return parse_campaign(content, allowed)
+
+
+GROWS = "openings"
+"""The part of the result about the ledger, which later openings extend."""
+
+
+def verify_campaign(folder: CampaignFolder) -> Iterator[Check]:
+    """Yield the checks of the campaign in ``folder``, up to the first one that fails."""
+    runs = [RunFolder(folder.runs, name, folder.images) for name in folder.searches()]
+    there = [run for run in runs if run.config.exists()]
+    for run in there:
+        check_trusted(run.path, code_named(run))
+    if folder.images and len({json.dumps(paths_of_data(read_yaml(run.config))) for run in there}) > 1:
+        raise InvalidInput(f"--images: {folder.name} has several data sets; give it for one of its searches at a time.")
+    yield from guarded(lambda: _checks(folder, runs))
+
+
+def _checks(folder: CampaignFolder, runs: Sequence[RunFolder]) -> Iterator[Check]:
+    try:
+        campaign = stored_campaign(folder)
+    except InvalidInput as mistakes:
+        if "dataset." not in mistakes.sentences[0]:
+            raise
+        for run in runs:
+            yield from verify(run) if run.config.exists() else [Check(run.name, is_there=False)]
+        yield lacking(folder.result.name, mistakes)
+        return
+    for run, member in zip(runs, campaign.members, strict=True):
+        if not run.config.exists():
+            yield Check(run.name, is_there=False)
+            continue
+        file = settled(member.config.model_dump(mode="json"))
+        problems = differing(f"{run.name} search.yaml ", settled(read_yaml(run.config)), file)
+        yield check(f"{run.name}: its file, from campaign.yaml", problems)
+        yield from verify(run)
+    yield _result_check(folder, campaign, runs)
+
+
+def _result_check(folder: CampaignFolder, campaign: Campaign, runs: Sequence[RunFolder]) -> Check:
+    begun = [run for run in runs if run.config.exists() and run.journal.exists()]
+    searches = [Records(run, plan_from_rules(run)) for run in begun]
+    ready = [search for search in searches if all(map(search.is_done, search.config.stages))]
+    if len(ready) < len(runs):
+        return Check("campaign.json: some searches are not done", is_there=False)
+    return check("campaign.json: table and pairs", _problems(folder, campaign, ready))
+
+
+def _problems(folder: CampaignFolder, campaign: Campaign, searches: Sequence[Records]) -> Iterator[str]:
+    if not folder.result.exists():
+        yield f"campaign.json is missing, and all searches of {campaign.name} are done."
+        return
+    anew = campaign_result(campaign, searches, of=summarise)
+    stored, recomputed = read_json(folder.result), anew.model_dump(mode="json")
+    for result in (stored, recomputed):
+        result[GROWS] = sorted(result[GROWS])
+    yield from differing("campaign.json ", stored, recomputed)

@@ -1,1 +1,0 @@
-"""Results of searches: summaries, comparisons, tables and reports."""

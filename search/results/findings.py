@@ -1,0 +1,157 @@
+"""Findings about the study of a loss: best values at the end of a range, early best epochs, no learning."""
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from search.results.summary import Finding
+from search.trials import best_epochs, epochs_of, is_constant, learned_nothing
+from spaces.space import Choice, Float, Int, Params, Range, Space, Value
+from trainables.errors import counted
+from trainables.losses import LOSSES
+from trainables.metrics.table import is_bounded
+from trainables.training.config import TrainingConfig
+
+# Edges: the best configuration is at an end of a range, so the range may be too small.
+
+NEAR = 0.05
+"""The part of a range that is its end.
+
+In searches of 32 trials by TPE with halving, with little and with much noise, the best trial is there in 4 and 5 % if
+the parameter has no effect, in 10 and 20 % if its optimum is at 85 % of the range, in 51 and 30 % if it is at the very
+end, and in 85 and 58 % if it is beyond (``python -m benchmarks statistics``).
+"""
+
+
+def edges(space: Space, best: Mapping[str, Value], allowed: Callable[[str, Value], bool]) -> Iterator[Finding]:
+    """Yield a finding for each parameter that ``best`` has at an end of its range, unless that is its default.
+
+    Ends that coincide with the end of the parameter's domain are skipped: ``allowed`` returns True if a parameter may
+    have a value, inside its range or outside.
+    """
+    for name, value in best.items():
+        place = _place(space[name], value)
+        if place is None or value == space[name].default or NEAR < place < 1 - NEAR:
+            continue
+        upwards = place > 0.5
+        if allowed(name, _beyond(space[name], upwards)):
+            direction, its_end = ("upwards", "high") if upwards else ("downwards", "low")
+            yield Finding(
+                kind="edge",
+                parameters=(name,),
+                sentence=f"the best {name}, {value:.4g}, is at the {its_end} end of its range, "
+                f"{_end(space[name], upwards):.4g}: a new search may widen it {direction}",
+            )
+
+
+def _place(entry: Range, value: Value) -> float | None:
+    """Return the place of a value in the range, 0 to 1; None for constants and for non-numeric choices.
+
+    In a list of three or more numbers, it is the position in the list.
+    """
+    if entry.is_single:
+        return None
+    if isinstance(entry, Choice):
+        numbers = _numbers(entry)
+        return numbers.index(value) / (len(numbers) - 1) if numbers else None  # type: ignore[arg-type]
+    assert isinstance(entry, Float)
+    return entry.position(value)
+
+
+def _numbers(entry: Choice) -> list[float]:
+    """Return the choices in order if they are three or more numbers, else none."""
+    return entry.numbers if len(entry.numbers) >= max(3, len(entry.choices)) else []
+
+
+def _end(entry: Range, upwards: bool) -> float:
+    ends: Sequence[Any] = _numbers(entry) if isinstance(entry, Choice) else entry.ends
+    return float(ends[-1 if upwards else 0])
+
+
+def _beyond(entry: Range, upwards: bool) -> float:
+    """Return a value beyond an end, one step or a hundredth of the range away."""
+    sign = 1 if upwards else -1
+    if isinstance(entry, Choice):
+        numbers = _numbers(entry)
+        end = numbers[-1 if upwards else 0]
+        return end + sign * (1 if isinstance(end, int) else abs(end - numbers[-2 if upwards else 1]))
+    assert isinstance(entry, Float)
+    if isinstance(entry, Int):
+        return entry.high + 1 if upwards else entry.low - 1
+    step = entry.step / (entry.high - entry.low) if entry.step else 0.01
+    return entry.value_at(1 + step if upwards else -step)
+
+
+# Best epochs that are the first ones: the networks soon fit the training classes alone.
+
+EARLY = 0.1
+"""The share of a training that counts as its first epochs."""
+
+BEST_TRIALS = 3
+
+
+def first_epochs(complete: Sequence[FrozenTrial], objective: str, epochs: int) -> Iterator[Finding]:
+    """Yield a finding if the best epoch of most of the best trials is in the first tenth, or is the first.
+
+    ``epochs`` is the length of a training; nothing is found in trainings of fewer than four, or of fewer than three
+    complete trials.
+    """
+    best = sorted(complete, key=lambda trial: -(trial.value or 0.0))[:BEST_TRIALS]
+    found = [epoch for trial in best for epoch in best_epochs(epochs_of(trial), objective)]
+    if epochs < 4 or len(found) < BEST_TRIALS or statistics.median(found) > max(1, EARLY * epochs):
+        return
+    shown = f"{', '.join(map(str, found[:-1]))} and {found[-1]}"
+    yield Finding(
+        kind="first_epochs",
+        parameters=(),
+        sentence=f"the best epochs of the {len(best)} best trials are {shown} of {epochs}, after which validation "
+        "falls: fewer epochs (training.epochs), or lower learning rates, may give the same or better",
+    )
+
+
+def nothing_learned(complete: Sequence[FrozenTrial], objective: str, *, own: bool) -> Iterator[Finding]:
+    """Yield a finding if trials of a training (user-defined: ``own``) had a loss of 0, or all have one validation."""
+    count, records = counted(len(complete), "complete trial"), [record for of in complete for record in epochs_of(of)]
+    fix = "check that the training changes the model that embeds"
+    if idle := sum(learned_nothing(trial, own=own) for trial in complete):
+        what = f"the loss of {idle} of {count} was 0 in all epochs, so nothing was learned and their values are luck"
+        batches = "training.sampler, training.batch_size, training.images_per_class or the margins"
+        fix = fix if own else f"no batch has a pair or triplet that counts, or margins are met; change {batches}"
+    elif len(records) > 2 and is_constant(records) and not (is_bounded(objective) and complete[0].value == 1):
+        what = f"the validation of {count} is {objective} {complete[0].value:.4f} in all epochs, however they train"
+        fix = fix if own else "raise training.lr"
+    else:
+        return
+    yield Finding(kind="nothing_learned", parameters=(), sentence=f"{what}: {fix}")
+
+
+def diagnose(
+    loss: str | None,
+    space: Space,
+    training: TrainingConfig,
+    trials: Sequence[FrozenTrial],
+    best: Mapping[str, Value] | None,
+    objective: str,
+) -> tuple[Finding, ...]:
+    """Return the findings about a search study of ``loss``, which is None for a user-defined training."""
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    nothing = tuple(nothing_learned(complete, objective, own=loss is None))
+    return (
+        *edges(space, best or {}, lambda name, value: _allowed(loss, training, name, value)),
+        *(nothing or first_epochs(complete, objective, training.epochs)),
+    )
+
+
+def _allowed(loss: str | None, training: TrainingConfig, name: str, value: Value) -> bool:
+    configuration = Params({name: value})
+    if loss is None:  # only its author knows
+        return True
+    try:
+        LOSSES[loss](num_classes=2, embedding_dim=2, **configuration.loss)
+        replace(training, **configuration.training)
+    except ValueError:
+        return False
+    return True

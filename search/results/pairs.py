@@ -1,0 +1,224 @@
+"""The scores of an opening of the test classes by class, and the differences of pairs of rows."""
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search.difference import RowKey
+from search.plan.records import Records
+from search.results.rows import Result, Row
+from search.results.statistics import MIN_CLASSES, ScoredRows
+from search.stages import Role
+from trainables.arrays import array_names, read_arrays
+from trainables.files import reading
+
+# Per-image results of a test opening, summed by test class. Shapes: N images, C test classes.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassScores:
+    """The scores of one training, or of a baseline (without trial and seed), summed and counted by class.
+
+    ``labels_C`` are the classes that have queries, and ``images`` is the digest of the queries' names and classes. With
+    folds, the sums are the mean over the models of a seed's folds: they share the seed and the test classes, so they
+    are one draw.
+    """
+
+    loss: str
+    source_trial: int | None
+    seed: int | None
+    labels_C: NDArray[np.int64]
+    sums_C: NDArray[np.float64]
+    counts_C: NDArray[np.int64]
+    images: str
+
+
+def class_scores(search: Records, metric: str) -> list[ClassScores]:
+    """Return the scores of each seed, and of each baseline, in a search's first opening; none while it is sealed.
+
+    A seed without a model of each fold is left out: the remaining folds may be easier.
+
+    Raises:
+        FileNotFoundError: the per-image results are missing.
+    """
+    models: dict[tuple[str, int | None, int | None], list[ClassScores]] = {}
+    for loss, source_trial, seed, path in models_of(search):
+        entry = _class_scores(loss, source_trial, seed, path, metric)
+        models.setdefault((loss, source_trial, seed), []).append(entry)
+    folds = max(map(len, models.values()), default=0)
+    return [
+        replace(of_seed[0], sums_C=np.mean([entry.sums_C for entry in of_seed], axis=0))
+        for of_seed in models.values()
+        if of_seed[0].seed is None or len(of_seed) == folds
+    ]
+
+
+def per_image_metrics(searches: Iterable[Records]) -> set[str]:
+    """Return the metrics for which all models of all searches have per-image scores."""
+    found: list[set[str]] = []
+    for search in searches:
+        for *_, path in models_of(search):
+            with reading(path):
+                found.append(array_names(path))
+    return set.intersection(*found)
+
+
+def models_of(search: Records) -> Iterator[tuple[str, int | None, int | None, Path]]:
+    """Yield loss, trial, seed and per-image file of each model of the first opening, then of each baseline."""
+    for opening in search.openings[:1]:
+        files = search.folder.path / "test" / opening.id
+        for model in opening.scores:
+            yield model.loss, model.source_trial, model.seed, files / model.per_image
+        for entry in opening.baselines:
+            yield entry.name, None, None, files / entry.per_image
+
+
+def _class_scores(loss: str, source_trial: int | None, seed: int | None, path: Path, metric: str) -> ClassScores:
+    with reading(path):
+        labels_N, keys_N, scores_N = read_arrays(path, "labels", "keys", metric).values()
+        of_N = ~np.isnan(scores_N)  # only queries have a score, for a metric on a part of the classes only theirs
+        if not of_N.any():
+            raise ValueError(f"no item has a value of {metric}")
+        labels_N, keys_N, scores_N = labels_N[of_N], keys_N[of_N], scores_N[of_N]
+        labels_C, classes_N = np.unique(labels_N, return_inverse=True)
+        return ClassScores(
+            loss=loss,
+            source_trial=source_trial,
+            seed=seed,
+            labels_C=labels_C,
+            sums_C=np.bincount(classes_N, weights=scores_N).astype(np.float64),
+            counts_C=np.bincount(classes_N),
+            images=hashlib.sha256(labels_N.tobytes() + "\n".join(keys_N.tolist()).encode()).hexdigest(),
+        )
+
+
+# The differences of pairs of rows.
+
+
+class Pair(Result):
+    """The difference of two rows on the test classes, the first minus the second.
+
+    Attributes:
+        metric: the metric; ``difference`` and ``ci95`` are in its unit.
+        seeds: smaller number of seeds of the two rows; a baseline has none.
+        ci95: its 95 % interval, which holds for all pairs of the table at once; without 0 if they ``differ``.
+        p: two-sided p-value of the pair alone, against other test classes and other seeds.
+        p_corrected: ``p`` times the number of pairs (Bonferroni), at most 1.
+        differ: True if ``p_corrected`` is at most 5 %.
+        within: the margin of equivalence, in the unit of the metric; None without one.
+        same: True if ``ci95`` lies between -``within`` and ``within``: two one-sided tests, corrected for all pairs.
+            Rows may be the same within a margin and ``differ`` nevertheless.
+    """
+
+    first: RowKey
+    second: RowKey
+    metric: str
+    seeds: int
+    difference: float
+    ci95: tuple[float, float]
+    p: float
+    p_corrected: float
+    differ: bool
+    within: float | None = None
+    same: bool = False
+
+
+METHOD = (
+    "t-test over test classes and final seeds, with variances shrunk towards those of all rows; it covers neither the "
+    "choice of hyperparameters nor the validation split; intervals and p are corrected for all"
+)
+
+
+def pairs_of(
+    searches: Sequence[Records],
+    rows: Sequence[Row],
+    metrics: Sequence[str],
+    keys: Iterable[RowKey],
+    wanted: Sequence[tuple[RowKey, RowKey]],
+    within: float | None,
+) -> tuple[list[Pair], list[str]]:
+    """Return the differences of the ``wanted`` pairs, corrected for their number, and sentences on what is left out.
+
+    Those of the ``rows`` are compared that were tested and are among the ``keys``, by the first of the ``metrics`` with
+    per-image scores. ``within`` is the margin of equivalence as a search file has it, in points.
+    """
+    by_key = {row.key: row for row in rows if row.test}
+    tested = [by_key[key] for key in dict.fromkeys(keys) if key in by_key]
+    if not tested:
+        return [], []
+    opened = [search for search in searches if search.openings]
+    try:
+        metric = next((name for name in metrics if name in per_image_metrics(opened)), None)
+        if metric is None:
+            lacking = f"no per-image scores of {' or '.join(metrics)}"
+            return [], [f"no pairs: {lacking if metrics else 'the table has no test metric'}"]
+        scores = [(search.name, entry) for search in opened for entry in class_scores(search, metric)]
+    except FileNotFoundError as error:
+        if any(record.vault for search in opened for record in search.openings):
+            return [], ["no pairs: the vault keeps the values of classes, which intervals need"]
+        return [], [f"no pairs: the per-image results {error.filename} are missing"]
+    by_row = {
+        row.key: [
+            entry
+            for search, entry in scores
+            if (search, entry.loss, entry.source_trial) == (row.search, row.loss, row.number)
+        ]
+        for row in tested
+    }
+    kept, left_out = _on_the_same_images(by_row)
+    fixed = {row.key for row in tested if row.role is Role.BASELINE or row.ignores_seeds}
+    return list(_differences(kept, fixed, metric, wanted, within)), left_out
+
+
+def _on_the_same_images(
+    by_row: Mapping[RowKey, Sequence[ClassScores]],
+) -> tuple[dict[RowKey, Sequence[ClassScores]], list[str]]:
+    some_key, (some, *_) = next(iter(by_row.items()))
+    if (classes := len(some.counts_C)) < MIN_CLASSES:
+        return {}, [f"no pairs: {classes} test classes are too few to estimate their variance; it takes {MIN_CLASSES}"]
+    left_out = []
+    kept: dict[RowKey, Sequence[ClassScores]] = {}
+    for key, models in by_row.items():
+        if any(model.images != some.images for model in models):
+            left_out.append(f"{' '.join(key)} was not tested on the same items as {' '.join(some_key)}")
+        elif len(models) == 1 and key.role is not Role.BASELINE:
+            left_out.append(f"{' '.join(key)} has only one seed (final.seeds), so its noise is unknown")
+        else:
+            kept[key] = models
+    return kept, left_out
+
+
+def _differences(
+    by_row: Mapping[RowKey, Sequence[ClassScores]],
+    fixed: Collection[RowKey],
+    metric: str,
+    wanted: Sequence[tuple[RowKey, RowKey]],
+    within: float | None,
+) -> Iterator[Pair]:
+    pairs = [pair for pair in wanted if by_row.keys() >= set(pair)]
+    if not pairs:
+        return
+    sums = {key: np.stack([model.sums_C for model in models]) for key, models in by_row.items() if key not in fixed}
+    of_fixed = {key: models[0].sums_C for key, models in by_row.items() if key in fixed}
+    scored = ScoredRows(sums, next(iter(by_row.values()))[0].counts_C, of_fixed)
+    seeds = {key: len(models) * (key.role is not Role.BASELINE) for key, models in by_row.items()}
+    margin = None if within is None else within / 100
+    for first, second in pairs:
+        estimate = scored.contrast({first: 1.0, second: -1.0}, len(pairs))
+        yield Pair(
+            first=first,
+            second=second,
+            metric=metric,
+            seeds=min(filter(None, (seeds[first], seeds[second]))),
+            difference=estimate.value,
+            ci95=estimate.ci95,
+            p=estimate.p,
+            p_corrected=estimate.p_corrected,
+            differ=estimate.differs,
+            within=margin,
+            same=margin is not None and estimate.is_within(margin),
+        )

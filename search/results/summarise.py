@@ -1,0 +1,323 @@
+"""The summary of a search, derived from its records alone."""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from optuna.trial import FrozenTrial, TrialState
+
+from search.goal import Goal
+from search.plan.plan import Plan
+from search.plan.records import Records
+from search.results.findings import diagnose
+from search.results.rows import Row, SeedOutcomes, SeedStatistics
+from search.results.statistics import over_seeds
+from search.results.summary import (
+    Baseline,
+    BestTrial,
+    Incumbent,
+    LossSummary,
+    SplitSummary,
+    Summary,
+    TimeSummary,
+    TrialCounts,
+)
+from search.selection import (
+    Baselines,
+    Confirmation,
+    ScoredModel,
+    ScoredOpening,
+    Selection,
+    confirmations,
+)
+from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
+from search.trials import epochs_of, running_value
+from spaces.space import Value
+from trainables.errors import InvalidInput
+from trainables.files import json_text, write_text
+from trainables.metrics.table import is_bounded
+from trainables.spec import EpochRecord
+
+Trials = Mapping[Stage, Sequence[FrozenTrial]]
+"""The trials of one loss in each stage."""
+
+
+def write_summary(search: Records) -> Summary:
+    """Derive the summary from the search's records and write ``summary.json`` if it changed."""
+    path = search.folder.summary
+    summary = summarise(search, written_before(path))
+    text = json_text(summary.with_digest())
+    if not path.exists() or path.read_bytes() != text.encode():
+        write_text(path, text)
+    return summary
+
+
+def written_before(path: Path) -> Summary | None:
+    """Return the summary that was written last; None if there is none that this version can read."""
+    try:
+        return Summary.load(path) if path.exists() else None
+    except InvalidInput:
+        return None
+
+
+def summarise(search: Records, stored: Summary | None = None) -> Summary:
+    """Return the summary according to the studies, the selection and the test results.
+
+    The diagnostics of a loss with unchanged trials are taken from the previous summary, ``stored``.
+    """
+    plan = search.plan
+    config, split = plan.config, plan.split
+    selection, test = search.selection, search.openings
+    trials: dict[str, Trials] = {
+        loss: {stage: search.trials(loss, stage) for stage in Stage} for loss in config.loss_names
+    }
+    baselines = _baselines(search.baselines, test)
+    return Summary(
+        name=config.name,
+        split=SplitSummary(
+            digest=split.digest,
+            train_classes=len(split.train),
+            validation_classes=len(split.validation),
+            training_half=config.metrics.gallery == "training_half",
+            test_classes=split.test_classes,
+            folds=len(split.folds) or None,
+            halves=plan.on_halves,
+            merge=split.merge,
+            label_noise=split.label_noise,
+            marks=tuple(name for name, _ in split.marks),
+        ),
+        objective=config.objective,
+        test_opened=len(search.ledger.of_selection(selection.digest)) if selection else 0,
+        test_overlap=test[0].overlap if test else None,
+        untrained=baselines.get(UNTRAINED),
+        whitened=baselines.get(WHITENED),
+        recommended=selection.recommended if selection else None,
+        losses={
+            loss: _loss_summary(plan, loss, of_loss, selection, test, stored.losses.get(loss) if stored else None)
+            for loss, of_loss in trials.items()
+        },
+        time=_time_summary(list(trials.values()), search.sessions, search.slots, test),
+    )
+
+
+def _baselines(stored: Baselines | None, test: Sequence[ScoredOpening]) -> dict[str, Baseline]:
+    if stored is None:
+        return {}
+    scored = {entry.name: entry for opening in test[:1] for entry in opening.baselines}
+    found: dict[str, Baseline] = {}
+    for name in BASELINES:
+        tested, classes = scored.get(name), stored.classes[name]
+        metrics = tested.metrics if tested else {}
+        fixed = {key: value if value is None else SeedStatistics.fixed(value) for key, value in metrics.items()}
+        found[name] = Baseline(
+            validation=stored.validation[name],
+            confirmed=statistics.fmean(classes.values()) if classes else None,
+            test=fixed or None,
+        )
+    return found
+
+
+# One loss.
+
+
+def _loss_summary(
+    plan: Plan,
+    loss: str,
+    trials: Trials,
+    selection: Selection | None,
+    test: Sequence[ScoredOpening],
+    stored: LossSummary | None,
+) -> LossSummary:
+    searched, confirmed, objective = trials[Stage.SEARCH], trials[Stage.SELECT], plan.config.objective
+    states = [trial.state for trial in searched]
+    complete = [trial for trial in searched if trial.state == TrialState.COMPLETE]
+    best = _best(complete, plan.config.goal)
+    chosen = selection.chosen.get(loss) if selection else None
+    default = selection.defaults.get(loss) if selection else None
+    if selection is None and complete and confirmed:
+        default = confirmations(searched, confirmed, [0], objective)[0]
+    space = plan.spaces[loss]
+    tuned = chosen or best
+    row = partial(_row, plan, loss, trials, test)
+    summary = LossSummary(
+        trials=TrialCounts(
+            complete=states.count(TrialState.COMPLETE),
+            pruned=states.count(TrialState.PRUNED),
+            failed=states.count(TrialState.FAIL),
+        ),
+        epochs=sum(len(epochs_of(trial)) for trial in searched),
+        ended_early=plan.budget(loss).early_end(searched),
+        default=row(Role.DEFAULT, default, 0, dict(space.default)),
+        tuned=row(Role.TUNED, chosen, tuned.number if tuned else None, tuned.params if tuned else None),
+        best=best,
+        choice=selection.reasons.get(loss) if selection else None,
+        anytime=incumbents(searched, partial(_value, plan)),
+        diagnostics=(),
+    )
+    # Unchanged trials have unchanged diagnostics, and computing these imports torch.
+    if stored is not None and stored.model_copy(update={"diagnostics": ()}) == summary:
+        return stored
+    found = diagnose(
+        None if plan.config.trainable else plan.config.loss(loss).key,
+        space.parameters,
+        plan.config.training_of(loss),
+        searched,
+        summary.tuned.params,
+        objective,
+    )
+    return summary.model_copy(update={"diagnostics": found})
+
+
+def _row(
+    plan: Plan,
+    loss: str,
+    trials: Trials,
+    test: Sequence[ScoredOpening],
+    role: Role,
+    confirmation: Confirmation | None,
+    number: int | None,
+    params: Mapping[str, Value] | None,
+) -> Row:
+    """Return a row of the result table; everything after the search needs the ``confirmation``."""
+    complete = [trial for trial in trials[Stage.SEARCH] if trial.state == TrialState.COMPLETE]
+    row = Row(
+        search=plan.config.name,
+        loss=loss,
+        role=role,
+        number=number,
+        params=params,
+        search_value=next((trial.value for trial in complete if trial.number == number), None),
+        clipped=bool(plan.spaces[loss].clipped) and number == 0,
+    )
+    if confirmation is None:
+        return row
+    confirmed, final = (
+        [trial for trial in trials[stage] if trial.user_attrs["source_trial"] == confirmation.number]
+        for stage in (Stage.SELECT, Stage.TEST)
+    )
+    models = [
+        model
+        for opening in test[:1]
+        for model in opening.scores
+        if (model.loss, model.source_trial) == (loss, confirmation.number)
+    ]
+    return row.model_copy(
+        update={
+            "confirmed": SeedStatistics.over(confirmation.values) if confirmation.values else None,
+            "final": _final(plan, final),
+            "test": _tested(models),
+            "distinct_proxies": _distinct_proxies(final),
+            "confirmed_seeds": SeedOutcomes.of(confirmed, wanted=0),
+            "final_seeds": SeedOutcomes.of(final, wanted=plan.config.final.seeds),
+        }
+    )
+
+
+def _final(plan: Plan, trained: Sequence[FrozenTrial]) -> SeedStatistics | None:
+    """Return the validation values of the trainings for the test, each at its best epoch; None if nothing validates."""
+    if plan.config.final.train_on == "all":
+        return None
+    return _over((trial.value, trial.user_attrs["seed"]) for trial in trained if trial.state == TrialState.COMPLETE)
+
+
+def _distinct_proxies(trained: Sequence[FrozenTrial]) -> SeedStatistics | None:
+    """Return the number of distinct proxies of a class in each best model; None unless a class has several proxies."""
+    complete = [trial for trial in trained if trial.state == TrialState.COMPLETE]
+    kept = [(trial, [record for record in epochs_of(trial) if record["checkpoint"]]) for trial in complete]
+    return _over((records[-1].get("distinct_proxies"), trial.user_attrs["seed"]) for trial, records in kept if records)
+
+
+def _over(found: Iterable[tuple[float | None, int]]) -> SeedStatistics | None:
+    """Return the statistics of values and their seeds; None without a value."""
+    known = [(value, seed) for value, seed in found if value is not None]
+    return SeedStatistics.over(*zip(*known, strict=True)) if known else None
+
+
+def _tested(models: Sequence[ScoredModel]) -> Mapping[str, SeedStatistics | None] | None:
+    """Return each metric of the models on the test classes, with its interval; None without models."""
+    if not models:
+        return None
+    found: dict[str, SeedStatistics | None] = {}
+    for name in models[0].metrics:
+        values = [(value, model.seed) for model in models if (value := model.metrics[name]) is not None]
+        found[name] = over_seeds(*zip(*values, strict=True), bounded=is_bounded(name)) if values else None
+    return found
+
+
+def _best(complete: Sequence[FrozenTrial], goal: Goal) -> BestTrial | None:
+    """Return the complete trial that the ``goal`` prefers, the first of equal ones; None without any.
+
+    Without constraints it is the one of highest value; trial 0 stands for other seeds of it.
+    """
+    default = [trial for trial in complete if trial.number == 0]
+    if complete and goal.constraints:
+        complete = [complete[goal.ranked([goal.measured(trial) for trial in complete])[0]]]
+    best = max(complete, key=lambda trial: -math.inf if trial.value is None else trial.value, default=None)
+    if best is None or best.value is None:
+        return None
+    first = next((trial for trial in default if trial.params == best.params), best)
+    value = best.value if first.value is None else first.value
+    return BestTrial(params=dict(best.params), value=value, number=first.number)
+
+
+def incumbents(
+    trials: Sequence[FrozenTrial],
+    value_of: Callable[[Sequence[EpochRecord]], float | None],
+) -> tuple[Incumbent, ...]:
+    """Return each improvement of a search, in order.
+
+    A failed trial counts with its epochs and not with its values: it cannot be chosen. With every pruner the last
+    improvement of a finished search is then the leading trial's.
+
+    Args:
+        trials: the trials of a search study, pruned and failed ones included.
+        value_of: returns a trial's value from its records so far; None while it has none.
+    """
+    ended = sorted(
+        (record["end"], trial.number, count)
+        for trial in trials
+        for count, record in enumerate(epochs_of(trial), start=1)
+    )
+    records = {trial.number: epochs_of(trial) for trial in trials if trial.state != TrialState.FAIL}
+    found: list[Incumbent] = []
+    best = -math.inf
+    for epochs, (_, number, count) in enumerate(ended, start=1):
+        value = value_of(records[number][:count]) if number in records else None
+        if value is not None and value > best:
+            best = value
+            found.append(Incumbent(epochs=epochs, value=value, trial=number))
+    return tuple(found)
+
+
+def _value(plan: Plan, records: Sequence[EpochRecord]) -> float | None:
+    """Return a trial's value so far; with a cross-validation only after all folds: the first ones may be easier."""
+    if plan.split.folds and len(records) < plan.steps:
+        return None
+    return running_value(records, plan.config.objective)
+
+
+def _time_summary(
+    trials: Sequence[Trials], sessions: Sequence[float], slots: int, test: Sequence[ScoredOpening]
+) -> TimeSummary:
+    """Return the durations; the time between two sessions (a driver was killed and started again) is excluded."""
+    of_search = [record for loss in trials for trial in loss[Stage.SEARCH] for record in epochs_of(trial)]
+    of_all = [record for loss in trials for stage in loss.values() for trial in stage for record in epochs_of(trial)]
+    moments = [record["end"] for record in of_all] + [opening.finished for opening in test]
+    ends = [*sessions, math.inf][1:]  # not now: the clock may have been turned since, and verify derives the same
+    wall = startup = search_wall = 0.0
+    for start, end in zip(sessions, ends, strict=True):
+        wall += max((moment - start for moment in moments if start <= moment < end), default=0.0)
+        first = min((record["start"] for record in of_all if start <= record["start"] < end), default=start)
+        startup += first - start
+        searching = [record for record in of_search if start <= record["start"] < end]
+        if searching:
+            search_wall += max(record["end"] for record in searching) - min(record["start"] for record in searching)
+    return TimeSummary(
+        wall_s=round(wall, 3),
+        startup_s=round(startup, 3),
+        search_wall_s=round(search_wall, 3),
+        trial_work_s=round(sum(record["end"] - record["start"] for record in of_search), 3),
+        slots=slots,
+    )

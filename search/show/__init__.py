@@ -1,0 +1,1 @@
+"""How results are shown: text, pages, figures and model cards."""

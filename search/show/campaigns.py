@@ -1,0 +1,350 @@
+"""Campaigns as tables of text, CSV, and a report with figures."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+
+from search.config.campaign import LOSS, VALIDATION, CampaignConfig, read_config
+from search.difference import RowKey
+from search.plan.records import stored_search
+from search.plan.runs import CampaignFolder, RunFolder
+from search.results.campaign import METRIC, ROLE, CampaignResult, Cell, columns_of, joined, row_axes, stored_result
+from search.results.formats import interval, p_value, parameters, verdict
+from search.results.pairs import METHOD
+from search.show.document import ReportPage, as_html, campaign_page, write_search_report
+from search.show.drawing import Figure, Section, looks_of, plotted, rounded, scatter
+from search.stages import Role
+from search.text_table import NOTHING, TextTable
+from trainables.errors import InvalidInput
+from trainables.files import write_text
+from trainables.metrics.table import is_bounded
+
+# Units: tables print per cent, as papers do, except for metrics that may leave 0 to 1.
+
+
+def unit(metric: str) -> float:
+    """Return the factor of a metric in a table."""
+    return 100.0 if is_bounded(metric) else 1.0
+
+
+def _digits(metric: str) -> int:
+    return 2 if is_bounded(metric) else 3
+
+
+def in_unit(metric: str, value: float | None, sign: str = "") -> str:
+    """Return a value of ``metric`` as tables print it; ``sign="+"`` for a difference."""
+    return NOTHING if value is None else f"{unit(metric) * value:{sign}.{_digits(metric)}f}"
+
+
+def cell_text(cell: Cell | None) -> str:
+    if cell is None or cell.mean is None:
+        return NOTHING
+    deviation = f" ± {in_unit(cell.measured, cell.std)}" if cell.std else ""
+    return in_unit(cell.measured, cell.mean) + deviation
+
+
+# Tables.
+
+
+def campaign_csv(result: CampaignResult) -> str:
+    """Return one cell per line, as measured: bounded metrics from 0 to 1."""
+    return str(result.to_frame().to_csv(index=False, lineterminator="\n"))
+
+
+def campaign_tables(config: CampaignConfig, result: CampaignResult, settings: Sequence[str] = ()) -> list[TextTable]:
+    """Return all tables; ``settings`` are those of the command line."""
+    return [*data_set_tables(config, result, settings), *other_tables(config, result)]
+
+
+def other_tables(config: CampaignConfig, result: CampaignResult) -> Iterator[TextTable]:
+    """Yield the tables of the choices, folds and differences, as far as there are any."""
+    if Role.TUNED in config.table.roles:
+        yield _chosen(result)
+    if result.folds:
+        yield _folds(config, result.folds)
+    if result.pairs or result.left_out:
+        yield _differences(config, result)
+
+
+# The cells of each data set, with the rows of the campaign file.
+
+
+def data_set_tables(config: CampaignConfig, result: CampaignResult, settings: Sequence[str] = ()) -> list[TextTable]:
+    """Return the cells as one table per data set, the notes below the last; one table if each row is a data set."""
+    rows = row_axes(config, result.data_axes)
+    apart = [axis for axis in result.data_axes if axis not in rows]
+    by_data: dict[str, list[Cell]] = {}
+    for cell in result.cells:
+        by_data.setdefault(joined(cell.coordinates, apart), []).append(cell)
+    notes = list(_notes(config, result, settings))
+    title, last = f"{result.name}: {result.study}", [*by_data][-1]
+    return [
+        campaign_table(
+            config, result.data_axes, cells, ", ".join(filter(None, (title, name))), notes if name == last else ()
+        )
+        for name, cells in by_data.items()
+    ]
+
+
+def campaign_table(
+    config: CampaignConfig, data: Sequence[str], cells: Sequence[Cell], title: str, notes: Sequence[str]
+) -> TextTable:
+    """Return ``cells`` in rows and columns; the axes ``data`` are those of data sets.
+
+    A network without training has no configuration; its number is in the column of each.
+    """
+    rows, roles = row_axes(config, data), [role.value for role in config.table.roles]
+    places = [
+        ({**cell.coordinates, ROLE: role}, cell)
+        for cell in cells
+        for role in (roles if cell.coordinates[ROLE] == Role.BASELINE else [cell.coordinates[ROLE]])
+    ]
+    columns = columns_of(config, [place for place, _ in places], rows) or [METRIC]
+    others = {key: {place[key] for place, _ in places} for key in places[0][0] if key not in (*rows, *columns)}
+    same = ", ".join(f"{key} {labels.pop()}" for key, labels in others.items() if len(labels) == 1)
+    return cell_table(places, rows, columns, title, [*([same] if same else []), *notes])
+
+
+def cell_table(
+    places: Sequence[tuple[Mapping[str, str], Cell]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str = "",
+    notes: Sequence[str] = (),
+) -> TextTable:
+    """Return cells at their ``places`` in a table."""
+    import pandas
+
+    frame = pandas.DataFrame([place for place, _ in places], columns=[*rows, *columns])
+    for key in frame:  # labels stay in the order of the file
+        frame[key] = pandas.Categorical(frame[key], frame[key].unique())
+    frame["cell"] = [cell for _, cell in places]
+    wide = frame.pivot(index=[*rows], columns=[*columns], values="cell")
+    down, across = (list(axis.to_frame().itertuples(index=False, name=None)) for axis in (wide.index, wide.columns))
+    cells = [[cell if isinstance(cell, Cell) else None for cell in row] for row in wide.to_numpy()]
+    return TextTable(
+        title=title,
+        header=(*rows, *map("\n".join, across)),
+        rows=tuple((*names, *map(cell_text, of_row)) for names, of_row in zip(down, cells, strict=True)),
+        labels=len(rows),
+        notes=tuple(notes),
+    )
+
+
+def _notes(config: CampaignConfig, result: CampaignResult, settings: Sequence[str]) -> Iterator[str]:
+    of_column = {cell.coordinates[METRIC]: cell.measured for cell in result.cells}
+    in_percent = [unit(metric) > 1 for metric in of_column.values()]
+    as_measured = "" if all(in_percent) else " (distances and user-defined metrics as measured)"
+    units = f"per cent{as_measured}, " if any(in_percent) else ""
+    yield f"{units}mean ± sample deviation over training seeds{' and folds' if result.folds else ''}"
+    if VALIDATION in of_column:
+        yield (
+            f"{VALIDATION}: {of_column[VALIDATION]} of the confirmation: fresh seeds on the validation classes or, "
+            "where these are few, on two halves of the training classes"
+        )
+    if settings:
+        yield f"set: {', '.join(settings)}"
+    spent = result.epochs
+    yield f"epochs: {spent['search']:,} searching, {spent['confirm']:,} confirming, {spent['final']:,} for the test"
+    yield from result.openings.values()
+    yield from result.warnings
+
+
+def row_name(config: CampaignConfig, result: CampaignResult, key: RowKey) -> str:
+    """Return the name of a row: its loss and its labels, as far as the campaign has several."""
+    losses = {cell.coordinates[LOSS] for cell in result.cells if cell.coordinates[ROLE] != Role.BASELINE}
+    labels = [result.searches[key.search][axis] for axis, labels in config.vary.items() if len(labels) > 1]
+    return " ".join([key.loss, *labels] if losses != {key.loss} or not labels else labels)
+
+
+# The other tables.
+
+
+def _chosen(result: CampaignResult) -> TextTable:
+    return TextTable(
+        title="Chosen",
+        header=("search", LOSS, "hyperparameters"),
+        rows=tuple(
+            (search, loss, parameters(params))
+            for search, losses in result.chosen.items()
+            for loss, params in losses.items()
+        ),
+        labels=2,
+        prose=(2,),
+    )
+
+
+def _folds(config: CampaignConfig, folds: Sequence[Cell]) -> TextTable:
+    """Return a table with a row per fold: its best value on its validation classes, and the model's test metrics."""
+    objectives = dict.fromkeys(cell.measured for cell in folds if cell.coordinates[METRIC] == VALIDATION)
+    note = f"{VALIDATION}: {' or '.join(objectives)} of the best epoch on the classes that the fold leaves out"
+    several = [key for key in (*config.vary, ROLE, "training") if len({cell.coordinates[key] for cell in folds}) > 1]
+    places = [(cell.coordinates, cell) for cell in folds]
+    return cell_table(places, [LOSS, *several, "fold"], [METRIC], "Folds", [note])
+
+
+MANY = 20
+"""With more pairs, only those that differ are shown."""
+
+PAIRED = (
+    "all pairs of rows of a column, and each row with the untrained network of its search if there is one; "
+    f"{METHOD} the pairs of one test set"
+)
+
+
+def _differences(config: CampaignConfig, result: CampaignResult) -> TextTable:
+    pairs = result.pairs
+    count = f"{sum(pair.differ for pair in pairs)} of {len(pairs)}"
+    return TextTable(
+        title="Differences on the test classes",
+        header=("pair", "difference", "95 % interval", "p (corrected)", ""),
+        rows=tuple(
+            (
+                " − ".join(row_name(config, result, key) for key in (pair.first, pair.second)),
+                in_unit(pair.metric, pair.difference, "+"),
+                interval(pair.ci95, scale=unit(pair.metric), digits=_digits(pair.metric)),
+                p_value(pair.p_corrected),
+                verdict(pair),
+            )
+            for pair in pairs
+            if len(pairs) <= MANY or pair.differ or pair.same
+        ),
+        notes=(
+            *([f"significant differences of {pairs[0].metric}: {count} pairs; {PAIRED}"] if pairs else []),
+            *result.left_out,
+        ),
+    )
+
+
+# The report.
+
+
+def campaign_report(folder: CampaignFolder) -> ReportPage:
+    """Build the report of a campaign, finished or not."""
+    config = read_config(folder.content())
+    begun = [name for name in folder.searches() if (folder.runs / name / "search.yaml").exists()]
+    searches = [stored for name in begun if (stored := stored_search(folder.runs, name)).folder.journal.exists()]
+    if folder.result.exists():
+        first = study(config, stored_result(folder))
+    else:
+        why = f"Results: there are none yet; {len(begun)} of {len(folder.searches())} searches have started."
+        first = Section(name="study", title=config.study, pending=(why,))
+    subtitle = f"{config.study}: {len(folder.searches())} searches, tested together"
+    return campaign_page(config.name, subtitle, first, searches, folder.config)
+
+
+def study(config: CampaignConfig, result: CampaignResult) -> Section:
+    """Return the section on a campaign's study: its tables, and its metrics along its axes of numbers."""
+    return Section(
+        name="study",
+        title=result.study,
+        results=tuple(data_set_tables(config, result)),
+        tables=tuple(table for table in other_tables(config, result) if table.rows),
+        figures=tuple(_against_numbers(config, result)),
+        missing=result.left_out,
+    )
+
+
+def _against_numbers(config: CampaignConfig, result: CampaignResult) -> Iterator[Figure]:
+    data_sets = dict.fromkeys(joined(cell.coordinates, result.data_axes) for cell in result.cells)
+    axes = [axis for axis in config.vary if axis not in result.data_axes]
+    for metric, data_set, axis in product(config.table.metrics, data_sets, axes):
+        cells = [
+            cell
+            for cell in result.cells
+            if cell.coordinates[METRIC] == metric
+            and cell.mean is not None
+            and joined(cell.coordinates, result.data_axes) == data_set
+        ]
+        if cells and (figure := against_number(cells, axis, data_set)):
+            yield figure
+
+
+def write_report(runs: Path, names: Sequence[str], file: Path | None = None) -> Path:
+    """Write the report of one campaign, or of searches that share one split.
+
+    The ``file`` is by default ``report.html`` in the folder of the first name.
+    """
+    campaigns = [name for name in names if RunFolder(runs, name).is_campaign]
+    if not campaigns:
+        return write_search_report([stored_search(runs, name) for name in names], file)
+    if len(names) > 1:
+        raise InvalidInput(
+            f"{campaigns[0]} is a campaign, which has a separate report; give one campaign, or only searches."
+        )
+    folder = CampaignFolder(runs, campaigns[0])
+    file = file or folder.report
+    write_text(file, as_html(campaign_report(folder)))
+    return file
+
+
+# Figures of the cells of one metric and one data set, all with values.
+
+
+def _names(cells: Sequence[Cell], axis: str) -> list[str]:
+    """Return the name of each cell: its coordinates, except ``axis``, that have more than one label."""
+    shown = [key for key in cells[0].coordinates if key != axis and len({cell.coordinates[key] for cell in cells}) > 1]
+    named = {key: "" if key in (LOSS, ROLE) else f"{key} " for key in shown}
+    return [" ".join(named[key] + cell.coordinates[key] for key in shown) for cell in cells]
+
+
+_LABEL = re.compile(r"(?P<group>.*?)[-_ ]?(?P<number>\d+(?:\.\d+)?)")
+
+
+def against_number(cells: Sequence[Cell], axis: str, data_set: str = "") -> Figure | None:
+    """Plot mean and deviation along ``axis``, a line per loss and setting; None unless its labels are numbers.
+
+    Labels such as ``alpha-1`` and ``alpha-2`` form a line ``alpha``. ``data_set`` names that of the cells if there are
+    several.
+    """
+    lines: dict[str, dict[float, Cell]] = {}
+    for cell, name in zip(cells, _names(cells, axis), strict=True):
+        match = _LABEL.fullmatch(cell.coordinates[axis])
+        if match is None:
+            return None
+        line = lines.setdefault(" ".join(filter(None, (name, match["group"]))) or axis, {})
+        if float(match["number"]) in line:  # cells that no coordinate distinguishes
+            return None
+        line[float(match["number"])] = cell
+    if all(len(line) < 3 for line in lines.values()):
+        return None
+    metric, scale = cells[0].coordinates[METRIC], unit(cells[0].measured)
+    looks, traces, findings, shown = looks_of(list(lines)), [], [], []
+    for label, line in lines.items():
+        numbers, (colour, mark) = sorted(line), looks[label]
+        shown += [line[number] for number in numbers]
+        means = [scale * (line[number].mean or 0.0) for number in numbers]
+        deviations = [scale * (line[number].std or 0.0) for number in numbers]
+        traces.append(
+            scatter(
+                label,
+                "lines+markers",
+                numbers,
+                list(map(rounded, means)),
+                line={"color": colour, "width": 1.5},
+                marker={"symbol": mark, "size": 7},
+                error_y={"type": "data", "array": list(map(rounded, deviations)), "thickness": 1, "width": 3},
+            )
+        )
+        best = max(zip(means, numbers, strict=True))
+        findings.append(
+            f"{label}: {means[0]:.1f} at {numbers[0]:g}, {means[-1]:.1f} at {numbers[-1]:g}, "
+            f"highest {best[0]:.1f} at {best[1]:g}."
+        )
+    ticks = sorted({number for line in lines.values() for number in line})
+    is_log = ticks[0] > 0 and ticks[-1] / ticks[0] > 20
+    rows = [key for key in cells[0].coordinates if key != METRIC]
+    return Figure(
+        name=re.sub(r"[^A-Za-z0-9-]+", "-", "-".join(filter(None, (f"{metric}-against-{axis}", data_set)))),
+        title=", ".join(filter(None, (f"{metric} against {axis}", data_set))),
+        finding=" ".join(findings),
+        picture=plotted(
+            traces,
+            {
+                "xaxis": {"title": {"text": axis}, "type": "log" if is_log else "linear", "tickvals": ticks},
+                "yaxis": {"title": {"text": f"{metric}{' in percent' * (scale > 1)}"}},
+            },
+        ),
+        table=cell_table([(cell.coordinates, cell) for cell in shown], rows, [METRIC]),
+    )

@@ -1,0 +1,313 @@
+"""The section on the search of one loss: the choice, learning curves, importances, values by hyperparameter."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from search.plan.records import Records
+from search.results.formats import parameters, sentence
+from search.results.summary import Summary
+from search.show.drawing import (
+    COLOURS,
+    FAINT,
+    Figure,
+    Section,
+    as_plot,
+    hover_text,
+    named_rows,
+    plotted,
+    rounded,
+    scatter,
+)
+from search.show.sections.searched import (
+    DEFAULT,
+    LOOKS,
+    MIN_TRIALS,
+    SearchedLoss,
+    choices,
+    in_state,
+    last_step,
+    param_text,
+    range_text,
+    searched_loss,
+    value_of,
+)
+from search.text_table import TextTable
+from search.trials import epochs_of, value_in
+from spaces.space import Float, Range, Value, value_text
+from trainables.errors import counted
+
+
+def loss_section(search: Records, summary: Summary, loss: str) -> Section:
+    searched = searched_loss(search, summary, loss)
+    if not searched.trials:
+        return Section(name=searched.name, title=loss, pending=("No trial has started.",), loss=loss)
+    figures = [draw(searched) for draw in (learning_curves, importances, slices)]
+    return Section(
+        name=searched.name,
+        title=loss,
+        results=(_table(searched),) if searched.varying else (),
+        sentences=tuple(_sentences(searched)),
+        figures=tuple(figure for figure in figures if figure),
+        remarks=tuple(_remarks(searched)),
+        pending=tuple(_pending(searched)),
+        loss=loss,
+    )
+
+
+def _sentences(searched: SearchedLoss) -> Iterator[str]:
+    entry = searched.summary
+    yield _choice(searched)
+    counts = entry.trials
+    yield (
+        f"{counted(counts.complete, 'trial')} completed, {counts.pruned} pruned and {counts.failed} failed in "
+        f"{counted(entry.epochs, 'epoch')}; {searched.pruning}."
+    )
+
+
+def _remarks(searched: SearchedLoss) -> Iterator[str]:
+    yield from map(sentence, searched.summary.remarks)
+    if searched.constants:
+        yield f"Fixed hyperparameters: {parameters(searched.constants)}."
+    if not searched.varying:
+        yield "There are no figures by hyperparameter: this loss has none that varies."
+
+
+def _choice(searched: SearchedLoss) -> str:
+    entry, objective = searched.summary, searched.objective
+    if entry.chosen:
+        what = "The default was chosen" if entry.chosen.number == DEFAULT else "A configuration was chosen"
+        return f"{what}: {entry.choice or f'trial {entry.chosen.number}'}."
+    if entry.best:
+        of_default = entry.default.search_value
+        default = "" if of_default is None else f" (default: {of_default:.4f})"
+        return (
+            f"Nothing is chosen yet; the best trial so far is {entry.best.number} with {objective} "
+            f"{entry.best.value:.4f}{default}."
+        )
+    return "Nothing can be chosen: no trial is complete."
+
+
+def _table(searched: SearchedLoss) -> TextTable:
+    default, params = searched.summary.default, searched.summary.tuned.params or {}
+    notes = ["the default is clipped to the nearest value in the search range"] if default.clipped else []
+    return TextTable(
+        title="Hyperparameters",
+        header=("hyperparameter", "default", searched.chosen_word, "search range"),
+        rows=tuple(
+            (name, param_text(default.params or {}, name), param_text(params, name), range_text(entry))
+            for name, entry in searched.varying.items()
+        ),
+        notes=tuple(notes),
+    )
+
+
+def _pending(searched: SearchedLoss) -> Iterator[str]:
+    if not searched.valued:
+        yield f"Learning curves: no trial has a value of {searched.objective}."
+        return
+    if len(searched.varying) > 1 and searched.importances is None:
+        yield (
+            f"Importances: they need {MIN_TRIALS} trials at the same rung, and "
+            f"{counted(len(searched.valued), 'trial')} {'has' if len(searched.valued) == 1 else 'have'} a value."
+        )
+
+
+# The figures.
+
+MOST_ROWS = 200
+"""Rows of a table of trials."""
+
+
+def learning_curves(searched: SearchedLoss) -> Figure | None:
+    """Plot the objective of each trial after each epoch; None before any epoch.
+
+    The curves are measured values, not running maxima: a trial's value is the maximum of its curve. In a
+    cross-validation there is one point per fold, the mean of the folds so far.
+    """
+    if not searched.valued:
+        return None
+    traces = [_curves(searched, of_state, state) for state in LOOKS if (of_state := in_state(searched.valued, state))]
+    special = {DEFAULT: ("default", COLOURS[1], "dash"), searched.chosen: (searched.chosen_word, COLOURS[2], "solid")}
+    for trial in searched.valued:
+        if trial.number in special:
+            name, colour, dash = special[trial.number]
+            look = {"color": colour, "width": 3, "dash": dash}
+            traces.append(scatter(name, "lines", *_curve(searched, trial), line=look, hoverinfo="skip"))
+    rungs, last = searched.rungs, searched.steps
+    reached = [
+        f"{sum(step in trial.intermediate_values for trial in searched.valued)} reached epoch {step}"
+        for step in (*rungs, last)
+    ]
+    line = {"type": "line", "y0": 0, "y1": 1, "yref": "paper", "line": {"color": FAINT, "width": 1, "dash": "dot"}}
+    dotted = " (dotted: rungs, where trials are compared)" if rungs else ""
+    best = searched.valued[0]
+    return Figure(
+        name=f"{searched.name}-learning-curves",
+        title="Learning curves",
+        finding=f"Of {counted(len(searched.valued), 'trial')}, {', '.join(reached)}{dotted}; the best, "
+        f"{_title(searched, best)}, reached {value_of(best):.4f}.",
+        picture=plotted(
+            traces,
+            {
+                "xaxis": {"title": {"text": "epoch"}, "dtick": 1 if last <= 20 else None},
+                "yaxis": {"title": {"text": searched.objective}},
+                "shapes": [{**line, "x0": rung, "x1": rung} for rung in rungs],
+            },
+        ),
+        table=_trials(searched),
+        wide=True,
+    )
+
+
+def _curve(searched: SearchedLoss, trial: FrozenTrial) -> tuple[list[int], list[float]]:
+    """Return the steps of a trial and the value measured after each."""
+    if any("fold" in record for record in epochs_of(trial)):
+        measured = sorted(trial.intermediate_values.items())
+    else:
+        measured = [(record["epoch"], value_in(record, searched.objective)) for record in epochs_of(trial)]
+    return [step for step, _ in measured], [rounded(value) for _, value in measured]
+
+
+def _curves(searched: SearchedLoss, trials: Sequence[FrozenTrial], state: TrialState) -> dict[str, Any]:
+    """Return the curves of ``trials`` as one line with gaps."""
+    name, colour, mark = LOOKS[state]
+    x: list[int | None] = []
+    y: list[float | None] = []
+    numbers: list[int | None] = []
+    for trial in trials:
+        steps, values = _curve(searched, trial)
+        x += [*steps, None]
+        y += [*values, None]
+        numbers += [*[trial.number] * len(steps), None]
+    return scatter(
+        name,
+        "lines+markers",
+        x,
+        y,
+        customdata=numbers,
+        line={"color": colour, "width": 1},
+        marker={"symbol": mark, "size": 4},
+        opacity=0.6,
+        hovertemplate="trial %{customdata}, epoch %{x}: %{y:.4f}<extra></extra>",
+    )
+
+
+def importances(searched: SearchedLoss) -> Figure | None:
+    """Draw each hyperparameter's share in placing a trial in the better half; None with too few trials.
+
+    Trials are compared at each rung and at the end, and each rung weighs as much as the number of trials that reached
+    it (:func:`search.show.sections.searched.importances`).
+    """
+    found = searched.importances
+    if found is None or len(found.shares) < 2:
+        return None
+    name, shares = f"{searched.name}-importances", found.shares
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "x": list(map(rounded, shares.values())),
+        "y": list(range(len(shares))),
+        "text": [f"{share:.0%}" for share in shares.values()],
+        "marker": {"color": COLOURS[0]},
+        "hoverinfo": "skip",
+    }
+    layout = named_rows(list(shares), "share in placing a trial in the better half (PED-ANOVA)")
+    layout["xaxis"]["tickformat"] = ".0%"
+    first, second = list(shares)[:2]
+    compared = ", ".join(f"{count} after epoch {rung}" for rung, count in found.rungs.items())
+    return Figure(
+        name=name,
+        title="Importances of the hyperparameters",
+        finding=f"{first} matters most with {shares[first]:.0%}, then {second} with {shares[second]:.0%}, by the "
+        f"values of all trials at the same rungs ({compared}); rough with few trials.",
+        picture=plotted([bars], layout, height=110 + 26 * len(shares)),
+    )
+
+
+_COLUMNS = 2
+
+
+def slices(searched: SearchedLoss) -> Figure | None:
+    """Plot the values against each hyperparameter; None without a value or a varying hyperparameter."""
+    if not searched.varying or not searched.valued:
+        return None
+    from plotly.subplots import make_subplots  # half a second
+
+    trials = searched.valued
+    series = [
+        (LOOKS[state].name, in_state(trials, state), LOOKS[state].colour, LOOKS[state].mark, 6)
+        for state in (TrialState.PRUNED, TrialState.COMPLETE)
+    ]
+    for number, label, colour, mark in (
+        (DEFAULT, "default", COLOURS[1], "diamond"),
+        (searched.chosen, searched.chosen_word, COLOURS[2], "star"),
+    ):
+        series.append((label, [trial for trial in trials if trial.number == number], colour, mark, 11))
+    rows = -(-len(searched.varying) // _COLUMNS)
+    figure = make_subplots(rows, _COLUMNS, shared_yaxes="all", vertical_spacing=0.45 / rows).update_yaxes(
+        title_text=searched.objective, col=1
+    )
+    for place, (parameter, entry) in enumerate(searched.varying.items()):
+        at = {"row": place // _COLUMNS + 1, "col": place % _COLUMNS + 1}
+        for label, of_series, colour, mark, size in series:
+            having = [trial for trial in of_series if parameter in trial.params]
+            figure.add_scatter(
+                name=label,
+                mode="markers",
+                x=[_place(trial.params[parameter], entry) for trial in having],
+                y=[rounded(value_of(trial)) for trial in having],
+                marker={"color": colour, "symbol": mark, "size": size},
+                legendgroup=label,
+                showlegend=not place,
+                **hover_text([f"{_title(searched, trial)}: {value_of(trial):.4f}" for trial in having]),
+                **at,
+            )
+        figure.update_xaxes(title_text=parameter, **_axis(entry), **at)
+    return Figure(
+        name=f"{searched.name}-slices",
+        title="Value by hyperparameter",
+        finding=f"{searched.objective} of {counted(len(trials), 'trial')} against {', '.join(searched.varying)}, "
+        f"with the default and the {searched.chosen_word} configuration.",
+        picture=as_plot(figure.update_layout(margin={"t": 30}), height=80 + 200 * rows),
+    )
+
+
+def _axis(entry: Range) -> dict[str, Any]:
+    if isinstance(entry, Float):
+        return {"type": "log", "dtick": 1, "exponentformat": "power"} if entry.log else {"type": "linear"}
+    return {"type": "category", "categoryarray": list(map(value_text, choices(entry)))}
+
+
+def _place(value: Value, entry: Range) -> Value:
+    """Return a value as an axis takes it: a number of a range, and a choice as text."""
+    return rounded(float(value)) if isinstance(entry, Float) else value_text(value)  # type: ignore[arg-type]
+
+
+# Trials as text.
+
+
+def _title(searched: SearchedLoss, trial: FrozenTrial) -> str:
+    roles = {DEFAULT: "default", searched.chosen: searched.chosen_word}
+    role = roles.get(trial.number)
+    return f"trial {trial.number} ({role})" if role else f"trial {trial.number}"
+
+
+def _trials(searched: SearchedLoss) -> TextTable:
+    names, more = list(searched.varying), len(searched.valued) - MOST_ROWS
+    return TextTable(
+        header=("trial", searched.objective, "epochs", *names, "outcome"),
+        rows=tuple(
+            (
+                _title(searched, trial),
+                f"{value_of(trial):.4f}",
+                str(last_step(trial)),
+                *(param_text(trial.params, name) for name in names),
+                textwrap.shorten(str(trial.user_attrs.get("outcome", "still running")), 120, placeholder=" …"),
+            )
+            for trial in searched.valued[:MOST_ROWS]
+        ),
+        notes=(f"{counted(more, 'more trial')} not shown; `holdout trials` lists all",) if more > 0 else (),
+    )

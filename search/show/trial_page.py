@@ -1,0 +1,78 @@
+"""The page of one trial, as `holdout trials` prints it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+from search.plan.records import Records
+from search.plan.status import TrialRow, trial_row
+from search.results.formats import parameters
+from search.results.rows import Shown
+from search.text_table import sparkline
+from search.trials import epochs_of, value_in
+from trainables.metrics import metric_name
+from trainables.training.attempt import read_log
+
+if TYPE_CHECKING:
+    import pandas
+
+_WIDTH = 72
+"""Most characters of a curve."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TrialPage(Shown):
+    """A trial's row, its objective after each epoch, the path or URL of its best model, and its log.
+
+    ``curve`` draws ``values`` as a line of text, one character per epoch.
+    """
+
+    study: str
+    objective: str
+    row: TrialRow
+    values: tuple[float, ...]
+    curve: str
+    checkpoint: str | None
+    log: str
+
+    def to_frame(self) -> "pandas.DataFrame":
+        import pandas
+
+        return pandas.DataFrame({"epoch": range(1, len(self.values) + 1), self.objective: self.values})
+
+    def _repr_html_(self) -> str:
+        row = self.row
+        value = "" if row.value is None else f" {row.value:.4f}"
+        title = f"{self.study} trial {row.number}: {row.state.lower()}{value}; {parameters(row.params)}"
+        return f"<p>{escape(title)}</p>{super()._repr_html_()}"
+
+
+def trial_page(search: Records, study: str, number: int) -> TrialPage:
+    """Read trial ``number`` of ``study``, such as ``mpa`` or ``mpa@confirm``."""
+    trial = search.trial_of(study, number)
+    directory = search.trial_directory(study, number)
+    objective = metric_name(search.content["search"]["objective"])
+    records = epochs_of(trial)
+    values = [value_in(record, objective) for record in records if objective in record["metrics"]]
+    kept = [record["checkpoint"] for record in records if record["checkpoint"]]
+    return TrialPage(
+        study=f"{search.name}/{study}",
+        objective=objective,
+        row=trial_row(trial),
+        values=tuple(values),
+        curve=text_curve(values, objective),
+        checkpoint=f"{directory}/{kept[-1]}" if kept else None,
+        log=read_log(directory),
+    )
+
+
+def text_curve(values: Sequence[float], name: str) -> str:
+    """Draw ``values`` as a line of block characters, scaled from their minimum to their maximum."""
+    if not values:
+        return ""
+    width = min(len(values), _WIDTH)
+    shown = [values[place * len(values) // width] for place in range(width)]
+    return (
+        f"{name} by epoch, 1 to {len(values)}, from {min(values):.4f} to {max(values):.4f}:\n{sparkline(shown, width)}"
+    )

@@ -1,0 +1,276 @@
+"""Campaigns that are run with real trainings in this process, and their results.
+
+Nothing of the test is opened before all is frozen; one opening is for the lot.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from support.bare_networks import BACKBONE, save_convnet
+from support.commands import holdout_here, summary
+from support.finished_search import campaign_here, in_turn
+from support.kinds import FinishedCampaign
+from support.serving import asked
+from support.small_search import SHORTEST
+from support.tampered import Copied
+
+from search.config.campaign import Campaign, parse_campaign
+from search.driver.pipeline import stage_by_stage
+from search.driver.sealed import score_test
+from search.driver.stages import FailedLosses, NothingToSelect
+from search.plan.records import Records, stored_search
+from search.plan.runs import CampaignFolder, RunFolder
+from search.plan.search import WritableRecords
+from search.results.campaign import CampaignResult, campaign_result
+from search.results.comparison import summary_of
+from search.results.summarise import summarise
+from search.results.summary import Summary
+from search.selection.ledger import Ledger
+from search.selection.scoring import score
+from search.show.campaigns import campaign_csv, campaign_report, campaign_tables, row_name, study
+from search.show.live import live_app
+from search.show.sections.models import models_section
+from search.stages import Role, Stage
+from search.study.trial_queue import RunningTrial, TrialQueue
+from trainables.errors import InvalidInput
+from trainables.training.train import Training
+
+ALL = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
+QUIET = Console(quiet=True)
+Opened = Callable[..., WritableRecords]
+TINY = {**SHORTEST, "metrics": {"test": ["recall_at_1"]}}
+
+
+@pytest.fixture
+def searches(opened: Opened) -> list[WritableRecords]:
+    return [opened(**TINY, name="lot-a"), opened(**TINY, name="lot-b", split={"ratio": 0.6})]
+
+
+def train(queue: TrialQueue, job: RunningTrial) -> None:
+    training = Training(job.spec, torch.device("cpu"))
+    while not training.finished:
+        training.run_epoch()
+    queue.on_trial_result(job, {"records": training.records, "finished": True})
+
+
+def trained(searches: Sequence[WritableRecords]) -> Iterator[RunningTrial]:
+    """Train everything; yield each trial before its training."""
+    queue = TrialQueue(stage_by_stage(searches, ALL, QUIET, None))
+    while job := queue.next_trial():
+        yield job
+        train(queue, job)
+
+
+def test_all_is_frozen_before_one_opening_of_the_lot_which_outlives_a_death(
+    searches: list[WritableRecords], opened: Opened
+) -> None:
+    """Other test classes are another opening."""
+    other = opened(**TINY, name="lot-c", dataset={"name": "glyphs", "num_classes": 12, "images_per_class": 6})
+    searches.append(other)
+    jobs = []
+    for job in trained(searches):
+        assert job.stage is not Stage.TEST or all(search.is_done(Stage.SELECT) for search in searches)
+        jobs.append(job)
+    assert [job.stage for job in jobs] == [Stage.SEARCH] * 3 + [Stage.SELECT] * 6 + [Stage.TEST] * 3
+    assert [job.study.name.split("/")[0] for job in jobs] == ["lot-a", "lot-b", "lot-c"] * 4
+    asked: list[str] = []
+
+    def dies_at_the_second(function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+        if function is score:
+            asked.extend(task.checkpoint for task in tasks)
+        if any("lot-b" in checkpoint for checkpoint in asked):
+            raise KeyboardInterrupt
+        return in_turn(function, tasks)
+
+    with pytest.raises(KeyboardInterrupt):
+        score_test(searches, QUIET, opener="lot", reason=None, run=dies_at_the_second)
+    assert [search.is_done(Stage.TEST) for search in searches] == [True, False, False]
+    score_test(searches[1:], QUIET, opener="lot", reason=None, run=in_turn)
+    openings = Ledger(other.plan.folder.openings).openings()
+    assert [(opening.search, set(opening.selections)) for opening in openings] == [
+        ("lot", {"lot-a", "lot-b"}), ("lot", {"lot-c"}),
+    ]  # fmt: skip
+    lines = other.plan.folder.openings.read_text().splitlines()
+    assert len(lines) == 4 + 3, "an opening, its images, and the scores of each search"
+    for search in searches:
+        summary = summarise(search)
+        assert summary.test_opened == 1
+        assert summary.losses["pnp"].test
+        assert summary.losses["pnp"].test["recall_at_1"].values
+
+
+def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[WritableRecords]) -> None:
+    failing = searches[0].config.name
+
+    def run(lot: Sequence[WritableRecords], *, allow_failed: bool = True) -> None:
+        queue = TrialQueue(stage_by_stage(lot, ALL, QUIET, None, allow_failed=allow_failed))
+        while job := queue.next_trial():
+            if job.study.name.startswith(failing):
+                queue.on_trial_result(job, {"failure": {"cause": "CODE_ERROR", "reason": "x"}})
+            else:
+                train(queue, job)
+
+    with pytest.raises(NothingToSelect, match="No trial of pnp could be confirmed"):
+        run(searches[:1])
+    with pytest.raises(FailedLosses, match="Every trial of lot-a/pnp failed"):
+        run(searches, allow_failed=False)
+    run(searches)
+    assert [search.is_done(Stage.SELECT) for search in searches] == [False, True]
+
+
+# The folds of a cross-validation.
+
+FOLDS, SEEDS = 2, 2
+
+
+def test_each_fold_has_its_own_validation_and_test(lot: FinishedCampaign) -> None:
+    result, runs = lot.result, lot.runs
+    assert {cell.coordinates["split"] for cell in result.folds} == {"folds"}, "a fixed part has no folds"
+    found = {tuple(cell.coordinates[key] for key in ("training", "fold", "metric")): cell.mean for cell in result.folds}
+    (opening,) = json.loads((runs / "lot-folds" / "test.json").read_text())["openings"]
+    scores = [score for score in opening["scores"] if score["source_trial"] == 0]
+    seeds = list(dict.fromkeys(score["seed"] for score in scores))
+    assert {key: mean for key, mean in found.items() if key[2] == "recall_at_1"} == {
+        (str(seeds.index(score["seed"]) + 1), str(score["fold"]), "recall_at_1"): score["metrics"]["recall_at_1"]
+        for score in scores
+    }
+    assert {key[:2] for key in found} == {(str(training), str(fold)) for training in (1, 2) for fold in (1, 2)}
+    entry = json.loads((runs / "lot-folds" / "summary.json").read_text())["losses"]["pnp"]["default"]
+    validated = [mean or 0 for key, mean in found.items() if key[2] == "validation"]
+    assert sorted(validated) == sorted(entry["final"]["values"])
+    mean = fmean(mean or 0 for key, mean in found.items() if key[2] == "recall_at_1")
+    assert mean == pytest.approx(entry["test"]["recall_at_1"]["mean"])
+
+
+def test_the_table_has_a_row_a_fold(lot: FinishedCampaign) -> None:
+    campaign, result = lot.campaign, lot.result
+    (table,) = [table for table in campaign_tables(campaign.config, result) if table.title == "Folds"]
+    assert table.header == ("loss", "training", "fold", "validation", "recall_at_1")
+    per_cent = [f"{100 * (cell.mean or 0):.2f}" for cell in result.folds[-2:]]
+    assert table.rows[-1] == ("pnp", "2", "2", *per_cent)
+    assert len(table.rows) == FOLDS * SEEDS
+    assert table in study(campaign.config, result).tables, "in the report too"
+
+
+def test_the_models_of_all_folds_are_shown(lot: FinishedCampaign) -> None:
+    """Two folds of two seeds: four models per configuration, and two independent samples."""
+    folder = RunFolder(lot.runs, "lot-folds")
+    section = models_section(Records(folder))
+    assert "4 models of 1 configuration" in section.sentences[0]
+    assert any(entry.name == "gallery-worst" for entry in section.figures)
+
+
+def test_asked_for_again_the_result_is_printed_at_once_and_written_to_files(
+    lot: FinishedCampaign, tmp_path: Path
+) -> None:
+    runs = Copied(lot.runs, tmp_path / "runs", "lot").runs
+    command = ("run", runs / "lot" / "campaign.yaml", "--runs", runs)
+    files = [tmp_path / f"lot{suffix}" for suffix in (".csv", ".md", ".tex")]
+    outputs = [word for file in files for word in ("--output", str(file))]
+    result = json.loads(holdout_here(*command, *outputs, "--json").stdout)
+    assert result == json.loads((runs / "lot" / "campaign.json").read_text())
+    assert len(result["cells"]) == 3 * 2
+    for cell in result["cells"]:
+        entry = summary(runs, f"lot-{cell['coordinates']['split']}")["losses"]["pnp"]["default"]
+        expected = entry["confirmed"] if cell["coordinates"]["metric"] == "validation" else entry["test"]["recall_at_1"]
+        assert cell["values"] == expected["values"]
+    records = list(csv.DictReader(files[0].read_text().splitlines()))
+    assert [float(record["mean"]) for record in records] == [cell["mean"] for cell in result["cells"]]
+    for file in files[1:]:
+        assert lot.campaign.config.study in file.read_text()
+
+
+# The networks without training in the table, pairs and sentences.
+
+CONTENT: dict[str, Any] = {
+    "name": "sizes",
+    "study": "from one network",
+    "base": {
+        "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20},
+        "model": {"backbone": BACKBONE, "freeze": "backbone"},
+        "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
+        "losses": ["pnp"],
+        "search": {"trials": 1},
+        "selection": {"finalists": 1, "seeds": 1},
+        "final": {"seeds": 2},
+        "metrics": {"test": ["recall_at_1"]},
+    },
+    "vary": {"size": {"4": {"model.embedding_dim": 4}, "8": {"model.embedding_dim": 8}}},
+    "table": {"rows": ["loss"], "metrics": ["validation", "recall_at_1"]},
+}
+Finished = tuple[Path, Campaign, CampaignResult, list[Summary]]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A finished campaign from the weights of a random network."""
+    runs = tmp_path_factory.mktemp("campaign") / "runs"
+    weights = save_convnet(tmp_path_factory.mktemp("weights"))
+    base = {**CONTENT["base"], "model": {**CONTENT["base"]["model"], "weights": str(weights)}}
+    with campaign_here(runs, {**CONTENT, "base": base}) as (campaign, result):
+        summaries = [summary_of(Records(RunFolder(runs, member.config.name))) for member in campaign.members]
+        return runs, campaign, result, summaries
+
+
+def test_the_table_begins_with_the_networks_without_training(finished: Finished) -> None:
+    _, campaign, result, summaries = finished
+    table = campaign_tables(campaign.config, result)[0]
+    assert [row[0] for row in table.rows] == ["untrained", "whitened", "pnp"]
+    cells = table.rows[0][1:]
+    for place, untrained in enumerate(found.untrained for found in summaries):
+        assert untrained is not None
+        assert untrained.test is not None
+        values = {untrained.confirmed, untrained.test["recall_at_1"].mean}
+        half = len(cells) // 2
+        assert {*cells[place * half : (place + 1) * half]} == {f"{100 * value:.2f}" for value in values}
+    assert "untrained,4,baseline,recall_at_1," in campaign_csv(result)
+
+
+def test_each_tuned_loss_is_paired_with_the_untrained_network_of_its_search(finished: Finished) -> None:
+    _, campaign, result, _ = finished
+    against = [pair for pair in result.pairs if pair.second.role is Role.BASELINE]
+    assert {(pair.first.search, pair.first.loss, pair.second.search, pair.second.loss) for pair in against} == {
+        (search, "pnp", search, "untrained") for search in ("sizes-4", "sizes-8")
+    }
+    assert row_name(campaign.config, result, against[0].second).startswith("untrained ")
+    assert not [warning for warning in result.warnings if "chosen after" in warning]
+    with pytest.raises(InvalidInput, match="roles"):
+        parse_campaign({**CONTENT, "table": {**CONTENT["table"], "roles": ["baseline"]}})
+
+
+def test_the_live_page_lists_the_campaigns_searches(finished: Finished) -> None:
+    runs, campaign, _, _ = finished
+    status, _, body = asked(live_app(runs), "/api/campaigns", "", (b"host", b"localhost"))
+    assert status == 200, body
+    names = [member.config.name for member in campaign.members]
+    assert json.loads(body) == [{"name": "sizes", "searches": names, "problem": None}]
+
+
+def test_the_report_of_a_campaign_from_weights_begins_with_every_mean(finished: Finished) -> None:
+    runs, _, result, _ = finished
+    page = Path(holdout_here("report", "sizes", "--runs", runs).stdout.strip())
+    assert "untrained" in page.read_text()
+    report = campaign_report(CampaignFolder(runs, "sizes"))
+    assert [section.name for section in report.sections] == ["study", "again"]
+    cells = " ".join(cell for table in report.sections[0].results for row in table.rows for cell in row)
+    assert all(cell.mean is not None and f"{100 * cell.mean:.2f}" in cells for cell in result.cells)
+
+
+def test_other_networks_are_told_among_the_rows_of_a_column(finished: Finished) -> None:
+    runs, campaign, result, summaries = finished
+    assert not any("rows differ" in told for told in result.warnings), "the sizes are columns"
+    content = campaign.config.model_dump(mode="json")
+    as_rows = parse_campaign({**content, "table": {"rows": ["loss", "size"], "metrics": ["recall_at_1"]}})
+    searches = [stored_search(runs, summary.name) for summary in summaries]
+    warnings = campaign_result(as_rows, searches).warnings
+    assert [told for told in warnings if "rows differ" in told] == [
+        "rows differ in more than the loss, which may explain their differences: "
+        "model.embedding_dim is 4 in sizes-4, but 8 in sizes-8"
+    ]

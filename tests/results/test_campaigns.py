@@ -1,0 +1,259 @@
+"""Campaign files: every one that comes with the project, and mistakes made on purpose."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.commands import holdout_here, plain
+from support.cost import AFFORDABLE, images_seen
+from support.made_search import frozen_selection
+from support.refusals import sentences_of
+from support.small_search import draw_folder
+from support.summaries import blank_summaries, made_loss, made_row, made_summary, plain_statistics
+from support.trees import Trees, on_tree, shipped_campaign, shipped_file
+
+from search.config.campaign import VALIDATION, Campaign, parse_campaign, read_config, recipes_of
+from search.config.recipes import campaigns, recipes
+from search.config.yaml_file import read_yaml
+from search.plan.campaign import read_campaign_plans
+from search.plan.make_plan import read_plan
+from search.plan.plan import Plan
+from search.plan.runs import CampaignFolder, RunFolder
+from search.results.campaign import data_axes, measured
+from search.results.statistics import over_seeds
+from search.results.summary import LossSummary, Summary
+from search.selection.ledger import Ledger
+from search.show.campaigns import campaign_table
+from search.text_table import TextTable
+from trainables.errors import InvalidInput
+from trainables.files import write_json
+
+SMALL = [name for name, path in campaigns().items() if not recipes_of(read_config(read_yaml(path)))]
+OTHERS = ("mpa-losses-", "pnp-losses-")  # comparisons that loss-benchmark stands for
+
+
+def planned(content: dict[str, Any], folder: CampaignFolder) -> list[Plan]:
+    return read_campaign_plans(content, folder.runs)[1]
+
+
+@pytest.mark.parametrize("name", campaigns())
+def test_every_campaign_is_made_of_search_files(name: str, trees: Trees) -> None:
+    """Parsing refuses labels that clash, cells that do not exist and metrics that are not computed.
+
+    A small campaign stands beside those in the papers' settings.
+    """
+    assert name in SMALL or any(name.startswith(f"{small}-") for small in SMALL) or name.startswith(OTHERS)
+    assert name not in SMALL or any(other.startswith(f"{name}-") for other in campaigns())
+    campaign = shipped_campaign(name, trees)
+    assert campaign.name == name
+    names = [member.config.name for member in campaign.members]
+    assert len(set(names)) == len(names)
+    for member in campaign.members:
+        assert member.config.tracking.experiment == name
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_campaign_can_be_run_and_is_affordable(name: str, trees: Trees, tmp_path: Path) -> None:
+    campaign, plans = read_campaign_plans(shipped_file(name, trees), tmp_path)
+    assert len(plans) == len(campaign.members)
+    assert sum(images_seen(member.config) for member in campaign.members) < AFFORDABLE
+
+
+def tiny(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "tiny",
+        "study": "a test",
+        "base": {
+            "dataset": {"name": "glyphs", "num_classes": 12, "images_per_class": 6},
+            "losses": ["mpa", "pnp"],
+            "training": {"batch_size": 20},
+        },
+        "vary": {"K": {"1": {"space.mpa.proxies_per_class": 1}, "2": {"space.mpa.proxies_per_class": 2}}},
+        "table": {"rows": ["K"]},
+        **changes,
+    }
+
+
+def sentences(content: dict[str, Any]) -> list[str]:
+    return list(sentences_of(lambda: parse_campaign(content)))
+
+
+def test_settings_make_the_searches() -> None:
+    campaign = parse_campaign(tiny(vary={**tiny()["vary"], "size": {"8": {"model.embedding_dim": 8}, "16": {}}}))
+    assert [member.config.name for member in campaign.members] == ["tiny-1-8", "tiny-1-16", "tiny-2-8", "tiny-2-16"]
+    assert [member.config.space["mpa"] for member in campaign.members] == [
+        {"proxies_per_class": count} for count in (1, 1, 2, 2)
+    ]
+    assert [member.config.model.embedding_dim for member in campaign.members] == [8, 64, 8, 64]
+    assert {member.config.metrics.test for member in campaign.members} == {("recall_at_1",)}
+
+
+def test_a_recipe_is_built_upon(trees: Trees) -> None:
+    """Mappings are united key by key; the recipe's spaces of losses that are left out go with them."""
+    base = {"dataset": on_tree(trees, "cub200"), "losses": ["mpa"], "search": {"trials": 3}}
+    campaign = parse_campaign(tiny(recipe="mpa-cub200", base=base))
+    recipe = read_yaml(recipes()["mpa-cub200"])
+    config = campaign.members[1].config
+    assert config.space == {"mpa": {"proxies_per_class": 2}}
+    assert (config.search.trials, config.search.objective) == (3, recipe["search"]["objective"])
+    assert config.training.epochs == recipe["training"]["epochs"]
+
+
+def test_the_mistakes_of_the_searches_are_said_with_the_campaign_s_own(tmp_path: Path) -> None:
+    """Also those that a file's form does not show, such as a range that nothing lies in."""
+    content = tiny(table={"rows": ["K"], "metrics": ["recall"]}, name="a/b", study=3)
+    content["base"]["training"] = {"batch_size": 20, "epochs": -1}
+    content["base"]["space"] = {"mpa": {"margin": {"low": 0.5, "high": 0.1}}}
+    content["vary"]["K"]["2"]["training.batchsize"] = 10
+    said = sentences_of(lambda: read_campaign_plans(content, tmp_path))
+    begin = ["study: ", "name: ", "table.metrics: ", "training.epochs: ", "space.mpa.margin", "2: training.batchsize: "]
+    assert len(said) == len(begin)
+    for expected in begin:
+        assert any(sentence.startswith(expected) for sentence in said), (expected, said)
+    content["vary"] = {"loss": {}}
+    heads = [sentence.partition(":")[0] for sentence in sentences_of(lambda: read_campaign_plans(content, tmp_path))]
+    assert sorted(heads) == ["name", "study", "table.metrics", "vary"], "which the searches are is open"
+    content = tiny(table={"rows": ["K"], "metrics": ["recall_at_1"]})
+    content["base"]["space"] = {"mpa": {"margin": {"low": 0.5, "high": 0.1}}}
+    content["vary"]["K"]["2"]["resources.cpus_per_trial"] = 2
+    assert [
+        sentence.partition(":")[0] for sentence in sentences_of(lambda: read_campaign_plans(content, tmp_path))
+    ] == ["vary", "space.mpa.margin"]
+
+
+def test_a_campaign_that_is_refused_at_the_last_moment_leaves_nothing(tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images", images=6)
+    (root / "class-00" / "03.png").write_bytes(b"garbage")
+    file = tmp_path / "tiny.yaml"
+    base = {**tiny()["base"], "dataset": {"name": "folder", "root": str(root)}}
+    file.write_text(yaml.safe_dump(tiny(base=base)))
+    said = plain(holdout_here("run", file, "--runs", tmp_path / "runs", code=2).stderr)
+    assert "class-00/03.png" in said
+    assert not (tmp_path / "runs").exists()
+
+
+def begin(plan: Plan) -> None:
+    """What is left of a search that was killed at its very beginning."""
+    plan.folder.path.mkdir()
+    plan.folder.config.write_text(plan.config.to_yaml())
+    write_json(plan.folder.split, plan.split.to_json())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> CampaignFolder:
+    """A campaign that began."""
+    folder = CampaignFolder(tmp_path, "tiny")
+    campaign, plans = read_campaign_plans(tiny(), tmp_path)
+    for plan in plans:
+        begin(plan)
+    folder.begin(campaign.config)
+    return folder
+
+
+def varied(**labels: int) -> dict[str, Any]:
+    """The campaign's file with these labels instead of its own, each the number of mpa's proxies."""
+    return tiny(vary={"K": {label: {"space.mpa.proxies_per_class": count} for label, count in labels.items()}})
+
+
+def open_test(folder: CampaignFolder) -> None:
+    """Freeze the choices of the campaign's searches, and open the test classes for them."""
+    selections = {}
+    for name in ("tiny-1", "tiny-2"):
+        selection = frozen_selection(name, ["mpa"])
+        selection.save(RunFolder(folder.runs, name).selection)
+        selections[name] = selection.digest
+    Ledger(RunFolder(folder.runs, "tiny-1").openings).open(
+        test_digest="t", search="tiny", selections=selections, configurations={}, studies={}, reason="its own"
+    )
+
+
+def test_a_campaign_that_goes_on_may_grow_until_the_test_is_opened(folder: CampaignFolder) -> None:
+    grown = varied(**{"1": 1, "2": 2, "4": 4})
+    *_, four = planned(grown, folder)
+    assert four.folder.name == "tiny-4"
+    open_test(folder)
+    assert len(planned(tiny(), folder)) == 2
+    for is_there in (False, True):  # nor does a search that was there before
+        if is_there:
+            begin(four)
+        with pytest.raises(InvalidInput, match="tiny-4: the test classes were opened for tiny-1, tiny-2"):
+            planned(grown, folder)
+
+
+def test_a_campaign_of_the_same_name_begins_in_another_runs_folder(folder: CampaignFolder, tmp_path: Path) -> None:
+    """Its openings are counted with those of the first, in the user's ledger."""
+    open_test(folder)
+    elsewhere = CampaignFolder(tmp_path / "elsewhere", folder.name)
+    assert len(planned(tiny(), elsewhere)) == 2
+
+
+def test_a_campaign_that_goes_on_drops_and_changes_nothing(folder: CampaignFolder) -> None:
+    with pytest.raises(InvalidInput, match="vary: tiny started with tiny-2 too; put the labels back"):
+        planned(varied(**{"1": 1, "4": 4}), folder)
+    with pytest.raises(InvalidInput, match=r"2: space\.mpa\.proxies_per_class: the search tiny-2 began with 2"):
+        planned(varied(**{"1": 1, "2": 3}), folder)
+    content = tiny()
+    content["base"]["model"] = {"embedding_dim": 8}
+    with pytest.raises(InvalidInput, match=r"model\.embedding_dim: the search tiny-1 began with 64"):
+        planned(content, folder)
+
+
+def test_another_table_is_only_another_look(folder: CampaignFolder) -> None:
+    content = tiny(study="seen in another way", table={"rows": ["loss"], "roles": ["tuned"]})
+    campaign, plans = read_campaign_plans(content, folder.runs)
+    assert len(plans) == 2
+    folder.begin(campaign.config)
+    assert read_config(read_yaml(folder.config)) == campaign.config
+
+
+def test_a_campaign_and_a_search_have_different_names(folder: CampaignFolder, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="name: tiny is a campaign in"):
+        read_plan({"name": "tiny", **tiny()["base"]}, folder.runs)
+    (tmp_path / "other" / "tiny").mkdir(parents=True)
+    (tmp_path / "other" / "tiny" / "search.yaml").write_text("")
+    with pytest.raises(InvalidInput, match="tiny is a search in"):
+        read_campaign_plans(tiny(), tmp_path / "other")
+
+
+@pytest.mark.parametrize("content", ["", '{"folds": 3}', '"' + "[" * 100_000])
+def test_a_damaged_result_is_a_sentence(folder: CampaignFolder, content: str) -> None:
+    folder.result.write_text(content)
+    said = plain(holdout_here("report", "tiny", "--runs", folder.runs, code=2).stderr)
+    assert said.startswith(f"{folder.result} is damaged, or another version wrote it (")
+    assert said.endswith("; `holdout run` with the campaign's file writes it again.")
+
+
+def table_of(campaign: Campaign, summaries: Sequence[Summary], notes: Sequence[str] = ()) -> TextTable:
+    return campaign_table(campaign.config, data_axes(campaign), [*measured(campaign, summaries)], "title", notes)
+
+
+def summaries_of(campaign: Campaign, *losses: Mapping[str, LossSummary]) -> list[Summary]:
+    """The summaries of the campaign's searches, in order."""
+    return [made_summary(of, member.config.name) for of, member in zip(losses, campaign.members, strict=True)]
+
+
+def test_the_table_has_the_shape_that_is_asked_for() -> None:
+    table = {"rows": ["K"], "metrics": [VALIDATION, "recall_at_1", "dists_intra"], "roles": ["tuned"]}
+    campaign = parse_campaign(tiny(table=table))
+    number = over_seeds([0.5, 0.6])
+    entry = made_loss(
+        tuned=made_row(confirmed=plain_statistics(number), test=dict.fromkeys(("recall_at_1", "dists_intra"), number))
+    )
+    summaries = summaries_of(campaign, {"mpa": entry, "pnp": entry}, {"mpa": entry, "pnp": made_loss()})
+    found = table_of(campaign, summaries, ["a note"])
+    columns = [f"{loss}\n{metric}" for loss in ("mpa", "pnp") for metric in (VALIDATION, "recall_at_1", "dists_intra")]
+    assert found.header == ("K", *columns)
+    three = ("55.00 ± 7.07", "55.00 ± 7.07", "0.550 ± 0.071")
+    assert found.rows == (("1", *three, *three), ("2", *three, "–", "–", "–"))
+    assert found.notes == ("configuration tuned", "a note")
+
+
+def test_what_follows_from_the_row_makes_no_column() -> None:
+    vary = {"method": {"a": {"losses": ["mpa"]}, "b": {"losses": ["pnp"]}}, "size": {"8": {}, "16": {}}}
+    campaign = parse_campaign(tiny(vary=vary, table={"rows": ["method"]}))
+    found = table_of(campaign, blank_summaries(campaign))
+    assert found.header == ("method", *("\n".join(column) for column in product(("8", "16"), ("default", "tuned"))))
+    assert [row[0] for row in found.rows] == ["a", "b"]

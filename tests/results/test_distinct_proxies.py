@@ -1,0 +1,100 @@
+"""The number of distinct proxies, from the final trainings to tables, report, MLflow and verify."""
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+from support.commands import holdout_here, plain, stored
+from support.finished_search import finish
+from support.small_search import GLYPHS, small_search
+from support.tampered import Copied
+
+from search.driver.synchronise import loss_run
+from search.plan.records import Records
+from search.plan.runs import RunFolder
+from search.results.comparison import Comparison, compare
+from search.show.comparison_tables import as_csv, text_tables
+from trainables.losses.base import SAME_PROXY
+
+PROXIES = 16
+
+
+@pytest.fixture(scope="module")
+def runs(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished search of a loss with sixteen proxies a class in the plane, where some meet, and of one with one."""
+    runs = tmp_path_factory.mktemp("distinct") / "runs"
+    content = small_search(
+        image_folder,
+        model={"embedding_dim": 2},
+        training={"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+        losses=["mpa", "proxy_anchor"],
+        space={"mpa": {"proxies_per_class": PROXIES}},
+        search={"trials": 1},
+        selection={"finalists": 1, "seeds": 1},
+    )
+    return finish(runs, content)
+
+
+def compared(runs: Path) -> Comparison:
+    return compare([Records(RunFolder(runs, "small"))])
+
+
+def counted(path: Path) -> float:
+    """Count the proxies of a class that are far from all before them, by plain loops."""
+    classes = load_file(path)["loss.proxies"].tolist()
+    counts = []
+    for proxies in classes:
+        units = [[value / math.hypot(*proxy) for value in proxy] for proxy in proxies]
+        group = list(range(len(units)))
+        for first in range(len(units)):
+            for second in range(first):
+                if math.dist(units[first], units[second]) <= SAME_PROXY:
+                    group = [group[second] if entry == group[first] else entry for entry in group]
+        counts.append(len(set(group)))
+    return sum(counts) / len(counts)
+
+
+def test_a_row_holds_the_count_of_the_models_for_the_test(runs: Path) -> None:
+    of_loss = json.loads((runs / "small/summary.json").read_text())["losses"]
+    values = [counted(path) for path in sorted((runs / "small/trials/mpa@final").glob("*/attempt-*/best.safetensors"))]
+    assert len(values) == 2
+    assert of_loss["mpa"]["tuned"]["distinct_proxies"] == {
+        "mean": sum(values) / 2, "std": pytest.approx(abs(values[0] - values[1]) / math.sqrt(2)), "seeds": 2,
+        "values": values, "ci95": None,
+    }  # fmt: skip
+    assert 1 < min(values) <= max(values) < PROXIES
+    assert of_loss["proxy_anchor"]["tuned"]["distinct_proxies"] is None
+    assert not any("distinct_proxies" in record for record in records(runs, "proxy_anchor"))
+
+
+def records(runs: Path, loss: str) -> list[dict[str, Any]]:
+    trial, *_ = stored(runs, "small", loss)
+    return [value for key, value in trial.user_attrs.items() if key.startswith("epoch:")]
+
+
+def test_tables_and_mlflow_show_it(runs: Path) -> None:
+    found = compared(runs)
+    (entry,) = {row.distinct_proxies for row in found.rows if row.loss == "mpa" and row.distinct_proxies}
+    shown = f"{entry.mean:.2f} ± {entry.std:.2f}" if entry.std else f"{entry.mean:.2f}"
+    _, table, *_ = text_tables(found)
+    column = table.header.index("distinct proxies")
+    assert {row[0]: row[column] for row in table.rows} == {"mpa": shown, "proxy_anchor": "–"}
+    lines = [line for line in csv.DictReader(as_csv(found).splitlines()) if line["stage"] == "distinct_proxies"]
+    assert {(line["loss"], line["mean"]) for line in lines} == {("mpa", str(entry.mean))}
+    assert loss_run(found, "mpa").metrics["distinct_proxies"] == entry.mean
+    assert "distinct_proxies" not in loss_run(found, "proxy_anchor").metrics
+
+
+def test_verify_counts_the_proxies_of_each_model(runs: Path, tmp_path: Path) -> None:
+    """Before the choice is frozen, no digest covers the records of the epochs."""
+    holdout_here("verify", "small", "--runs", runs)
+    finish(tmp_path / "origin", {**GLYPHS, "name": "small", "losses": ["mpa"], "stages": ["search"]})
+    copied = Copied(tmp_path / "origin", tmp_path / "runs")
+    (best, *_) = [record["epoch"] for record in reversed(records(copied.runs, "mpa")) if record["checkpoint"]]
+    copied.epoch("mpa", 0, best, distinct_proxies=3.5)
+    said = plain(holdout_here("verify", "small", "--runs", copied.runs, code=1).stderr)
+    assert "best.safetensors: the number of distinct proxies: 3.5 is stored" in " ".join(said.split())

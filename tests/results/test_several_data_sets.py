@@ -1,0 +1,173 @@
+"""Campaigns over several data sets, with a table for each, and with metrics beyond 1, printed as measured."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.stats import rankdata
+from support.finished_search import campaign_here
+from support.refusals import sentences_of
+from support.trees import Trees
+
+from examples.papers.tournament import main, tournaments
+from search.config.campaign import Campaign, parse_campaign
+from search.config.recipes import read_file, read_search
+from search.config.search_config import parse_config
+from search.plan.runs import CampaignFolder
+from search.results.campaign import CampaignResult
+from search.show.campaigns import campaign_tables, in_unit, study
+from search.text_table import TextTable
+
+LOSSES = ["pnp", "contrastive"]
+GLYPHS = {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20}
+DATA = {"first": {}, "second": {"dataset.seed": 1}}
+WRITTEN: dict[str, Any] = {
+    "name": "sets",
+    "study": "two losses on two data sets",
+    "base": {
+        "dataset": GLYPHS,
+        "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
+        "losses": LOSSES,
+        "search": {"trials": 1},
+        "selection": {"finalists": 1, "seeds": 1},
+        "final": {"seeds": 2},
+        "metrics": {"test": ["recall_at_1"]},
+    },
+    "vary": {"data": DATA},
+    "table": {"rows": ["loss"], "metrics": ["recall_at_1"], "roles": ["default"]},
+}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Campaign, CampaignResult]]:
+    with campaign_here(tmp_path_factory.mktemp("sets") / "runs", WRITTEN) as found:
+        yield found
+
+
+def test_each_data_set_has_a_table_and_is_a_setting_of_the_tournament(
+    ran: tuple[Campaign, CampaignResult], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    campaign, result = ran
+    tables = [table for table in campaign_tables(campaign.config, result) if table.title.startswith("sets: ")]
+    assert [table.title for table in tables] == [f"sets: {campaign.config.study}, {name}" for name in DATA]
+    for table, name in zip(tables, DATA, strict=True):
+        assert table.header == ("loss", "recall_at_1")
+        assert [row[0] for row in table.rows] == LOSSES
+        means = [cell.mean or 0 for cell in result.cells if cell.coordinates["data"] == name]
+        assert [float(row[1].split()[0]) for row in table.rows] == pytest.approx(
+            [100 * mean for mean in means], abs=0.01
+        )
+    assert [len(table.notes) > 1 for table in tables] == [False, True], "notes on all data sets are printed once"
+    section = study(campaign.config, result)
+    assert [len(table.rows) for table in section.results] == [len(LOSSES)] * len(DATA), "in the report too"
+    assert result.data_axes == ("data",)
+    folder = CampaignFolder(tmp_path, campaign.name)
+    folder.begin(campaign.config)
+    folder.end(result.model_dump(mode="json"))
+    (found,) = tournaments(folder).values()
+    for name in DATA:
+        scores = [-(cell.mean or 0) for cell in result.cells if cell.coordinates["data"] == name]
+        assert found.ranks[name][LOSSES].tolist() == rankdata(scores).tolist()
+    main([campaign.name, "--runs", str(tmp_path)])
+    assert capsys.readouterr().out.startswith("default, 2 settings\n")
+
+
+def test_pairs_share_their_data_set(ran: tuple[Campaign, CampaignResult]) -> None:
+    _, result = ran
+    assert len(result.pairs) in (0, 2), "all pairs of losses in each data set"
+    for pair in result.pairs:
+        (first, second) = (result.searches[key.search]["data"] for key in (pair.first, pair.second))
+        assert first == second
+    assert sorted(result.openings.values()) == [
+        "this test set: 1 opening by 1 search, 2 configurations scored; openings of these classes before this "
+        f"choice's: 0 ({name})"
+        for name in DATA
+    ]
+
+
+# Metrics beyond 1.
+
+UNBOUNDED: dict[str, Any] = {
+    **WRITTEN,
+    "base": {
+        "trainable": "support.own_trainings:Scales",
+        "dataset": {"name": "support.own_trainings:ManyRecords"},
+        "training": {"epochs": 1},
+        "search": {"trials": 2, "objective": "dists_intra"},
+        "split": {"ratio": 0.6},
+        "selection": {"finalists": 1, "seeds": 1},
+        "final": {"seeds": 2},
+    },
+    "vary": {"seed": {"1": {"search.seed": 1}, "2": {"search.seed": 2}}},
+    "table": {"rows": ["loss"], "metrics": ["validation", "dists_intra", "dists_inter"]},
+}
+
+
+def printed(table: TextTable) -> set[str]:
+    return {number for row in table.rows for entry in row for number in re.findall(r"-?\d+\.\d{2,}", entry)}
+
+
+def test_the_numbers_are_as_measured_and_not_in_percent(tmp_path: Path) -> None:
+    with campaign_here(tmp_path / "runs", UNBOUNDED) as (campaign, result):
+        pass
+    tables = campaign_tables(campaign.config, result)
+    means = [cell.mean for cell in result.cells if cell.mean is not None]
+    assert len(means) == len(result.cells) == 2 * 2 * 3
+    first = printed(tables[0])
+    assert all(f"{mean:.3f}" in first for mean in means), tables[0]
+    assert not any("per cent" in note for note in tables[0].notes)
+    largest = max(abs(mean) for mean in means)
+    for table in tables:
+        assert all(abs(float(number)) < 10 * largest + 10 for number in printed(table)), table.title
+    section = study(campaign.config, result)
+    best = max(cell.mean for cell in result.cells if cell.measured == "dists_intra" and cell.mean is not None)
+    assert any(in_unit("dists_intra", best) in cell for row in section.results[0].rows for cell in row)
+    assert not any("in percent" in str(figure.picture) for figure in section.figures)
+
+
+# Recipes of labels.
+
+Shipped = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture
+def shipped(trees: Trees) -> Shipped:
+    """Shipped campaigns over the papers' data sets, on small trees that are given as on the command line."""
+    settings = [f"dataset.root={trees(name)}" for name in NAMES], ["dataset.subset=true"] * len(NAMES)
+    named = [f"vary.data.{name}.{setting}" for part in settings for name, setting in zip(NAMES, part, strict=True)]
+    return lambda name: read_file(Path(name), named)
+
+
+NAMES = ("cub200", "cars196", "sop")
+RECIPES = {"data-sets-mpa": "mpa-{}", "data-sets-sampling": "topk-{}", "data-sets-thesis": "thesis-{}-bninception"}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_each_data_set_is_trained_by_its_recipe(name: str, shipped: Shipped) -> None:
+    campaign = parse_campaign(shipped(name))
+    position = list(campaign.config.vary).index("data")
+    assert {member.labels[position] for member in campaign.members} == set(NAMES)
+    for member in campaign.members:
+        recipe = read_search(Path(RECIPES[name].format(member.labels[position])))
+        alone = parse_config({**recipe, "dataset": member.config.dataset.model_dump(mode="json")})
+        assert recipe["dataset"]["name"] == member.labels[position] == member.config.dataset.name
+        for section in ("model", "split", "final", "objective"):
+            assert getattr(member.config, section) == getattr(alone, section), section
+        for loss in member.config.loss_names:
+            assert member.config.training_of(loss) == alone.training_of(loss)
+
+
+@pytest.mark.parametrize(
+    ("vary", "told"),
+    [
+        ({"data": {"a": {"recipe": "mpa-cub"}}}, "the label a of data has the recipe 'mpa-cub', but the recipe of"),
+        (
+            {"data": {"a": {"recipe": "mpa-cub200"}}, "net": {"b": {"recipe": "mpa-sop"}}},
+            "data and net both name recipes; keep those of one axis",
+        ),
+    ],
+)
+def test_a_wrong_recipe_is_a_sentence(vary: dict[str, Any], told: str) -> None:
+    assert told in "\n".join(sentences_of(lambda: parse_campaign({**WRITTEN, "vary": vary})))

@@ -1,0 +1,436 @@
+"""The section of one loss's search, compared with plain loops over the trials of its study."""
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+import optuna
+import plotly.graph_objects as go
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from support.driving import only, record
+from support.summaries import made_loss, made_row
+
+from search.driver.stages import confirm_stage, freeze, search_stage
+from search.plan.records import Records
+from search.plan.search import WritableRecords
+from search.results.rows import SeedStatistics
+from search.results.summarise import write_summary
+from search.results.summary import BestTrial, Finding
+from search.show.drawing import Figure, Plot, Section
+from search.show.sections.loss import importances as importances_figure, learning_curves, loss_section, slices
+from search.show.sections.searched import SearchedLoss, importances
+from search.stages import Role, Stage
+from search.study.pruners import Pruner
+from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
+from search.tables import PRUNERS
+from search.trials import record_key
+
+Opened = Callable[..., WritableRecords]
+Value = Callable[[RunningTrial, int], float]
+EPOCHS = 8
+FAILURES = {4: "DIVERGED", 6: "OUT_OF_MEMORY", 9: "CODE_ERROR"}
+"""Cause by trial: the first two fail in their second epoch, the last one before its first."""
+
+
+def train(stage: QueuedStage, value: Value, failures: dict[int, str], clock: Any) -> None:
+    """Train a stage, two trials at a time, alternating by epoch; an epoch ends at each tick of ``clock``."""
+    queue = TrialQueue(only(stage))
+    running: list[tuple[RunningTrial, int]] = []
+    while True:
+        while len(running) < 2 and (job := queue.next_trial()):
+            running.append((job, 1))
+        if not running:
+            return
+        job, epoch = running.pop(0)
+        cause = failures.get(job.number)
+        if cause and epoch == (1 if cause == "CODE_ERROR" else 2):
+            queue.on_trial_result(job, {"failure": {"cause": cause, "reason": "<b>boom</b> $x$ " + 300 * "y "}})
+            continue
+        end = next(clock)
+        found = {**record(epoch, value(job, epoch)), "start": end - 1, "end": end}
+        epochs = job.spec.training.epochs
+        if queue.on_trial_result(job, {"records": [found], "finished": epoch == epochs}):
+            running.append((job, epoch + 1))
+
+
+def goodness(job: RunningTrial, epoch: int) -> float:
+    """Return a value that is highest at scale 20 or temperature 0.01, and does not rise in every epoch."""
+    found = job.spec.hyperparameters
+    distance = abs(math.log(found.get("scale", 20) / 20)) + abs(math.log(found.get("temperature", 0.01) / 0.01))
+    return 0.5 - distance / 20 + epoch / 40 - (epoch % 3) / 50 + (job.number % 7) / 500
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> WritableRecords:
+    """Two losses with 16 trials each, some pruned and three failed; the best are confirmed and chosen."""
+    search = search_made(
+        tmp_path_factory.mktemp("runs"),
+        losses=["proxy_anchor", "pnp"],
+        training={"epochs": EPOCHS, "batch_size": 20},
+        space={"proxy_anchor": {"margin": 0.1, "scale": {"low": 4.0, "high": 64.0, "log": True}}},
+        search={"trials": 16},
+        selection={"finalists": 2, "seeds": 2},
+    )
+    search.begin_session(0.0, 2)
+    clock = count(1)
+    train(search_stage(search), goodness, FAILURES, clock)
+    for stage in [confirm_stage(search)]:
+        train(stage, lambda job, epoch: goodness(job, epoch) - 0.02, {}, clock)
+    freeze(search)
+    return search
+
+
+def section_of(search: WritableRecords, loss: str) -> Section:
+    return loss_section(Records(search.folder), write_summary(search), loss)
+
+
+def figures_of(section: Section) -> dict[str, Figure]:
+    assert re.fullmatch(r"[A-Za-z0-9-]+", section.name)
+    for figure in section.figures:
+        assert figure.name.startswith(section.name)
+        assert re.fullmatch(r"[A-Za-z0-9-]+", figure.name)
+        assert figure.finding.endswith(".")
+        if figure.table:
+            assert figure.table.rows
+            assert all(len(row) == len(figure.table.header) for row in figure.table.rows)
+        if isinstance(figure.picture, Plot):
+            go.Figure(figure.picture.figure)
+            json.dumps(figure.picture.figure, allow_nan=False)
+    return {figure.name.removeprefix(f"{section.name}-"): figure for figure in section.figures}
+
+
+def traces_of(figure: Figure | None) -> dict[str, list[dict[str, Any]]]:
+    assert figure is not None
+    assert isinstance(figure.picture, Plot)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for trace in figure.picture.figure["data"]:
+        found.setdefault(trace.get("name", trace["type"]), []).append(trace)
+    return found
+
+
+def last_value(trial: FrozenTrial) -> float:
+    return max(value["metrics"]["map_at_r"] for key, value in trial.user_attrs.items() if key.startswith("epoch:"))
+
+
+def test_the_curves_are_what_was_measured(chosen: WritableRecords) -> None:
+    trials = chosen.trials("pnp", Stage.SEARCH)
+    figure = figures_of(section_of(chosen, "pnp"))["learning-curves"]
+    traces = traces_of(figure)
+    found: dict[int, list[tuple[int, float]]] = {}
+    for name in ("complete", "pruned", "failed"):
+        for trace in traces[name]:
+            for x, y, number in zip(trace["x"], trace["y"], trace["customdata"]):
+                if number is not None:
+                    found.setdefault(number, []).append((x, y))
+    measured = {
+        trial.number: [
+            (value["epoch"], pytest.approx(value["metrics"]["map_at_r"], rel=1e-4))
+            for key, value in sorted(trial.user_attrs.items())
+            if key.startswith("epoch:")
+        ]
+        for trial in trials
+    }
+    assert found == {number: points for number, points in measured.items() if points}
+    assert isinstance(figure.picture, Plot)
+    layout = figure.picture.figure["layout"]
+    assert [shape["x0"] for shape in layout["shapes"]] == [2, 4]
+    assert figure.table is not None
+    assert {row[0].split()[1]: row[1] for row in figure.table.rows} == {
+        str(trial.number): f"{last_value(trial):.4f}" for trial in trials if found.get(trial.number)
+    }
+
+
+def test_slices_show_each_hyperparameter(chosen: WritableRecords) -> None:
+    for loss, varying in (("proxy_anchor", ["scale"]), ("pnp", ["variant", "temperature", "alpha", "bound"])):
+        trials = [trial for trial in chosen.trials(loss, Stage.SEARCH) if trial.intermediate_values]
+        figure = figures_of(section_of(chosen, loss))["slices"]
+        assert isinstance(figure.picture, Plot)
+        layout, traces = figure.picture.figure["layout"], traces_of(figure)
+        for place, name in enumerate(varying):
+            axis = layout["xaxis" + str(place + 1) * (place > 0)]
+            assert axis["title"]["text"] == name
+            assert axis["type"] == {"scale": "log", "temperature": "log", "variant": "category"}.get(name, axis["type"])
+            for state in ("complete", "pruned"):
+                drawn = [*zip(traces[state][place]["x"], traces[state][place]["y"], strict=True)]
+                having = [trial for trial in trials if trial.state.name.lower() == state and name in trial.params]
+                shown = [(trial.params[name], last_value(trial)) for trial in having]
+                assert sorted(map(str, drawn)) == sorted(
+                    str((float(f"{x:.5g}") if isinstance(x, float) else str(x), float(f"{y:.5g}"))) for x, y in shown
+                )
+        (best,) = {y for trace in traces["chosen"] for y in trace["y"]}
+        summary = write_summary(chosen).losses[loss]
+        assert best == pytest.approx(last_value(chosen.trials(loss, Stage.SEARCH)[summary.tuned.number]), rel=1e-4)
+
+
+def test_the_text_names_the_chosen_configuration(chosen: WritableRecords) -> None:
+    section = section_of(chosen, "proxy_anchor")
+    assert "against scale, with the default and the chosen configuration" in figures_of(section)["slices"].finding
+    text = " ".join(section.sentences)
+    number = write_summary(chosen).losses["proxy_anchor"].tuned.number
+    assert f"trial {number} is " in text
+    assert "; it is chosen" in text
+    assert "after epochs 2, 4 the top half continues" in text
+    assert "Fixed hyperparameters: margin=0.1." in section.remarks
+    (table,) = section.results
+    trials = chosen.trials("proxy_anchor", Stage.SEARCH)
+    assert table.header == ("hyperparameter", "default", "chosen", "search range")
+    assert table.rows == (("scale", "32", f"{trials[number].params['scale']:.4g}", "[4, 64], log"),)
+    assert "margin" not in json.dumps([figure.table and figure.table.header for figure in section.figures])
+
+
+def test_the_text_warns(chosen: WritableRecords) -> None:
+    """About a choice no better than the default, an early end, and findings in the study."""
+    summary = write_summary(chosen)
+    entry = summary.losses["pnp"]
+    worse, better = (SeedStatistics(mean=mean, std=None, seeds=1, values=(mean,)) for mean in (0.3, 0.4))
+    entry = entry.model_copy(
+        update={
+            "tuned": entry.tuned.model_copy(update={"number": 3, "final": worse}),
+            "default": entry.default.model_copy(update={"final": better}),
+            "ended_early": "the grid has 4 points",
+            "diagnostics": (Finding(kind="edge", parameters=("alpha",), sentence="the values still rise"),),
+        }
+    )
+    summary = summary.model_copy(update={"losses": {**summary.losses, "pnp": entry}})
+    section = loss_section(Records(chosen.plan.folder), summary, "pnp")
+    assert len(section.sentences) <= 3
+    text = section.remarks
+    assert "The grid has 4 points." in text
+    assert "The values still rise." in text
+    assert any(line.startswith("Overtuned? with the fresh seeds") and "0.4000" in line for line in text)
+
+
+def test_a_trial_that_runs_is_shown(opened: Opened) -> None:
+    search = opened(losses=["pnp"])
+    assert section_of(search, "pnp").pending == ("No trial has started.",)
+    queue = TrialQueue(only(search_stage(search)))
+    job = queue.next_trial()
+    assert job is not None
+    assert not section_of(search, "pnp").figures
+    queue.on_trial_result(job, {"records": [record(1, 0.25)], "finished": False})
+    section = section_of(search, "pnp")
+    assert traces_of(figures_of(section)["learning-curves"])["running"][0]["y"] == [0.25, None]
+    assert section.sentences[0] == "Nothing can be chosen: no trial is complete."
+
+
+STATES: dict[str, tuple[dict[str, Any], dict[int, str], set[str], tuple[str, ...]]] = {
+    "one trial": (
+        {"losses": ["pnp"], "search": {"trials": 1}},
+        {},
+        {"learning-curves", "slices"},
+        (
+            "the best trial so far is 0 with map_at_r 0.",
+            "they need 10 trials at the same rung, and 1 trial has a value",
+        ),
+    ),
+    "all failed": (
+        {"losses": ["pnp"], "search": {"trials": 3}},
+        dict.fromkeys(range(3), "CODE_ERROR"),
+        set(),
+        ("0 trials completed, 0 pruned and 3 failed", "Nothing can be chosen: no trial is complete."),
+    ),
+    "nothing varies": (
+        {"losses": ["proxy_nca"], "space": {"proxy_nca": {"scale": 1}}, "search": {"trials": 3}},
+        {},
+        {"learning-curves"},
+        ("There are no figures by hyperparameter: this loss has none that varies.",),
+    ),
+}
+"""Changes of a search, its failures, and the figures and sentences of its section."""
+
+
+@pytest.mark.parametrize(("changes", "failures", "figures", "said"), STATES.values(), ids=STATES)
+def test_a_section_shows_what_there_is(
+    changes: dict[str, Any], failures: dict[int, str], figures: set[str], said: tuple[str, ...], opened: Opened
+) -> None:
+    search = opened(**changes)
+    train(search_stage(search), goodness, failures, count(1))
+    (loss,) = search.config.loss_names
+    section = section_of(search, loss)
+    assert section.name == f"loss-{loss.replace('_', '-')}"
+    assert set(figures_of(section)) == figures
+    shown = " ".join((*section.sentences, *section.remarks, *section.pending))
+    assert all(sentence in shown for sentence in said), shown
+    assert not section.missing, "nothing is wrong"
+    assert bool(section.results) == ("slices" in figures or "CODE_ERROR" in failures.values())
+
+
+def test_folds_are_the_steps(opened: Opened) -> None:
+    search = opened(losses=["pnp"], split={"folds": 4}, search={"trials": 6}, training={"epochs": 2, "batch_size": 20})
+    queue, clock = TrialQueue(only(search_stage(search))), count(1)
+    while job := queue.next_trial():
+        for fold in range(1, 5):
+            told = []
+            for epoch in (1, 2):
+                end = next(clock)
+                value = 0.5 - job.number / 20 + fold / 50 - epoch / 100
+                told.append({**record(epoch, value, fold=fold), "start": end - 1, "end": end})
+            if not queue.on_trial_result(job, {"records": told, "finished": fold == 4}):
+                break
+    trials = search.trials("pnp", Stage.SEARCH)
+    figures = figures_of(section_of(search, "pnp"))
+    found: dict[int, list[float]] = {}
+    for (line,) in (traces_of(figures["learning-curves"])[name] for name in ("complete", "pruned")):
+        for number, y in zip(line["customdata"], line["y"]):
+            if number is not None:
+                found.setdefault(number, []).append(y)
+    for trial in trials:
+        of_folds = [[-math.inf, -math.inf] for _ in range(4)]
+        for key, value in trial.user_attrs.items():
+            if key.startswith("epoch:"):
+                of_folds[value["fold"] - 1][value["epoch"] - 1] = value["metrics"]["map_at_r"]
+        bests = [max(fold) for fold in of_folds if -math.inf not in fold]
+        means = [of_folds[0][0], *(statistics.fmean(bests[: max(1, epochs // 2)]) for epochs in range(2, 9))]
+        assert found[trial.number] == pytest.approx(means[: len(found[trial.number])], rel=1e-4)
+    assert {len(values) for values in found.values()} == {2, 8}
+    assert f"{len(trials)} reached epoch 2" in figures["learning-curves"].finding
+
+
+# Hand-made trials with other hyperparameters.
+
+
+def made_trials(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    study = optuna.create_study(direction="maximize")
+    study.add_trials(trials)
+    return study.get_trials()
+
+
+def made_trial(
+    params: dict[str, Any], distributions: dict[str, Any], values: list[float], *, pruned: bool, end: float = 0.0
+) -> FrozenTrial:
+    """Make a trial that measured ``values``; its epochs end one second apart, starting at ``end``."""
+    records = [
+        {**record(epoch, value), "start": end + epoch - 1, "end": end + epoch}
+        for epoch, value in enumerate(values, start=1)
+    ]
+    highest = {epoch: max(values[:epoch]) for epoch in range(1, len(values) + 1)}
+    epochs = {record_key(entry): entry for entry in records}  # type: ignore[arg-type]
+    return create_trial(
+        state=TrialState.PRUNED if pruned else TrialState.COMPLETE,
+        value=max(values),
+        params=params,
+        distributions=distributions,
+        intermediate_values=highest,
+        user_attrs={"seed": 1, "outcome": "pruned <i>" if pruned else "all <i>epochs</i>", **epochs},
+    )
+
+
+def of_pruner(pruner: Pruner) -> dict[str, Any]:
+    return {"steps": pruner.steps, "pruning": pruner.plan, "rungs": pruner.rungs, "milestones": pruner.milestones}
+
+
+def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int = EPOCHS) -> SearchedLoss:
+    best = max(trials, key=lambda trial: trial.value or 0.0)
+    entry = made_loss(
+        best=BestTrial(params=best.params, value=best.value or 0.0, number=best.number),
+        default=made_row(Role.DEFAULT, params=trials[0].params, search_value=trials[0].value),
+        tuned=made_row(Role.TUNED, params=best.params, number=best.number),
+    )
+    return SearchedLoss(
+        loss=loss, objective="map_at_r", summary=entry, **of_pruner(PRUNERS["asha"](steps=steps)), trials=tuple(trials)
+    )
+
+
+def halved(seed: int, count: int, noise: float) -> list[FrozenTrial]:
+    """Make a random search with halving in which ``strong`` matters most, ``weak`` a little and ``idle`` not at all."""
+    generator = np.random.default_rng(seed)
+    ranges = {
+        "idle": FloatDistribution(0, 1),
+        "weak": CategoricalDistribution(("a", "b", "c")),
+        "strong": FloatDistribution(0.001, 0.1, log=True),
+    }
+    comparison = PRUNERS["asha"](steps=EPOCHS).rule("made")
+    trials = []
+    for number in range(count):
+        exponent, weak = generator.uniform(-3, -1), "abc"[generator.integers(3)]
+        quality = -abs(exponent + 1.6) / 2 - 0.2 * (weak == "a")
+        values: list[float] = []
+        pruned = False
+        for epoch in range(1, EPOCHS + 1):
+            values.append(quality * min(1, 0.3 + epoch / 8) + epoch / 10 + generator.normal(0, noise))
+            if comparison.reason(number, epoch, max(values)) and number and epoch < EPOCHS:
+                pruned = True
+                break
+        params = {"idle": generator.uniform(), "weak": weak, "strong": 10**exponent}
+        trials.append(made_trial(params, ranges, values, pruned=pruned))
+    return made_trials(trials)
+
+
+def test_importances_find_what_matters_among_pruned_trials() -> None:
+    first = 0
+    for seed in range(4):
+        found = importances(halved(seed, 24, 0.1), (2, 4, EPOCHS), ["idle", "weak", "strong"])
+        assert found is not None
+        assert sum(found.shares.values()) == pytest.approx(1)
+        assert found.rungs[2] == 24
+        assert list(found.shares.values()) == sorted(found.shares.values(), reverse=True)
+        first += next(iter(found.shares)) == "strong"
+    assert first >= 3
+
+
+def test_importances_need_ten_trials() -> None:
+    trials = halved(0, 9, 0.1)
+    assert importances(trials, (2, 4, EPOCHS), ["strong"]) is None
+    assert importances(halved(0, 10, 0.1), (2, 4, EPOCHS), []) is None
+    assert importances_figure(made_searched(trials)) is None
+    figure = importances_figure(made_searched(halved(0, 40, 0.05)))
+    assert figure is not None
+    assert figure.finding.startswith("strong matters most with ")
+    assert "40 after epoch 2" in figure.finding
+
+
+@pytest.mark.parametrize(
+    ("pruner", "rungs", "looked_at"), [("asha", [2, 4], {2, 4, 8}), ("median", [], {2, 4, 8}), ("none", [], {8})]
+)
+def test_the_rungs_are_those_of_the_pruner(pruner: str, rungs: list[int], looked_at: set[int]) -> None:
+    trials = halved(0, 60, 0.05)
+    searched = replace(made_searched(trials), **of_pruner(PRUNERS[pruner](steps=EPOCHS)))
+    figure = learning_curves(searched)
+    assert figure is not None
+    assert isinstance(figure.picture, Plot)
+    assert [shape["x0"] for shape in figure.picture.figure["layout"].get("shapes", ())] == rungs
+    assert searched.importances is not None
+    reached = {step: sum(step in trial.intermediate_values for trial in trials) for step in looked_at}
+    assert searched.importances.rungs == {step: count for step, count in reached.items() if count >= 10}
+
+
+def test_markup_stays_text_and_tables_end_after_200_trials() -> None:
+    """Plotly interprets ``<b>`` and ``<a>`` in texts."""
+    evil = '<a href="https://x.y">$z$</a>'
+    ranges = {
+        evil: CategoricalDistribution((evil, "<b>", "c")),
+        "<i>": FloatDistribution(0, 1),
+        "y": FloatDistribution(0, 1),
+    }
+    trials = [
+        made_trial(
+            {evil: (evil, "<b>", "c")[n % 3], "<i>": n / 210, "y": (n * 7 % 210) / 210},
+            ranges,
+            [n / 210, n / 205],
+            pruned=n % 2 == 1,
+            end=n * 2.0,
+        )
+        for n in range(210)
+    ]
+    searched = made_searched(made_trials(trials), loss="a.b_c-d", steps=2)
+    assert searched.name == "loss-a-2e-b-c-2d-d"
+    for draw in (learning_curves, importances_figure, slices):
+        figure = draw(searched)
+        assert figure is not None
+        assert isinstance(figure.picture, Plot)
+        assert re.fullmatch(r"[A-Za-z0-9-]+", figure.name)
+        text = json.dumps(figure.picture.figure)
+        assert re.findall(r"<(?!br>|extra></extra>|/extra>)", text) == []
+        assert draw is learning_curves or "$z$" in text
+        if draw is learning_curves:
+            assert figure.table is not None
+            assert len(figure.table.rows) == 200
+            assert "10 more trials not shown" in figure.table.notes[0]
