@@ -25,10 +25,12 @@ from rich.console import Console
 from rich.table import Table
 
 from search.driver.pipeline import run_stages
+from search.driver.stages import Order
 from search.plan.campaign import read_campaign_plans
 from search.plan.plan import Plan, training_of
 from search.results.formats import interval
 from search.results.statistics import over_seeds
+from search.results.summarise import summarise
 from search.results.summary import Incumbent
 from search.stages import Stage
 from trainables.spec import TrialSpec, derived_seed
@@ -125,17 +127,11 @@ def confirmed_value(spec: TrialSpec) -> float:
 def measure(images: str, runs: Path) -> Curves:
     """Run the searches, and confirm every incumbent of each."""
     campaign, plans = read_campaign_plans(campaign_file(images), runs)
-    outcomes = run_stages(
-        plans,
-        Console(stderr=True),
-        [Stage.SEARCH],
-        started=time.time(),
-        opener=campaign.name,
-    )
+    console = Console(stderr=True)
+    order = Order(console=console, stages=[Stage.SEARCH], started=time.time(), opener=campaign.name)
     found = []
-    for outcome in outcomes:
-        search = outcome.search
-        for loss, entry in outcome.summary.losses.items():
+    for search in run_stages(plans, order):
+        for loss, entry in summarise(search).losses.items():
             trials = search.trials(loss, Stage.SEARCH)
             improved = [trials[incumbent.trial].params for incumbent in entry.anytime]
             specs = [

@@ -80,6 +80,7 @@ def _run_campaign(
         from search.driver.campaigns import record_campaign
         from search.driver.finish import draw_report
         from search.driver.pipeline import run_stages
+        from search.driver.stages import Order
         from search.driver.synchronise import behind, try_to_write, where_to_look
         from search.plan.campaign import read_campaign_plans
         from search.plan.runs import CampaignFolder
@@ -89,16 +90,16 @@ def _run_campaign(
         campaign, plans = read_campaign_plans(content, runs)
         folder = CampaignFolder(runs, campaign.name)
         say([*dict.fromkeys(notice for plan in plans for notice in plan.notices)])
-    searches = run_stages(
-        plans,
-        messages(),
-        plans[0].config.stages,
+    order = Order(
+        console=messages(),
+        stages=plans[0].config.stages,
         started=STARTED,
         opener=campaign.name,
         family=campaign_family(campaign),
         on_begin=lambda: folder.begin(campaign.config),
         allow_failed=allow_failed,
     )
+    searches = run_stages(plans, order)
     result = campaign_result(campaign, searches)
     changed = folder.end(result.model_dump(mode="json"))
     if changed or not folder.report.exists():
@@ -281,16 +282,17 @@ def _synchronise(folder: "CampaignFolder", searches: "Sequence[Records]") -> int
 
 def _run(search: "Records", stage: "Stage", reason: str | None = None, *, allow_failed: bool = False) -> "Records":
     from search.driver.pipeline import run_stages
+    from search.driver.stages import Order
 
-    (done,) = run_stages(
-        [search.plan],
-        messages(),
-        [stage],
+    order = Order(
+        console=messages(),
+        stages=[stage],
         started=STARTED,
         opener=search.name,
         reason=reason,
         allow_failed=allow_failed,
     )
+    (done,) = run_stages([search.plan], order)
     return done
 
 

@@ -2,17 +2,18 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import cache, partial
 from threading import Thread
 
 from rich.console import Console
 
-from search.difference import Family
+from search.driver.choice import refuse_failed
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
 from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases
-from search.driver.notices import at_ceiling, early_ends, first_proposals, pruning, resumed, say
+from search.driver.notices import at_ceiling, first_proposals, pruning, resumed, say
 from search.driver.progress import Progress
 from search.driver.progress_view import StoreProgress, phase
 from search.driver.sealed import (
@@ -21,23 +22,9 @@ from search.driver.sealed import (
     check_sealed_images,
     copies_among_classes,
     note_opened_images,
-    resumed_opening,
-    score_test,
     with_training_images,
 )
-from search.driver.stages import (
-    NothingToSelect,
-    confirm_stage,
-    final_stage,
-    freeze,
-    refuse_failed,
-    refuse_unmet,
-    retry,
-    search_stage,
-    side_by_side,
-    to_retry,
-    unchanged_selection,
-)
+from search.driver.stages import STAGES, Order, RunStage, SelectStage, summarise, trials_in_turn
 from search.driver.synchronise import behind, make_projection
 from search.driver.untrained import check_weights, validate_baselines, without_baselines
 from search.engines.base import Engine, make_engine
@@ -48,10 +35,9 @@ from search.plan.plan import Plan
 from search.plan.records import Records
 from search.plan.runs import folder_if_needed
 from search.plan.search import WritableRecords, copy_trials, open_search
-from search.results.summarise import write_summary
 from search.selection import validate_untrained
 from search.stages import Stage
-from search.study import QueuedStage, TrialListener, TrialQueue
+from search.study import TrialQueue
 from search.tracking import Tracker, import_mlflow
 from trainables.errors import InvalidInput, counted
 from trainables.storage import full_disk_errors
@@ -61,27 +47,8 @@ logger = logging.getLogger(__name__)
 STALL_S = 600.0
 
 
-def run_stages(
-    plans: Sequence[Plan],
-    console: Console,
-    stages: Sequence[Stage],
-    *,
-    started: float,
-    opener: str,
-    reason: str | None = None,
-    family: Family | None = None,
-    on_begin: Callable[[], None] = lambda: None,
-    allow_failed: bool = False,
-    listeners: Sequence[TrialListener] = (),
-) -> list[WritableRecords]:
-    """Run the remaining ones of ``stages``, in their order, for searches with the same resources.
-
-    Args:
-        started: when the command began, in seconds since 1970; start-up is timed from here.
-        opener: the name of the search or campaign that opens the test classes.
-        reason: the reason for opening them again after an earlier opening; None to open them at most once.
-        family: the table that all searches share, frozen with each choice; None for one table per search.
-        on_begin: called after the last check that can refuse the run, just before the searches are opened.
+def run_stages(plans: Sequence[Plan], order: Order) -> list[WritableRecords]:
+    """Run the stages of ``order`` that are not done, for searches with the same resources.
 
     Raises:
         InvalidInput: the searches cannot be run here and now; nothing is created.
@@ -89,96 +56,89 @@ def run_stages(
         DiskFull: the disk filled up during the run. The same call resumes it.
     """
     check_extra("Running a search")
-    phases = Phases(console, started)
+    phases = Phases(order.console, order.started)
     with ExitStack() as stack:
         stack.enter_context(full_disk_errors(plans[0].folder.runs.absolute()))
         stack.enter_context(folder_if_needed(plans[0].folder.runs))
-        ready = cache(lambda: _engine_ready(plans, console, phases, stack))
+        engine_ready = cache(lambda: _engine_ready(plans, order.console, phases, stack))
         # If a new search cannot run, it leaves nothing; one without its split.json computes the images' digest again.
         if is_new := not all(plan.folder.config.exists() and plan.split.images for plan in plans):
-            ready()
+            engine_ready()
             check_weights(plans)  # those of a successor are its predecessor's
             plans = [with_training_images(plan) for plan in plans]
         killed = {plan.config.name for plan in plans if plan.folder.was_killed()}
-        searches = _opened(plans, opener, on_begin, stack)
-        left = [stage for stage in stages if _undone(searches, stage) or (stage is Stage.TEST and reason is not None)]
-        if left:
-            if not allow_failed and Stage.SEARCH not in left:
-                refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)  # before anything is started
-            say(console, resumed(searches, left))
-            engine, slots = ready()
+        searches = _opened(plans, order, stack)
+        stages = [STAGES[stage](searches, order) for stage in order.stages]
+        left = [stage for stage in stages if stage.left()]
+        unchosen = SelectStage(searches, order).left
+        if not left:
+            with phase(order.console, "Reading the result …"):
+                summarise(searches)
+            write_missing(searches, order.console, order.opener, killed)
+        else:
+            if not order.allow_failed and left[0].stage is not Stage.SEARCH:
+                refuse_failed(unchosen(), Stage.SEARCH)  # before anything is started
+            say(order.console, resumed(searches, [stage.stage for stage in left]))
+            engine, slots = engine_ready()
             if not is_new:
                 check_weights(plans)
+                for plan in plans:
+                    with_training_images(plan)  # raises if the images changed
             for search in searches:
-                if not is_new:
-                    with_training_images(search.plan)  # raises if the images changed
-                search.begin_session(started, slots)
+                search.begin_session(order.started, slots)
             phases.begin(f"Starting {counted(slots, 'worker')} …")
-            trials = stage_by_stage(searches, left, console, reason, family, allow_failed=allow_failed)
-            _train_and_test(
-                searches, left, trials, engine, slots, console,
-                started=started, opener=opener, reason=reason, listeners=[phases, *listeners],
-            )  # fmt: skip
-        else:
-            with phase(console, "Reading the result …"):
-                _summarise(searches)
-            write_missing(searches, console, opener, killed)
-        if not allow_failed:
-            refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)
+            _carry_out(searches, left, engine, slots, replace(order, listeners=[phases, *order.listeners]))
+        if not order.allow_failed:
+            refuse_failed(unchosen(), Stage.SEARCH)
         return searches
 
 
-def _train_and_test(
-    searches: Sequence[WritableRecords],
-    left: Sequence[Stage],
-    trials: Iterator[QueuedStage],
-    engine: Engine,
-    slots: int,
-    console: Console,
-    *,
-    started: float,
-    opener: str,
-    reason: str | None,
-    listeners: Sequence[TrialListener],
+def _carry_out(
+    searches: Sequence[WritableRecords], stages: Sequence[RunStage], engine: Engine, slots: int, order: Order
 ) -> None:
-    """Train the ``trials`` of all stages ``left``, open the test if it is one of them, and write the results."""
-    to_check = [search.plan for search in _undone(searches, Stage.TEST)]
-    images = Thread(target=check_sealed_images, args=(to_check,), daemon=True)
+    """Carry out ``stages`` in turn, in one run of the engine so that workers live on, and write the results."""
+    of = [stage.stage for stage in stages]
+    sealed = [search.plan for search in searches if not search.is_done(Stage.TEST)]
+    images = Thread(target=check_sealed_images, args=(sealed,), daemon=True)
     images.start()
-    if missing := without_baselines(searches):
-        on_vectors = all(search.plan.images.dataset.features() is not None for search in missing)
-        with phase(console, f"Scoring the {'vectors as they are' if on_vectors else 'untrained network'} …"):
-            validate_baselines(missing, partial(engine.map, validate_untrained))
-    say(console, pruning(searches))
-    if Stage.SEARCH in left:
-        say(console, (*first_proposals(searches, slots), *at_ceiling(searches)))
+    _before_training(searches, of, engine, slots, order.console)
     projections = {search.name: make_projection(search.plan) for search in searches}
     if engine.trains_here:
         import_mlflow()
     tracker = Tracker(projections)
     try:
-        with Progress(console, searches, left, concurrent=slots, started=started) as progress:
+        with Progress(order.console, searches, of, concurrent=slots, started=order.started) as progress:
             each = [kind(search) for search in searches for kind in (FolderCheck, CheckpointCleanup)]
             own = (*each, MlflowUpdates(tracker), GpuMemoryCheck(engine.resources))
             engine.on_workers = progress.on_workers
-            engine.run(TrialQueue(trials, listeners=[progress, *own, *listeners]), slots)
-        if Stage.TEST in left and (waiting := _to_test(searches, reason)):
-            for search in waiting:
-                search.folder.raise_if_moved()
-            check_weights([search.plan for search in waiting])
-            score_test(waiting, console, opener=opener, reason=reason, run=engine.map)
-        _summarise(searches)
-        if Stage.TEST in left:
+            engine.run(TrialQueue(trials_in_turn(stages), listeners=[progress, *own, *order.listeners]), slots)
+        for stage in stages:
+            stage.conclude(engine.map)
+        summarise(searches)
+        if Stage.TEST in of:
             for search in searches:
                 write_models(search)
     finally:
-        tracker.close(lambda text: say(console, [text]))
-    draw_search_report(searches, console, opener)  # the tracker's thread, which imports MLflow, has ended
+        tracker.close(lambda text: say(order.console, [text]))
+    draw_search_report(searches, order.console, order.opener)  # the tracker's thread, which imports MLflow, has ended
     if tracker.behind:
-        say(console, [behind(search.name) for search in searches])
+        say(order.console, [behind(search.name) for search in searches])
     else:
-        write_runs(searches, projections, console)
+        write_runs(searches, projections, order.console)
     images.join(CHECK_S)
+
+
+def _before_training(
+    searches: Sequence[WritableRecords], stages: Sequence[Stage], engine: Engine, slots: int, console: Console
+) -> None:
+    """Score the networks without training where that is missing, and print how trials are proposed and pruned."""
+    if missing := without_baselines(searches):
+        on_vectors = all(search.plan.images.dataset.features() is not None for search in missing)
+        with phase(console, f"Scoring the {'vectors as they are' if on_vectors else 'untrained network'} …"):
+            validate_baselines(missing, partial(engine.map, validate_untrained))
+    say(console, pruning(searches))
+    if Stage.SEARCH in stages:
+        say(console, (*first_proposals(searches, slots), *at_ceiling(searches)))
 
 
 def _engine_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: ExitStack) -> tuple[Engine, int]:
@@ -256,9 +216,7 @@ class _Background:
             raise self._error
 
 
-def _opened(
-    plans: Sequence[Plan], opener: str, on_begin: Callable[[], None], stack: ExitStack
-) -> list[WritableRecords]:
+def _opened(plans: Sequence[Plan], order: Order, stack: ExitStack) -> list[WritableRecords]:
     """Lock and open the searches until ``stack`` ends."""
     for plan in plans:
         stack.enter_context(plan.folder.only_driver())
@@ -272,73 +230,11 @@ def _opened(
     for plan in new:
         for warning in filter(None, (note_opened_images(plan), copies_among_classes(plan))):
             logger.warning("%s: %s.", plan.config.name, warning)
-    on_begin()
+    order.on_begin()
     if len(new) == len(plans):  # else the campaign has begun
-        Records(plans[0].folder).ledger.begin(opener, {plan.split.test_digest for plan in new}, plans[0].predecessor)
+        tests = {plan.split.test_digest for plan in new}
+        Records(plans[0].folder).ledger.begin(order.opener, tests, plans[0].predecessor)
     searches = [stack.enter_context(closing(open_search(plan))) for plan in plans]
     for search in searches:
         copy_trials(search)
     return searches
-
-
-def _undone(searches: Sequence[WritableRecords], stage: Stage) -> list[WritableRecords]:
-    return [search for search in searches if not search.is_done(stage) or to_retry(search, stage)]
-
-
-def _to_test(searches: Sequence[WritableRecords], reason: str | None) -> list[WritableRecords]:
-    """Return the searches to test: those with a frozen choice and, unless there is a ``reason``, without scores."""
-    waiting = _undone(searches, Stage.TEST) if reason is None else searches
-    return [search for search in waiting if search.is_done(Stage.SELECT)]
-
-
-def stage_by_stage(
-    searches: Sequence[WritableRecords],
-    left: Sequence[Stage],
-    console: Console,
-    reason: str | None,
-    family: Family | None = None,
-    *,
-    allow_failed: bool = False,
-) -> Iterator[QueuedStage]:
-    """Yield the trials of each stage; the code after a ``yield`` runs once all of them have ended."""
-    if Stage.SEARCH in left:
-        yield side_by_side(Stage.SEARCH, [search_stage(search) for search in searches])
-        _summarise(searches)
-        say(console, early_ends(searches))
-    if Stage.SELECT in left:
-        unchosen = _undone(searches, Stage.SELECT)
-        if not allow_failed:
-            refuse_failed(unchosen, Stage.SEARCH)
-        yield side_by_side(Stage.SELECT, [confirm_stage(search) for search in unchosen])
-        if not allow_failed:
-            refuse_failed(unchosen, Stage.SELECT)
-            refuse_unmet(unchosen)
-        _freeze(searches, family)
-        _summarise(searches)
-    if Stage.TEST in left:
-        frozen = [(search, unchanged_selection(search)) for search in _to_test(searches, reason)]
-        for search, selection in frozen:
-            if resumed_opening(search, selection, reason) is None:  # raises before anything is trained again
-                retry(search, Stage.TEST)
-        yield side_by_side(Stage.TEST, [final_stage(search, selection) for search, selection in frozen])
-        if not allow_failed:
-            refuse_failed([search for search, _ in frozen], Stage.TEST)
-
-
-def _freeze(searches: Sequence[WritableRecords], family: Family | None) -> None:
-    """Freeze the choice of every search; warn about those with nothing to select, and raise if that is all."""
-    failures = []
-    for search in _undone(searches, Stage.SELECT):
-        try:
-            freeze(search, family)
-        except NothingToSelect as nothing:
-            failures.append(nothing)
-    if failures and not any(search.is_done(Stage.SELECT) for search in searches):
-        raise failures[0]
-    for failure in failures:
-        logger.warning("%s", failure)
-
-
-def _summarise(searches: Sequence[WritableRecords]) -> None:
-    for search in searches:
-        write_summary(search)

@@ -16,8 +16,8 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
 from search.driver.by_vault import scores_of_vault, test_items
+from search.driver.choice import unchanged_selection
 from search.driver.progress_view import StoreProgress, phase
-from search.driver.stages import unchanged_selection
 from search.driver.untrained import baseline_scorings
 from search.plan.plan import Plan, best_checkpoint, training_of
 from search.plan.records import Records

@@ -1,47 +1,167 @@
-"""The trials that each stage of a search queues, and the frozen selection between the select and test stages."""
+"""The stages of searches: the trials that each queues, and what follows once these have ended."""
 
 import logging
-import uuid
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from optuna.trial import FrozenTrial, TrialState
+from rich.console import Console
 
-from search.difference import Family, RowKey, best_baseline, shown_metrics
+from search.difference import Family
+from search.driver.choice import freeze_all, refuse_failed, refuse_unmet, to_retry, unchanged_selection
+from search.driver.notices import early_ends, say
+from search.driver.sealed import Run, resumed_opening, score_test
+from search.driver.untrained import check_weights
 from search.plan.plan import training_of, trial_directory
 from search.plan.records import Records
 from search.plan.search import WritableRecords
-from search.selection import (
-    EXPORTED,
-    Baselines,
-    Confirmation,
-    Selection,
-    choose,
-    confirmations,
-    finalists,
-    recommend,
-    rule_in_words,
-    study_digest,
-    unmet_sentence,
-)
-from search.stages import BASELINES, Role, Stage, short_study_name, study_name
-from search.study import Budget, QueuedStage, QueuedStudy
-from search.trials import Tally
+from search.results.summarise import write_summary
+from search.selection import Confirmation, Selection, finalists
+from search.stages import Role, Stage, study_name
+from search.study import Budget, QueuedStage, QueuedStudy, TrialListener
 from spaces.space import Value
-from trainables.errors import Failure, counted, raise_if_any
-from trainables.metrics.table import metric_name
+from trainables.errors import counted
 from trainables.spec import derived_seed
 from trainables.training.checkpoints import forget_last
 
 logger = logging.getLogger(__name__)
 
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a command asks of the driver, for searches with the same resources.
+
+    Attributes:
+        stages: those to run, in their order, unless they are done.
+        started: when the command began, in seconds since 1970; start-up is timed from here.
+        opener: the name of the search or campaign that opens the test classes.
+        reason: the reason for opening them again after an earlier opening; None to open them at most once.
+        family: the table that all searches share, frozen with each choice; None for one table per search.
+        on_begin: called after the last check that can refuse the run, just before the searches are opened.
+        allow_failed: continue without the losses that failed in every trial.
+        listeners: called with the events of all trials.
+    """
+
+    console: Console
+    stages: Sequence[Stage]
+    started: float
+    opener: str
+    reason: str | None = None
+    family: Family | None = None
+    on_begin: Callable[[], None] = lambda: None
+    allow_failed: bool = False
+    listeners: Sequence[TrialListener] = ()
+
+
+class RunStage(ABC):
+    """A stage of several searches side by side, so that no search waits for the last trial of another."""
+
+    stage: Stage
+
+    def __init__(self, searches: Sequence[WritableRecords], order: Order) -> None:
+        self.searches = searches
+        self.order = order
+
+    def left(self) -> list[WritableRecords]:
+        """Return the searches in which the stage is not done."""
+        return [search for search in self.searches if not search.is_done(self.stage) or to_retry(search, self.stage)]
+
+    @abstractmethod
+    def queue(self) -> QueuedStage:
+        """Return its trials; raise if an earlier stage does not permit them."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Draw the consequences once all of its trials have ended; workers may be busy."""
+
+    def conclude(self, run: Run) -> None:  # noqa: B027
+        """Do what is left once no stage has a trial; ``run`` computes functions on the workers."""
+
+
+class SearchStage(RunStage):
+    """The search for hyperparameters."""
+
+    stage = Stage.SEARCH
+
+    def queue(self) -> QueuedStage:
+        return side_by_side(self.stage, map(search_stage, self.searches))
+
+    def finish(self) -> None:
+        summarise(self.searches)
+        say(self.order.console, early_ends(self.searches))
+
+
+class SelectStage(RunStage):
+    """The confirmation with fresh seeds, and the choice that follows from it."""
+
+    stage = Stage.SELECT
+
+    def queue(self) -> QueuedStage:
+        if not self.order.allow_failed:
+            refuse_failed(self.left(), Stage.SEARCH)
+        return side_by_side(self.stage, map(confirm_stage, self.left()))
+
+    def finish(self) -> None:
+        if not self.order.allow_failed:
+            refuse_failed(self.left(), self.stage)
+            refuse_unmet(self.left())
+        freeze_all(self.searches, self.order.family)
+        summarise(self.searches)
+
+
+class FinalStage(RunStage):
+    """The final trainings, and the one opening of the test classes, which scores them."""
+
+    stage = Stage.TEST
+
+    def left(self) -> list[WritableRecords]:
+        return super().left() if self.order.reason is None else [*self.searches]
+
+    def _chosen(self) -> list[WritableRecords]:
+        return [search for search in self.left() if search.is_done(Stage.SELECT)]
+
+    def queue(self) -> QueuedStage:
+        frozen = [(search, unchanged_selection(search)) for search in self._chosen()]
+        for search, selection in frozen:
+            if resumed_opening(search, selection, self.order.reason) is None:  # raises before anything is trained again
+                retry(search, self.stage)
+        return side_by_side(self.stage, (final_stage(search, selection) for search, selection in frozen))
+
+    def finish(self) -> None:
+        if not self.order.allow_failed:
+            refuse_failed(self._chosen(), self.stage)
+
+    def conclude(self, run: Run) -> None:
+        if not (waiting := self._chosen()):
+            return
+        for search in waiting:
+            search.folder.raise_if_moved()
+        check_weights([search.plan for search in waiting])
+        score_test(waiting, self.order.console, opener=self.order.opener, reason=self.order.reason, run=run)
+
+
+STAGES: Mapping[Stage, type[RunStage]] = {of.stage: of for of in (SearchStage, SelectStage, FinalStage)}
+
+
+def trials_in_turn(stages: Sequence[RunStage]) -> Iterator[QueuedStage]:
+    """Yield the trials of each stage; a stage is finished before the next one begins."""
+    for stage in stages:
+        yield stage.queue()
+        stage.finish()
+
+
+def summarise(searches: Sequence[Records]) -> None:
+    """Write the summary of each search."""
+    for search in searches:
+        write_summary(search)
+
+
+# The trials of a search in each stage.
+
 Wanted = Sequence[tuple[Mapping[str, Value], dict[str, Any]]]
 """Trials to enqueue: parameters and user attributes."""
-
-
-# Stages
 
 
 def search_stage(search: WritableRecords) -> QueuedStage:
@@ -50,13 +170,6 @@ def search_stage(search: WritableRecords) -> QueuedStage:
     begin_studies(search)
     studies = [_queued(search, loss, Stage.SEARCH, search.plan.budget(loss)) for loss in search.config.loss_names]
     return QueuedStage(stage=Stage.SEARCH, studies=studies)
-
-
-def to_retry(search: Records, stage: Stage) -> dict[str, int]:
-    """Return how many trials failed, by loss, whose code failed before any value; empty if the stage has its result."""
-    is_over = search.is_done(Stage.TEST if stage is Stage.TEST else Stage.SELECT)
-    losses = () if is_over else search.config.loss_names
-    return {loss: count for loss in losses if (count := Tally.of(search.trials(loss, stage)).failed_without_value)}
 
 
 def retry(search: WritableRecords, stage: Stage) -> None:
@@ -123,7 +236,7 @@ def _final_attributes(search: Records, entry: Confirmation, role: Role) -> list[
     return [{**attributes, "fold": fold + 1} for fold in range(len(search.plan.split.folds))] or [attributes]
 
 
-def side_by_side(stage: Stage, stages: Sequence[QueuedStage]) -> QueuedStage:
+def side_by_side(stage: Stage, stages: Iterable[QueuedStage]) -> QueuedStage:
     """Merge ``stage`` of several searches into one, so that no search waits for the last trial of another."""
     return QueuedStage(stage=stage, studies=[study for stage in stages for study in stage.studies])
 
@@ -151,168 +264,3 @@ def _queued(search: WritableRecords, loss: str, stage: Stage, budget: Budget) ->
 
 def _shared_seed(search: Records, stage: Stage, index: int) -> int:
     return derived_seed(search.config.search.seed, stage.trainings, index)
-
-
-# The frozen selection
-
-
-class NothingToSelect(Failure):
-    """Error of a search in which no configuration of any loss could be confirmed."""
-
-
-class FailedLosses(Failure):
-    """Error of a search before its choice: at least one loss failed in every trial."""
-
-
-def refuse_failed(searches: Sequence[Records], stage: Stage) -> None:
-    """Raise :class:`FailedLosses` with the error of each loss whose trials in ``stage`` failed or cannot be tested."""
-    sentences, left, retries = [], [], []
-    for search in searches:
-        for loss in search.config.loss_names:
-            trials = [trial for trial in search.trials(loss, stage) if trial.state != TrialState.WAITING]
-            if Tally.of(trials).untestable or (trials and all(trial.state == TrialState.FAIL for trial in trials)):
-                sentences.append(_first_failure(search, loss, stage, trials))
-                retries.append(loss in to_retry(search, stage))
-            else:
-                left.append(loss)
-    if not sentences:
-        return
-    fix = "Correct the cause and " + ("run the same search again" if all(retries) else "search under a new name")
-    if left:
-        others = ", ".join(dict.fromkeys(left))
-        fix += f", or repeat the command with --allow-failed (in Python allow_failed=True) to continue with {others}"
-    raise _nothing_chosen(sentences, fix, stage)
-
-
-def refuse_unmet(searches: Sequence[Records]) -> None:
-    """Raise :class:`FailedLosses` with what each loss lacks of which no configuration meets the constraints."""
-    if sentences := [sentence for search in searches for sentence in _unmet(search)]:
-        raise _nothing_chosen(
-            sentences,
-            "Raise search.trials, or search under a new name with other constraints or ranges; with --allow-failed (in "
-            "Python allow_failed=True) the search continues without these losses",
-        )
-
-
-def _nothing_chosen(sentences: Sequence[str], fix: str, stage: Stage = Stage.SELECT) -> FailedLosses:
-    so = "The" if stage is Stage.TEST else "Nothing was chosen, and the"
-    return FailedLosses("\n".join([*sentences, f"{so} test classes stay sealed. {fix}."]))
-
-
-def _first_failure(search: Records, loss: str, stage: Stage, trials: Sequence[FrozenTrial]) -> str:
-    failed = [trial for trial in trials if trial.state == TrialState.FAIL]
-    failures = [trial.user_attrs["failure"] for trial in failed]
-    first = next((place for place, failure in enumerate(failures) if "untestable" in failure), 0)
-    counts = Counter(failure["cause"] for failure in failures).items()
-    causes = ", ".join(f"{cause} in {count} of {len(trials)}" for cause, count in counts)
-    study = short_study_name(loss, stage)
-    what, did = ("No model", "can be tested") if "untestable" in failures[first] else ("Every trial", "failed")
-    return (
-        f"{what} of {search.name}/{study} {did} ({causes}). The first error: {failures[first]['reason'].rstrip('.')}. "
-        f"`holdout trials {search.name} {study} {failed[first].number}` shows its log."
-    )
-
-
-def freeze(search: Records, family: Family | None = None) -> Selection:
-    """Save and return :func:`selection_of` the search, the frozen choice."""
-    selection = selection_of(search, family)
-    selection.save(search.folder.selection)
-    return selection
-
-
-def selection_of(search: Records, family: Family | None = None) -> Selection:
-    """Return the configuration of each loss that follows from the studies, with the rows and metrics of the test.
-
-    ``family`` is the table of a campaign, None if the search has its own.
-
-    Raises:
-        NothingToSelect: no configuration of any loss could be confirmed.
-    """
-    plan = search.plan
-    chosen: dict[str, Confirmation] = {}
-    defaults: dict[str, Confirmation] = {}
-    reasons: dict[str, str] = {}
-    for loss in plan.config.loss_names:
-        candidates, default = _candidates(search, loss), search.trials(loss)[0].params
-        if choice := choose(candidates, default, plan.basis, plan.config.goal):
-            chosen[loss], reasons[loss] = choice
-            defaults[loss] = next(entry for entry in candidates.values() if entry.params == default)
-    if not chosen:
-        if unmet := _unmet(search):
-            raise NothingToSelect("\n".join(unmet))
-        raise NothingToSelect(
-            f"No trial of {', '.join(plan.config.loss_names)} could be confirmed; `holdout status {plan.config.name}` "
-            "counts the failed trials and MLflow shows their errors."
-        )
-    baselines = search.baselines
-    names = plan.config.test_metrics
-    return Selection(
-        id=uuid.uuid4().hex,
-        search=plan.config.name,
-        objective=plan.config.objective,
-        test_metrics=names,
-        family=family or _own_family(search, tuple(map(metric_name, names)), chosen, baselines),
-        split_digest=plan.split.digest,
-        test_digest=plan.split.test_digest,
-        studies=_study_digests(search),
-        rule=rule_in_words(plan.basis, plan.config.goal),
-        exported=EXPORTED,
-        chosen=chosen,
-        defaults=defaults,
-        reasons=reasons,
-        recommended=recommend(chosen, baselines.classes if baselines else {}, plan.basis),
-        trained_on_opened=search.trained_on_opened,
-        baselines=baselines.digest if baselines else None,
-    )
-
-
-def _candidates(search: Records, loss: str) -> dict[int, Confirmation]:
-    """Return the confirmations of the finalists of ``loss``, by the number of the trial."""
-    trials, config = search.trials(loss), search.config
-    numbers = [trial.number for trial in finalists(trials, config.selection.finalists, config.goal)]
-    confirmed = search.trials(loss, Stage.SELECT)
-    return confirmations(trials, confirmed, numbers, config.objective, config.goal)
-
-
-def _unmet(search: Records) -> list[str]:
-    """Return a sentence for each loss of which no confirmed configuration meets the constraints."""
-    goal = search.config.goal
-    losses = search.config.loss_names if goal.constraints else ()
-    found = (unmet_sentence(loss, [*_candidates(search, loss).values()], goal) for loss in losses)
-    return [sentence for sentence in found if sentence]
-
-
-def _study_digests(search: Records) -> dict[str, str]:
-    """Return the digests of the studies that the choice depends on, by study name."""
-    return {
-        study_name(search.name, loss, stage): study_digest(search.trials(loss, stage))
-        for loss in search.config.loss_names
-        for stage in (Stage.SEARCH, Stage.SELECT)
-    }
-
-
-def _own_family(
-    search: Records, computed: Sequence[str], chosen: Mapping[str, Confirmation], baselines: Baselines | None
-) -> Family:
-    untrained = {name: RowKey(search.name, name, Role.BASELINE) for name in (BASELINES if baselines else ())}
-    rows: dict[RowKey, int | None] = dict.fromkeys(untrained.values())
-    for loss, entry in chosen.items():
-        rows[RowKey(search.name, loss, Role.DEFAULT)] = 0
-        rows[RowKey(search.name, loss, Role.TUNED)] = entry.number
-    best = {search.name: untrained[best_baseline(baselines.classes)]} if baselines else {}
-    return Family.of(rows, best, shown_metrics(search.config.objective, computed), search.config.final.within)
-
-
-def unchanged_selection(search: Records) -> Selection:
-    """Return the frozen selection of ``search``; raise if it or a study was changed after the choice."""
-    selection = search.frozen_selection
-    now = _study_digests(search)
-    changed = sorted(name for name in {*now, *selection.studies} if now.get(name) != selection.studies.get(name))
-    raise_if_any(
-        [
-            f"The study {name} was changed after the choice of {search.name} was frozen (its digest does not match); "
-            "restore it, or start a search with a new name."
-            for name in changed
-        ]
-    )
-    return selection

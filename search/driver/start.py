@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,18 +57,26 @@ def run_search(
         for notice in plan.notices:
             console.print(notice, highlight=False, markup=False, soft_wrap=True)
         from search.driver.pipeline import run_stages  # slow to import; report mistakes in the file first
+        from search.driver.stages import Order
 
-    listeners = [_EpochCallback(on_epoch)] if on_epoch else []
-    run = partial(run_stages, console=console, opener=plan.config.name, allow_failed=allow_failed, listeners=listeners)
-    if (doubt := plan.doubt) and Stage.TEST in plan.config.stages and "stages" not in content:
-        before = [stage for stage in plan.config.stages if stage is not Stage.TEST]
-        (search,) = run([plan], stages=before, started=started)
+    order = Order(
+        console=console,
+        stages=plan.config.stages,
+        started=started,
+        opener=plan.config.name,
+        allow_failed=allow_failed,
+        listeners=[_EpochCallback(on_epoch)] if on_epoch else [],
+    )
+    if (doubt := plan.doubt) and Stage.TEST in order.stages and "stages" not in content:
+        (search,) = run_stages(
+            [plan], replace(order, stages=[stage for stage in order.stages if stage is not Stage.TEST])
+        )
         if search.is_done(Stage.TEST):
             return search
         if not opens(doubt):
             sealed = f"{doubt} The test stays sealed; repeat the command with --yes to open it (in Python yes=True)."
             console.print(sealed, highlight=False, markup=False, soft_wrap=True)
             return search
-        plan, started = search.plan, time.time()  # with the digest of the images
-    (search,) = run([plan], stages=plan.config.stages, started=started)
+        plan, order = search.plan, replace(order, started=time.time())  # with the digest of the images
+    (search,) = run_stages([plan], order)
     return search

@@ -13,9 +13,10 @@ from optuna.trial import create_trial
 from rich.console import Console
 from support.driving import begun, record, train
 
+from search.driver.choice import freeze
 from search.driver.progress import Progress
 from search.driver.progress_view import time_left, view
-from search.driver.stages import confirm_stage, final_stage, freeze, search_stage, unchanged_selection
+from search.driver.stages import confirm_stage, final_stage, search_stage, unchanged_selection
 from search.plan.records import Records
 from search.plan.search import WritableRecords, open_search
 from search.plan.status import status_of

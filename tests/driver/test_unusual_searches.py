@@ -17,7 +17,7 @@ from support.finished_search import run_here
 from support.kinds import OF_LISTS, OF_QUERIES, QUALITY, WEIGHT, Finished, by_group, trade
 
 from search.config.search_config import validate_config
-from search.driver.stages import FailedLosses
+from search.driver.choice import FailedLosses
 from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.results.pairs import class_scores

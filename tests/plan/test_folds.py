@@ -8,7 +8,8 @@ from hypothesis import given, strategies as st
 from optuna.trial import TrialState
 from support.driving import only, record
 
-from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
+from search.driver.choice import freeze
+from search.driver.stages import confirm_stage, final_stage, search_stage
 from search.plan.search import WritableRecords
 from search.results.summarise import write_summary
 from search.stages import Stage

@@ -11,7 +11,8 @@ from support.driving import train
 from support.refusals import sentences_of
 
 from search.config.search_config import parse_config
-from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
+from search.driver.choice import freeze
+from search.driver.stages import confirm_stage, final_stage, search_stage
 from search.plan.disk import plan_removal
 from search.plan.growth import growth
 from search.plan.make_plan import read_plan

@@ -22,9 +22,9 @@ from support.small_search import SHORTEST
 from support.tampered import Copied
 
 from search.config.campaign import Campaign, parse_campaign
-from search.driver.pipeline import stage_by_stage
+from search.driver.choice import FailedLosses, NothingToSelect
 from search.driver.sealed import score_test
-from search.driver.stages import FailedLosses, NothingToSelect
+from search.driver.stages import STAGES, Order, trials_in_turn
 from search.plan.records import Records, stored_search
 from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.search import WritableRecords
@@ -60,9 +60,14 @@ def train(queue: TrialQueue, job: RunningTrial) -> None:
     queue.on_trial_result(job, {"records": training.records, "finished": True})
 
 
+def queued(searches: Sequence[WritableRecords], *, allow_failed: bool = False) -> TrialQueue:
+    order = Order(console=QUIET, stages=ALL, started=0.0, opener="lot", allow_failed=allow_failed)
+    return TrialQueue(trials_in_turn([STAGES[stage](searches, order) for stage in ALL]))
+
+
 def trained(searches: Sequence[WritableRecords]) -> Iterator[RunningTrial]:
     """Train everything; yield each trial before its training."""
-    queue = TrialQueue(stage_by_stage(searches, ALL, QUIET, None))
+    queue = queued(searches)
     while job := queue.next_trial():
         yield job
         train(queue, job)
@@ -110,7 +115,7 @@ def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[Wr
     failing = searches[0].config.name
 
     def run(lot: Sequence[WritableRecords], *, allow_failed: bool = True) -> None:
-        queue = TrialQueue(stage_by_stage(lot, ALL, QUIET, None, allow_failed=allow_failed))
+        queue = queued(lot, allow_failed=allow_failed)
         while job := queue.next_trial():
             if job.study.name.startswith(failing):
                 queue.on_trial_result(job, {"failure": {"cause": "CODE_ERROR", "reason": "x"}})

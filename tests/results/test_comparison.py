@@ -19,7 +19,8 @@ from support.small_search import GLYPHS
 import holdout as library
 from search.config.search_config import parse_config
 from search.difference import Family
-from search.driver.stages import confirm_stage, freeze
+from search.driver.choice import freeze
+from search.driver.stages import confirm_stage
 from search.driver.synchronise import loss_run, search_run
 from search.plan.records import Records
 from search.plan.runs import RunFolder

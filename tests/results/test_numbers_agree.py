@@ -17,7 +17,8 @@ from support.made_search import frozen_selection, made_search
 from support.summaries import made_loss, made_summary
 
 import holdout
-from search.driver.stages import confirm_stage, freeze, search_stage
+from search.driver.choice import freeze
+from search.driver.stages import confirm_stage, search_stage
 from search.driver.synchronise import loss_run, search_run
 from search.plan.records import Records
 from search.plan.runs import RunFolder

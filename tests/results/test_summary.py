@@ -14,7 +14,8 @@ from support.own_trainings import own_spec
 from support.small_search import small_search
 
 from search.config.search_config import parse_config
-from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
+from search.driver.choice import freeze
+from search.driver.stages import confirm_stage, final_stage, search_stage
 from search.plan.make_plan import make_plan
 from search.plan.records import Records
 from search.plan.search import WritableRecords, open_search

@@ -10,17 +10,9 @@ from optuna.trial import TrialState
 from rich.console import Console
 from support.driving import begun, drive, only, record, train, train_side_by_side
 
+from search.driver.choice import FailedLosses, freeze, refuse_failed, to_retry, unchanged_selection
 from search.driver.progress import Progress
-from search.driver.stages import (
-    FailedLosses,
-    confirm_stage,
-    final_stage,
-    freeze,
-    refuse_failed,
-    search_stage,
-    to_retry,
-    unchanged_selection,
-)
+from search.driver.stages import confirm_stage, final_stage, search_stage
 from search.plan.records import Records
 from search.plan.search import WritableRecords, open_search
 from search.plan.status import status_of

@@ -13,8 +13,8 @@ from search.config.campaign import Campaign, parse_campaign
 from search.config.search_config import parse_config
 from search.difference import Family
 from search.driver.listeners import CheckpointCleanup
-from search.driver.pipeline import stage_by_stage
 from search.driver.sealed import note_opened_images, score_test, with_training_images
+from search.driver.stages import STAGES, Order, trials_in_turn
 from search.driver.untrained import validate_baselines, without_baselines
 from search.plan.make_plan import make_plan
 from search.plan.runs import CampaignFolder
@@ -60,10 +60,12 @@ def run_here(
         search.begin_session(time.time(), SLOTS)
     validate_baselines(without_baselines(searches), lambda specs: [*map(validate_untrained, specs)])
     cleanups = [*map(CheckpointCleanup, searches)]
-    if not _train(TrialQueue(stage_by_stage(searches, stages, console, None, family), cleanups), epochs):
+    order = Order(console=console, stages=stages, started=0.0, opener=opener or searches[0].name, family=family)
+    queued = trials_in_turn([STAGES[stage](searches, order) for stage in stages])
+    if not _train(TrialQueue(queued, cleanups), epochs):
         return searches
     if Stage.TEST in stages:
-        score_test(searches, console, opener=opener or searches[0].name, reason=None, run=in_turn)
+        score_test(searches, console, opener=order.opener, reason=None, run=in_turn)
     for search in searches:
         write_summary(search)
         if search.is_done(Stage.TEST):

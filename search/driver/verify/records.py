@@ -11,8 +11,9 @@ from optuna.trial import FrozenTrial
 from search.config.search_config import paths_of_data, settled_digest
 from search.config.yaml_file import read_yaml
 from search.driver.by_vault import check_answer, check_sent, test_items
+from search.driver.choice import selection_of
 from search.driver.sealed import digest_of_images
-from search.driver.stages import confirm_stage, final_stage, selection_of
+from search.driver.stages import confirm_stage, final_stage
 from search.driver.verify.comparison import Check, check, differing, file_problems
 from search.driver.verify.recomputed import (
     check_enqueued,

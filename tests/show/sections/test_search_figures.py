@@ -18,7 +18,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import only, record
 from support.summaries import made_loss, made_row
 
-from search.driver.stages import confirm_stage, freeze, search_stage
+from search.driver.choice import freeze
+from search.driver.stages import confirm_stage, search_stage
 from search.plan.records import Records
 from search.plan.search import WritableRecords
 from search.results.rows import SeedStatistics

@@ -1,0 +1,219 @@
+"""The choice: which losses failed, the frozen selection, and whether it is unchanged."""
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from optuna.trial import FrozenTrial, TrialState
+
+from search.difference import Family, RowKey, best_baseline, shown_metrics
+from search.plan.records import Records
+from search.selection import (
+    EXPORTED,
+    Baselines,
+    Confirmation,
+    Selection,
+    choose,
+    confirmations,
+    finalists,
+    recommend,
+    rule_in_words,
+    study_digest,
+    unmet_sentence,
+)
+from search.stages import BASELINES, Role, Stage, short_study_name, study_name
+from search.trials import Tally
+from trainables.errors import Failure, raise_if_any
+from trainables.metrics.table import metric_name
+
+logger = logging.getLogger(__name__)
+
+# Losses that failed.
+
+
+def to_retry(search: Records, stage: Stage) -> dict[str, int]:
+    """Return how many trials failed, by loss, whose code failed before any value; empty if the stage has its result."""
+    is_over = search.is_done(Stage.TEST if stage is Stage.TEST else Stage.SELECT)
+    losses = () if is_over else search.config.loss_names
+    return {loss: count for loss in losses if (count := Tally.of(search.trials(loss, stage)).failed_without_value)}
+
+
+class NothingToSelect(Failure):
+    """Error of a search in which no configuration of any loss could be confirmed."""
+
+
+class FailedLosses(Failure):
+    """Error of a search before its choice: at least one loss failed in every trial."""
+
+
+def refuse_failed(searches: Sequence[Records], stage: Stage) -> None:
+    """Raise :class:`FailedLosses` with the error of each loss whose trials in ``stage`` failed or cannot be tested."""
+    sentences, left, retries = [], [], []
+    for search in searches:
+        for loss in search.config.loss_names:
+            trials = [trial for trial in search.trials(loss, stage) if trial.state != TrialState.WAITING]
+            if Tally.of(trials).untestable or (trials and all(trial.state == TrialState.FAIL for trial in trials)):
+                sentences.append(_first_failure(search, loss, stage, trials))
+                retries.append(loss in to_retry(search, stage))
+            else:
+                left.append(loss)
+    if not sentences:
+        return
+    fix = "Correct the cause and " + ("run the same search again" if all(retries) else "search under a new name")
+    if left:
+        others = ", ".join(dict.fromkeys(left))
+        fix += f", or repeat the command with --allow-failed (in Python allow_failed=True) to continue with {others}"
+    raise _nothing_chosen(sentences, fix, stage)
+
+
+def refuse_unmet(searches: Sequence[Records]) -> None:
+    """Raise :class:`FailedLosses` with what each loss lacks of which no configuration meets the constraints."""
+    if sentences := [sentence for search in searches for sentence in _unmet(search)]:
+        raise _nothing_chosen(
+            sentences,
+            "Raise search.trials, or search under a new name with other constraints or ranges; with --allow-failed (in "
+            "Python allow_failed=True) the search continues without these losses",
+        )
+
+
+def _nothing_chosen(sentences: Sequence[str], fix: str, stage: Stage = Stage.SELECT) -> FailedLosses:
+    so = "The" if stage is Stage.TEST else "Nothing was chosen, and the"
+    return FailedLosses("\n".join([*sentences, f"{so} test classes stay sealed. {fix}."]))
+
+
+def _first_failure(search: Records, loss: str, stage: Stage, trials: Sequence[FrozenTrial]) -> str:
+    failed = [trial for trial in trials if trial.state == TrialState.FAIL]
+    failures = [trial.user_attrs["failure"] for trial in failed]
+    first = next((place for place, failure in enumerate(failures) if "untestable" in failure), 0)
+    counts = Counter(failure["cause"] for failure in failures).items()
+    causes = ", ".join(f"{cause} in {count} of {len(trials)}" for cause, count in counts)
+    study = short_study_name(loss, stage)
+    what, did = ("No model", "can be tested") if "untestable" in failures[first] else ("Every trial", "failed")
+    return (
+        f"{what} of {search.name}/{study} {did} ({causes}). The first error: {failures[first]['reason'].rstrip('.')}. "
+        f"`holdout trials {search.name} {study} {failed[first].number}` shows its log."
+    )
+
+
+# The frozen selection.
+
+
+def freeze_all(searches: Sequence[Records], family: Family | None) -> None:
+    """Freeze the choices that are not; warn about searches with nothing to select, and raise if that is all."""
+    failures = []
+    for search in searches:
+        try:
+            if not search.is_done(Stage.SELECT):
+                freeze(search, family)
+        except NothingToSelect as nothing:
+            failures.append(nothing)
+    if len(failures) == len(searches):
+        raise failures[0]
+    for failure in failures:
+        logger.warning("%s", failure)
+
+
+def freeze(search: Records, family: Family | None = None) -> Selection:
+    """Save and return :func:`selection_of` the search, the frozen choice."""
+    selection = selection_of(search, family)
+    selection.save(search.folder.selection)
+    return selection
+
+
+def selection_of(search: Records, family: Family | None = None) -> Selection:
+    """Return the configuration of each loss that follows from the studies, with the rows and metrics of the test.
+
+    ``family`` is the table of a campaign, None if the search has its own.
+
+    Raises:
+        NothingToSelect: no configuration of any loss could be confirmed.
+    """
+    plan = search.plan
+    chosen: dict[str, Confirmation] = {}
+    defaults: dict[str, Confirmation] = {}
+    reasons: dict[str, str] = {}
+    for loss in plan.config.loss_names:
+        candidates, default = _candidates(search, loss), search.trials(loss)[0].params
+        if choice := choose(candidates, default, plan.basis, plan.config.goal):
+            chosen[loss], reasons[loss] = choice
+            defaults[loss] = next(entry for entry in candidates.values() if entry.params == default)
+    if not chosen:
+        if unmet := _unmet(search):
+            raise NothingToSelect("\n".join(unmet))
+        raise NothingToSelect(
+            f"No trial of {', '.join(plan.config.loss_names)} could be confirmed; `holdout status {plan.config.name}` "
+            "counts the failed trials and MLflow shows their errors."
+        )
+    baselines = search.baselines
+    names = plan.config.test_metrics
+    return Selection(
+        id=uuid.uuid4().hex,
+        search=plan.config.name,
+        objective=plan.config.objective,
+        test_metrics=names,
+        family=family or _own_family(search, tuple(map(metric_name, names)), chosen, baselines),
+        split_digest=plan.split.digest,
+        test_digest=plan.split.test_digest,
+        studies=_study_digests(search),
+        rule=rule_in_words(plan.basis, plan.config.goal),
+        exported=EXPORTED,
+        chosen=chosen,
+        defaults=defaults,
+        reasons=reasons,
+        recommended=recommend(chosen, baselines.classes if baselines else {}, plan.basis),
+        trained_on_opened=search.trained_on_opened,
+        baselines=baselines.digest if baselines else None,
+    )
+
+
+def _candidates(search: Records, loss: str) -> dict[int, Confirmation]:
+    """Return the confirmations of the finalists of ``loss``, by the number of the trial."""
+    trials, config = search.trials(loss), search.config
+    numbers = [trial.number for trial in finalists(trials, config.selection.finalists, config.goal)]
+    confirmed = search.trials(loss, Stage.SELECT)
+    return confirmations(trials, confirmed, numbers, config.objective, config.goal)
+
+
+def _unmet(search: Records) -> list[str]:
+    """Return a sentence for each loss of which no confirmed configuration meets the constraints."""
+    goal = search.config.goal
+    losses = search.config.loss_names if goal.constraints else ()
+    found = (unmet_sentence(loss, [*_candidates(search, loss).values()], goal) for loss in losses)
+    return [sentence for sentence in found if sentence]
+
+
+def _study_digests(search: Records) -> dict[str, str]:
+    """Return the digests of the studies that the choice depends on, by study name."""
+    return {
+        study_name(search.name, loss, stage): study_digest(search.trials(loss, stage))
+        for loss in search.config.loss_names
+        for stage in (Stage.SEARCH, Stage.SELECT)
+    }
+
+
+def _own_family(
+    search: Records, computed: Sequence[str], chosen: Mapping[str, Confirmation], baselines: Baselines | None
+) -> Family:
+    untrained = {name: RowKey(search.name, name, Role.BASELINE) for name in (BASELINES if baselines else ())}
+    rows: dict[RowKey, int | None] = dict.fromkeys(untrained.values())
+    for loss, entry in chosen.items():
+        rows[RowKey(search.name, loss, Role.DEFAULT)] = 0
+        rows[RowKey(search.name, loss, Role.TUNED)] = entry.number
+    best = {search.name: untrained[best_baseline(baselines.classes)]} if baselines else {}
+    return Family.of(rows, best, shown_metrics(search.config.objective, computed), search.config.final.within)
+
+
+def unchanged_selection(search: Records) -> Selection:
+    """Return the frozen selection of ``search``; raise if it or a study was changed after the choice."""
+    selection = search.frozen_selection
+    now = _study_digests(search)
+    changed = sorted(name for name in {*now, *selection.studies} if now.get(name) != selection.studies.get(name))
+    raise_if_any(
+        [
+            f"The study {name} was changed after the choice of {search.name} was frozen (its digest does not match); "
+            "restore it, or start a search with a new name."
+            for name in changed
+        ]
+    )
+    return selection
