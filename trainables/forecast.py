@@ -7,7 +7,7 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)  # progress, which a command shows though it shows warnings only of other modules
 
-FIRST_S = 20.0
+FIRST_S = 5.0
 """Seconds until the first line; the next comes after twice as long, and so on."""
 
 

@@ -244,16 +244,3 @@ def _table(found: list["SearchJob"], location: str) -> TextTable:
         labels=2,
         notes=() if found else (f"No search at {location}.",),
     )
-
-
-# Earlier names of `holdout status --jobs` and `holdout logs NAME --follow`.
-
-
-def list_jobs(runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
-    """List the jobs on a cluster, as `holdout status --jobs`."""
-    show_jobs(None, address, as_json, runs)
-
-
-def wait(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
-    """Wait until a search on a cluster ends, as `holdout logs NAME --follow`."""
-    logs(name, follow=True, runs=runs, address=address, as_json=as_json)

@@ -81,12 +81,6 @@ PANELS: dict[str, tuple[str, ...]] = {
 }
 """The commands, as ``module:name``, by heading of ``--help``."""
 
-ALIASES = {
-    "campaign": "run:run", "list": "cluster:list_jobs", "register": "run:register", "show": "trials:trials",
-    "wait": "cluster:wait",
-}  # fmt: skip
-"""Earlier commands that other programs rely on, each another command with an option; ``--help`` does not list them."""
-
 RESUMABLE = {"run", "select", "test", "sync"}
 """The commands that resume where they were interrupted."""
 
@@ -101,13 +95,10 @@ def program(command: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    rows: list[tuple[str | None, str, str]] = [
-        (panel, place.rpartition(":")[2], place) for panel, places in PANELS.items() for place in places
-    ]
-    rows += [(None, alias, place) for alias, place in ALIASES.items()]
+    rows = [(panel, place.rpartition(":")[2], place) for panel, places in PANELS.items() for place in places]
     for panel, name, place in [row for row in rows if row[1] == command] or rows:
         module, _, function = place.partition(":")
-        register = app.command(name, cls=_Command, rich_help_panel=panel, hidden=panel is None)
+        register = app.command(name, cls=_Command, rich_help_panel=panel)
         register(getattr(import_module(f"{__package__}.{module}"), function))
     return app
 

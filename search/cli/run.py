@@ -241,17 +241,6 @@ def sync(
     show(records, as_json, lambda: "\n".join(sentence for record in records for sentence in _synced(record)))
 
 
-def register(
-    name: Name,
-    model_name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="The registered model's name.")] = None,
-    runs: Runs = RUNS,
-    trust_code: TrustCode = False,
-    as_json: Json = False,
-) -> None:
-    """Register the chosen models in MLflow, as `holdout sync NAME --register`."""
-    sync([name], register=True, model_name=model_name, runs=runs, as_json=as_json)
-
-
 def _synced(record: dict[str, Any]) -> Iterator[str]:
     what = "the only trial" if record["trials"] == 1 else f"all {record['trials']} trials"
     yield f"MLflow holds {what} of {record['name']}."
@@ -334,6 +323,8 @@ def _what_is_there(search: "Records") -> Iterator[str]:
             f"The best epochs of {', '.join(early)} are the first ones: fewer epochs (--set training.epochs=…), or "
             "lower learning rates, may give the same or better."
         )
+    if late := [loss for loss, entry in losses if any(found.kind == "last_epochs" for found in entry.diagnostics)]:
+        yield f"The best epochs of {', '.join(late)} are the last: longer trainings (training.epochs) may give more."
     if search.stays_sealed:
         yield search.stays_sealed
     if not summary.recommended:

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 
+from search.driver.progress_view import duration
 from search.plan.records import Records
-from search.plan.work import planned_work
+from search.plan.work import Pace, planned_work, seconds_left
 from search.stages import Stage, study_name
 from search.study import Sampler
 from search.tables import PRUNERS
@@ -43,8 +44,8 @@ def at_ceiling(searches: Sequence[Records]) -> Iterator[str]:
 KEPT = {Stage.SEARCH: "trial", Stage.SELECT: "confirmation", Stage.TEST: "training for the test"}
 
 
-def resumed(searches: Sequence[Records], left: Sequence[Stage]) -> Iterator[str]:
-    """Yield what each search with ended trials keeps, and what of the stages ``left`` is left."""
+def resumed(searches: Sequence[Records], left: Sequence[Stage], slots: int) -> Iterator[str]:
+    """Yield what each search with ended trials keeps, and what of the stages ``left`` is left on ``slots``."""
     for search in searches:
         works = [*planned_work(search.plan, [*Stage], search.trials)]
         ended = {stage: sum(work.tally.ended for work in works if work.stage is stage) for stage in Stage}
@@ -54,8 +55,10 @@ def resumed(searches: Sequence[Records], left: Sequence[Stage]) -> Iterator[str]
         trials = sum(max(0, work.budget.most - work.tally.ended) for work in works if work.stage is Stage.SEARCH)
         names = {Stage.SEARCH: f"up to {counted(trials, 'trial')}", Stage.SELECT: "the choice", Stage.TEST: "the test"}
         of_left = [names[stage] for stage in left if not search.is_done(stage)]
+        seconds = seconds_left([work for work in works if work.stage in left], Pace([search]).means(), slots)
+        about = f", about {duration(seconds)} at the pace so far" if seconds else ""
         if kept and of_left:
-            yield f"Resuming {search.name}; kept: {', '.join(kept)}; left: {', '.join(of_left)}."
+            yield f"Resuming {search.name}; kept: {', '.join(kept)}; left: {', '.join(of_left)}{about}."
 
 
 def pruning(searches: Sequence[Records]) -> Iterator[str]:

@@ -91,7 +91,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
             self._moving.end()
         if not self._live:
             lower = "; each learned from half of the classes, so values may be lower than in the search"
-            halves = lower * (stage is Stage.SELECT and self._on_halves)
+            halves = lower * (stage is Stage.SELECT and self._learns_less)
             self._console.print(f"{TITLES[stage]} …{halves}", style="dim", highlight=False, soft_wrap=True)
         if stage is Stage.SEARCH:
             return
@@ -155,8 +155,10 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         )
 
     @property
-    def _on_halves(self) -> bool:
-        return any(search.plan.on_halves for search in self._searches.values())
+    def _learns_less(self) -> bool:
+        """True if the confirmation learns from half of the classes, and the search learned from more."""
+        plans = [search.plan for search in self._searches.values()]
+        return any(plan.on_halves and len(plan.split.train) > len(plan.split.validation) for plan in plans)
 
     def _left(self) -> str:
         of = f"; {self._concurrent} of {self._all} workers" if self._concurrent < self._all else ""
@@ -169,7 +171,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         title = TITLES[self._stage] if self._stage else "Starting workers"
         if self._classes:
             title += f", validated on {counted(self._classes, 'class', 'classes')}"
-        if self._stage is Stage.SELECT and self._on_halves:
+        if self._stage is Stage.SELECT and self._learns_less:
             title += " (values are lower)"
         return view(
             title,

@@ -85,7 +85,7 @@ def _beyond(entry: Range, upwards: bool) -> float:
     return entry.value_at(1 + step if upwards else -step)
 
 
-# Best epochs that are the first ones: the networks soon fit the training classes alone.
+# Best epochs that are the first ones (the networks soon fit the training classes alone) or the last.
 
 EARLY = 0.1
 """The share of a training that counts as its first epochs."""
@@ -93,15 +93,24 @@ EARLY = 0.1
 BEST_TRIALS = 3
 
 
-def first_epochs(complete: Sequence[FrozenTrial], objective: str, epochs: int) -> Iterator[Finding]:
-    """Yield a finding if the best epoch of most of the best trials is in the first tenth, or is the first.
+def extreme_epochs(complete: Sequence[FrozenTrial], objective: str, epochs: int) -> Iterator[Finding]:
+    """Yield a finding if the best epochs of the best trials are the last, or most in the first tenth or the first.
 
     ``epochs`` is the length of a training; nothing is found in trainings of fewer than four, or of fewer than three
     complete trials.
     """
     best = sorted(complete, key=lambda trial: -(trial.value or 0.0))[:BEST_TRIALS]
     found = [epoch for trial in best for epoch in best_epochs(epochs_of(trial), objective)]
-    if epochs < 4 or len(found) < BEST_TRIALS or statistics.median(found) > max(1, EARLY * epochs):
+    if epochs < 4 or len(found) < BEST_TRIALS:
+        return
+    if min(found) == epochs:
+        yield Finding(
+            kind="last_epochs",
+            parameters=(),
+            sentence=f"the best epochs of the {len(best)} best trials are the last of {epochs}: longer trainings "
+            "(training.epochs) may give more; learning rates at the high end of their range point to the same",
+        )
+    if statistics.median(found) > max(1, EARLY * epochs):
         return
     shown = f"{', '.join(map(str, found[:-1]))} and {found[-1]}"
     yield Finding(
@@ -141,7 +150,7 @@ def diagnose(
     nothing = tuple(nothing_learned(complete, objective, own=loss is None))
     return (
         *edges(space, best or {}, lambda name, value: _allowed(loss, training, name, value)),
-        *(nothing or first_epochs(complete, objective, training.epochs)),
+        *(nothing or extreme_epochs(complete, objective, training.epochs)),
     )
 
 

@@ -115,28 +115,6 @@ def test_commands_for_a_cluster_say_what_to_do_with_a_search_of_this_machine(
     )
 
 
-@pytest.mark.parametrize(
-    ("earlier", "today"),
-    [
-        (("show", "begun", "pnp", "0"), ("trials", "begun", "pnp", "0")),
-        (("register", "begun"), ("sync", "begun", "--register")),
-        (("campaign", "nowhere"), ("run", "nowhere")),
-        (("list", "--address", "http://127.0.0.1:9"), ("status", "--jobs", "--address", "http://127.0.0.1:9")),
-        (("wait", "x", "--address", "http://127.0.0.1:9"), ("logs", "x", "-f", "--address", "http://127.0.0.1:9")),
-    ],
-    ids=lambda words: words[0],
-)
-def test_earlier_commands_are_those_of_today(
-    earlier: tuple[str, ...], today: tuple[str, ...], opened: Callable[..., WritableRecords], tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setenv("HOLDOUT_RUNS", str(tmp_path / "runs"))
-    if "begun" in earlier:
-        drive(opened(name="begun"))
-    before, now = (holdout_here(*words, "--json", code=(0, 1, 2)) for words in (earlier, today))
-    assert (before.returncode, before.stdout, before.stderr) == (now.returncode, now.stdout, now.stderr)
-
-
 def test_the_token_is_its_owner_s_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):

@@ -80,8 +80,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedSearc
         assert not (finished.runs / "small" / "selection.json").exists()
         said = plain(holdout_here(*command, code=2).stderr)
         assert (finished.runs / "small" / "selection.json").exists()
-        kept = r"kept: 2 trials, (1 confirmation, )?1 unfinished training; left: the choice, the test\."
-        assert re.search(f"Resuming small; {kept}", said), said
+        kept = r"kept: 2 trials, (1 confirmation, )?1 unfinished training; "
+        left = r"left: the choice, the test(, about [\d:]+ at the pace so far)?\."
+        assert re.search(f"Resuming small; {kept}{left}", said), said
         assert "48 of 48 images cannot be read: class-08/00.png" in said, said
         assert not (finished.runs / "small" / "test.json").exists()
         finished.restore()

@@ -20,7 +20,7 @@ from search.plan.make_plan import make_plan
 from search.plan.records import Records
 from search.plan.search import WritableRecords, open_search
 from search.results.comparison import Comparison, compare, summary_of
-from search.results.findings import diagnose, edges, first_epochs, nothing_learned
+from search.results.findings import diagnose, edges, extreme_epochs, nothing_learned
 from search.results.rows import Row, SeedOutcomes, SeedStatistics
 from search.results.summarise import incumbents, summarise, write_summary
 from search.results.summary import Finding, Incumbent, LossSummary, Summary
@@ -340,17 +340,19 @@ def test_the_domain_of_a_loss_and_of_the_training_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("best", "epochs", "is_found"),
+    ("best", "epochs", "kind"),
     [
-        ((1, 2, 1), 20, True),
-        ((2, 9, 2), 20, True),
-        ((3, 3, 1), 20, False),
-        ((1, 1, 4), 4, True),
-        ((1, 1, 1), 3, False),  # an epoch is a third of the training
-        ((1, 1), 20, False),
+        ((1, 2, 1), 20, "first_epochs"),
+        ((2, 9, 2), 20, "first_epochs"),
+        ((3, 3, 1), 20, None),
+        ((1, 1, 4), 4, "first_epochs"),
+        ((1, 1, 1), 3, None),  # an epoch is a third of the training
+        ((1, 1), 20, None),
+        ((20, 20, 20), 20, "last_epochs"),
+        ((20, 20, 19), 20, None),
     ],
 )
-def test_best_epochs_that_are_the_first_ones(best: tuple[int, ...], epochs: int, is_found: bool) -> None:
+def test_best_epochs_that_are_the_first_or_the_last(best: tuple[int, ...], epochs: int, kind: str | None) -> None:
     """A worse trial, whose best epoch is the last one, does not count."""
     trials = []
     for number, peak in enumerate((*best, epochs)):
@@ -360,9 +362,10 @@ def test_best_epochs_that_are_the_first_ones(best: tuple[int, ...], epochs: int,
             entry.user_attrs[record_key(record)] = record
         trials.append(entry)
     trials = trials[: len(best)] + trials[len(best) :] * (len(best) > 2)
-    found = [finding.sentence for finding in first_epochs(trials, "map_at_r", epochs)]
-    assert len(found) == is_found
-    assert all(f"{', '.join(map(str, best[:-1]))} and {best[-1]} of {epochs}" in sentence for sentence in found)
+    found = [*extreme_epochs(trials, "map_at_r", epochs)]
+    assert [finding.kind for finding in found] == [kind] * (kind is not None)
+    shown = f"{', '.join(map(str, best[:-1]))} and {best[-1]} of {epochs}"
+    assert all(shown in finding.sentence for finding in found if kind == "first_epochs")
 
 
 def with_epochs(number: int, values: Sequence[float], losses: Sequence[float | None], **more: float) -> FrozenTrial:

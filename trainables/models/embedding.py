@@ -23,6 +23,7 @@ from torch.nn.utils import parametrize
 from trainables.data.augment import Frame
 from trainables.data.loading import Features, Images, load, prefetched
 from trainables.errors import InvalidInput, counted, listed, raise_if_any
+from trainables.forecast import Forecast
 from trainables.metrics.ranking import full_float32
 from trainables.models.backbones import backbone, is_own_network
 from trainables.models.config import HEAD_INIT, POOLING, STATISTICS, ModelConfig, pooling_problems
@@ -321,10 +322,12 @@ def embed(
     def loaded(indices_B: Tensor) -> tuple[Tensor]:
         return (load(images, indices_B, "none", frame, device=device),)
 
+    forecast = Forecast(f"Embedding {len(images):,} items", len(images))
     for (batch,) in prefetched(batches, loaded, device):
         with autocast(device, precision), full_float32():
             embeddings_BD = network(batch)
         chunks.append(embeddings_BD.float())
+        forecast.add(len(embeddings_BD))
     return torch.cat(chunks)
 
 

@@ -230,7 +230,8 @@ def _gallery(
         finding=(
             f"Nearest images of the query's class by each configuration's first model, mean over "
             f"{counted(len(queries), 'query', 'queries')} with the "
-            f"{which} of {thumbnails.metric}: {', '.join(_rights(comparison, test, found, ranks))}."
+            f"{which} of {thumbnails.metric}: {', '.join(_rights(comparison, test, found, ranks))}. "
+            "Images of a class may look unlike each other."
         ),
         picture=Gallery(tuple(found)),
         wide=True,

@@ -62,6 +62,8 @@ def test_a_forecast_comes_late_and_ever_more_rarely(caplog: pytest.LogCaptureFix
     for _ in range(1000):
         progress.add(1)
     assert [record.getMessage() for record in caplog.records] == [
+        "Counting: 0.5 % after 5 s, about 17 min left.",
+        "Counting: 1.0 % after 10 s, about 16 min left.",
         "Counting: 2.0 % after 20 s, about 16 min left.",
         "Counting: 4.0 % after 40 s, about 16 min left.",
         "Counting: 8.0 % after 80 s, about 15 min left.",
