@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 from optuna.trial import TrialState
-from support.journals import SET_STATE, SET_VALUE, Operation, of_trial, rewrite, trials_in, without_openings
+from support.journals import (
+    CREATE_STUDY,
+    SET_STATE,
+    SET_VALUE,
+    Operation,
+    of_trial,
+    rewrite,
+    trials_in,
+    without_openings,
+)
 from support.tampered import Change, Copied, array, attribute, entry, epoch, ledger, trial, verified
 
 from search.config.search_config import settled_digest
@@ -232,6 +241,30 @@ def _failed(copied: Copied) -> None:
     rewrite(copied.journal, changed)
 
 
+def _another_study(copied: Copied) -> None:
+    """Add a study, as if the best of several had been kept."""
+
+    def changed(found: list[Operation]) -> None:
+        (first, *_) = (line for line in found if line["op_code"] == CREATE_STUDY)
+        found.append({**first, "study_name": "small/other", "left": 0})
+
+    rewrite(copied.journal, changed)
+
+
+def _failed_score(copied: Copied) -> None:
+    """Let a model have failed to be scored, and remove its results."""
+
+    def changed(test: Any) -> None:
+        (opening,) = test["openings"]
+        row = opening["scores"].pop()
+        opening["failed"] = [{key: row[key] for key in ("loss", "seed", "per_image")} | {"reason": "a reason"}]
+        for name in [name for name in opening["files"] if name.endswith(row["per_image"])]:
+            del opening["files"][name]
+            (copied.results[0].parent / name).unlink()
+
+    copied.json("test.json", changed)
+
+
 def _never_opened(copied: Copied) -> None:
     """Remove the opening and its note in the journal."""
     for pattern in ("test.json", "test", "summary.json", f"../{NAME}"):
@@ -257,6 +290,7 @@ FOUND: dict[str, tuple[Change, str]] = {
     "an epoch's model": (epoch("pnp", 0, 1, checkpoint=None), "epoch 1: metrics, checkpoint, classes.1: false"),
     "swapped seeds": (_swapped_seeds("pnp"), "pnp trial 0: seed"),
     "a parameter": (lambda c: c.param("pnp", _finalist(c), "temperature", lambda line: line.update(param_value_internal=0.0123)), "pnp@confirm trial 0: params.temperature"),
+    "a study more": (_another_study, "study.journal: small/other is not of this search"),
     "a range": (lambda c: c.param("pnp", 2, "temperature", lambda line: line.update(distribution=line["distribution"].replace('"high": ', '"high": 1'))), "the range of temperature"),
     "a dropped trial, the last": (lambda c: c.drop("pnp", 5), "5 trials are stored and 6 were planned"),
     "a pruned trial that is complete": (trial("pnp", "PRUNED", SET_STATE, state=TrialState.COMPLETE), "epochs"),
@@ -332,6 +366,7 @@ FOUND: dict[str, tuple[Change, str]] = {
     # With all digests above it made anew.
     **{f"{name}, sealed again": (sealed(change), says) for name, (change, says) in {
         "raised values of a row": (_raised, "pnp@final-0.npz scored again, map_at_r: "),
+        "a model that failed": (_failed_score, "its model has scores, and the record says"),
         "another's results": (swapped("test/*/pnp@*.npz", "test/*/proxy*.npz"), "recall_at_1: "),
         "another's model": (swapped("trials/pnp@final/0000/*/best.safetensors", "trials/proxy_anchor@final/0000/*/best.safetensors"), "scored again, "),
         "the weights of a row": (weights("trials/pnp@final/0000/*/best.safetensors"), "scored again, "),

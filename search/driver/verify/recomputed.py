@@ -33,7 +33,7 @@ from search.trials import epochs_of, params_of, record_key, record_keys, running
 from spaces.space import Params
 from trainables.arrays import read_arrays
 from trainables.data.store.spec import StoreSpec
-from trainables.errors import counted
+from trainables.errors import counted, listed
 from trainables.files import reading
 from trainables.metrics import metric_name
 from trainables.metrics.table import is_retrieval, split_subset
@@ -59,7 +59,9 @@ def studies_in(search: Records) -> list[tuple[Stage, str]]:
 
 def check_studies(search: Records) -> Iterator[Check]:
     """Check every study: its attributes, and what follows of each trial from its params and epochs."""
-    reports = search.counts.reports
+    reports, known = search.counts.reports, {study_name(search.name, loss, stage) for stage, loss in studies_in(search)}
+    if others := sorted({study.study_name for study in search.studies.get_all_studies()} - known):
+        yield Check("", f"study.journal: {listed(others)} {'is' if len(others) == 1 else 'are'} not of this search.")
     for stage, loss in studies_in(search):
         name = study_name(search.name, loss, stage)
         trials = search.trials(loss, stage)
@@ -267,7 +269,8 @@ def check_scores(search: Records, selection: Selection, record: ScoredOpening, t
         )
         problems = _metric_problems(what, plan, selection, record, Store(store).subset(plan.split.test))
         yield check(f"{what}: its metrics, from the results of each image", problems)
-        scorings = kept_scorings(search, selection, scored_names(record), images)
+        failed = [entry.per_image for entry in record.failed]
+        scorings = kept_scorings(search, selection, {*scored_names(record), *failed}, images)
         yield check(f"{what}: its metrics, from the kept models", again_problems(what, scorings, record))
 
 
@@ -359,9 +362,11 @@ def again_problems(what: str, scorings: Sequence[Scoring | BaselineScoring], rec
             scoring = replace(scoring, spec=replace(scoring.spec, images=trained_on))
             tolerance = trainable_class(scoring.spec.trainable).tolerance if scoring.spec.trainable else 0.0
         for entry, _ in score(scoring):
-            place = f"{what} {entry['per_image']} scored again, "
-            if "metrics" not in entry:
+            place, kept = f"{what} {entry['per_image']} scored again, ", stored.get(entry["per_image"])
+            if kept is None and "metrics" in entry:
+                yield f"{place}its model has scores, and the record says that it could not be scored."
+            elif kept is not None and "metrics" not in entry:
                 yield f"{place}its model gives no scores ({entry['reason']})."
-            for name, value in entry.get("metrics", {}).items() if entry["per_image"] in stored else ():
+            for name, value in entry.get("metrics", {}).items() if kept is not None else ():
                 close = partial(math.isclose, rel_tol=0, abs_tol=max(tolerance, AGAIN[is_retrieval(name)]))
-                yield from differing(f"{place}{name}", stored[entry["per_image"]].get(name), value, close)
+                yield from differing(f"{place}{name}", kept.get(name), value, close)
