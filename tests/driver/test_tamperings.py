@@ -242,11 +242,13 @@ def _failed(copied: Copied) -> None:
 
 
 def _another_study(copied: Copied) -> None:
-    """Add a study, as if the best of several had been kept."""
+    """Add a study with the attributes of the first one, as if the best of several had been kept."""
 
     def changed(found: list[Operation]) -> None:
-        (first, *_) = (line for line in found if line["op_code"] == CREATE_STUDY)
-        found.append({**first, "study_name": "small/other", "left": 0})
+        studies = [line for line in found if line["op_code"] == CREATE_STUDY]
+        of_first = [line for line in found if line.get("study_id") == 0 and "user_attr" in line]
+        found.append({**studies[0], "study_name": "small/other", "left": 0})
+        found.extend({**line, "study_id": len(studies), "left": 0} for line in of_first)
 
     rewrite(copied.journal, changed)
 
