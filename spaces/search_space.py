@@ -16,7 +16,7 @@ from optuna import Trial
 
 from spaces.losses import declared_space, space_of_trainable
 from spaces.space import MODEL, TRAINING, Choice, Float, Int, Params, Range, Space, Value, in_section, value_text
-from trainables.errors import InvalidInput, raise_if_any, suggestion
+from trainables.errors import InvalidInput, Mistake, raise_if_any, suggestion
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
 from trainables.models.config import BACKBONE, HEAD_INIT, HEADS, MOST_DIMENSIONS, POOLING, ModelConfig
 from trainables.ranges import is_number
@@ -319,12 +319,14 @@ def override(declared: Range, wish: Any, *, name: str, refuse: Callable[[Value],
             f"space.{name}: it has more than {MOST_STEPS:,} steps, from {found.low} to {found.high}; give a larger "
             "step or a smaller range."
         )
-    mistakes = []
+    mistakes: list[str] = []
     for value in dict.fromkeys(found.ends):
         try:
             refuse(value)
         except ValueError as error:
-            mistakes.append(f"space.{name}: {error}")
+            for mistake in map(Mistake.of, getattr(error, "sentences", (str(error),))):
+                own = mistake.key == name.rpartition(".")[2]
+                mistakes.append(mistake.at(f"space.{name}") if own else f"space.{name}: {mistake}")
     raise_if_any(mistakes)
     return replace(found, default=found.nearest(declared.default), source=declared.source, when=declared.when)
 

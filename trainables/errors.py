@@ -15,11 +15,13 @@ class InCell(Exception):
 
 
 class InvalidInput(InCell, ValueError):
-    """Bad input. Each sentence gives the rule, the value received and the fix, without secrets."""
+    """Bad input. Each sentence, a :class:`Mistake` or text, gives the rule, the value received and the fix."""
 
     def __init__(self, sentences: Sequence[str] | str) -> None:
         given = (sentences,) if isinstance(sentences, str) else sentences
-        self.sentences: tuple[str, ...] = tuple(map(without_password, given))
+        self.sentences: tuple[str, ...] = tuple(
+            each if isinstance(each, Mistake) else without_password(each) for each in given
+        )
         assert self.sentences, "a mistake without a sentence"
         super().__init__("\n".join(self.sentences))
 
@@ -28,22 +30,53 @@ class InvalidInput(InCell, ValueError):
 
 
 class Mistake(str):
-    """The sentence on a mistake: what was ``found``, and the ``fix``; ``advice`` is the fix as its own sentence."""
+    """The sentence on a mistake in a file: the ``key``, the ``text`` about it, and the ``fix``, without secrets.
 
-    found: str
+    ``keys`` are the entries that it depends on, by default that at ``key``: if one of them is wrong itself, this
+    mistake is not reported, because the corrected entry may not have it. A section names keys as it holds them; what
+    holds the section puts its mistakes :meth:`below` its own key.
+    """
+
+    key: str
+    text: str
     fix: str
+    keys: tuple[str, ...]
 
-    def __new__(cls, found: str, fix: str) -> "Mistake":
-        mistake = super().__new__(cls, f"{found}; {fix}.")
-        mistake.found, mistake.fix = found, fix
+    def __new__(cls, key: str, text: str, fix: str = "", keys: Iterable[str] | None = None) -> "Mistake":
+        text, fix = without_password(text), without_password(fix)
+        found = f"{key}{'' if not key or text.startswith(':') else ' '}{text}"
+        mistake = super().__new__(cls, f"{found}{'; ' if fix else ''}{fix}.")
+        mistake.key, mistake.text, mistake.fix = key, text, fix
+        mistake.keys = (key,) if keys is None else tuple(keys)
         return mistake
 
-    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
-        return self.found, self.fix  # when pickled, as a sentence of InvalidInput may be
+    @classmethod
+    def of(cls, sentence: str) -> "Mistake":
+        """Return a ``sentence`` that may be plain text, which names no key."""
+        return sentence if isinstance(sentence, Mistake) else cls("", sentence.removesuffix("."))
+
+    def __getnewargs__(self) -> tuple[str, str, str, tuple[str, ...]]:  # type: ignore[override]
+        return self.key, self.text, self.fix, self.keys  # when pickled, as a sentence of InvalidInput may be
+
+    @property
+    def found(self) -> str:
+        return str(self).removesuffix(f"; {self.fix}.").removesuffix(".")
 
     @property
     def advice(self) -> str:
-        return f"{self.fix[0].upper()}{self.fix[1:]}."
+        """The fix as a sentence."""
+        return f"{self.fix[:1].upper()}{self.fix[1:]}." if self.fix else ""
+
+    def at(self, key: str, keys: Iterable[str] | None = None) -> "Mistake":
+        """Return this mistake as one at another ``key``, which depends on ``keys``."""
+        return Mistake(key, self.text if self.key or not key else f": {self.text}", self.fix, keys)
+
+    def below(self, section: str) -> "Mistake":
+        """Return this mistake of a section as one of the file that holds it at the key ``section``."""
+        keys = [f"{section}.{key}" if key else section for key in self.keys]
+        if not self.key and self.text.startswith(f"{section}."):  # data sets write their keys out
+            return Mistake("", self.text, self.fix, keys)
+        return self.at(f"{section}.{self.key}" if self.key else section, keys)
 
 
 class Failure(InCell, RuntimeError):

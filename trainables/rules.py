@@ -12,7 +12,7 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from trainables.errors import raise_if_any, suggestion
+from trainables.errors import Mistake, raise_if_any, suggestion
 from trainables.parts import is_own
 
 
@@ -32,13 +32,13 @@ class Rule(ABC):
     def _hint(self, value: Any) -> str:
         return ""
 
-    def mistakes(self, key: str, value: Any) -> list[str]:
-        """Return a sentence if ``value``, that of ``key``, breaks the rule."""
+    def mistakes(self, key: str, value: Any) -> list[Mistake]:
+        """Return the mistake if ``value``, that of ``key``, breaks the rule."""
         if self._holds(value):
             return []
         shown = repr(list(value) if isinstance(value, tuple) else value).removesuffix(".0")
         each = "each " * isinstance(value, tuple)
-        return [f"{key} {each}must be {self.text}; it is {shown}{self._hint(value)}.".lstrip()]
+        return [Mistake(key, f"{each}must be {self.text}", f"it is {shown}{self._hint(value)}")]
 
     def checked(self, value: Any) -> Any:
         """Return ``value``; raise :class:`InvalidInput` if it breaks the rule. The type says whether it may be null."""
@@ -116,13 +116,13 @@ def rules_of(annotation: Any) -> tuple[Rule, ...]:
     return tuple(rule for rule in found if isinstance(rule, Rule))
 
 
-def rule_mistakes(settings: Any, above: str = "") -> list[str]:
-    """Return a sentence for each rule that a field of the dataclass ``settings`` breaks; ``above`` precedes its key."""
-    found = []
+def rule_mistakes(settings: Any) -> list[Mistake]:
+    """Return a mistake for each rule that a field of the dataclass ``settings`` breaks."""
+    found: list[Mistake] = []
     for name, rules in _rules_by_field(settings.__class__):
         value = getattr(settings, name)
         for rule in rules if value is not None else ():
-            found += rule.mistakes(f"{above}{name}", value)
+            found += rule.mistakes(name, value)
     return found
 
 

@@ -47,7 +47,7 @@ class EmbeddingModel(nn.Module):
         super().__init__()
         path = weights_file(config)
         row = backbone(config.backbone)
-        raise_if_any(pooling_problems(config.pooling, config.backbone, row))
+        raise_if_any([each.below("model") for each in pooling_problems(config.pooling, config.backbone, row)])
         self.backbone = row.tokens() if row.tokens and POOLING.rows[config.pooling].tokens else row.build()
         self.loaded = None if path is None else load_weights(self.backbone, path)
         self.pooling = nn.Identity() if row.vectors else POOLING[config.pooling]()

@@ -3,7 +3,6 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -67,11 +66,9 @@ def check_compiler(found: Findings, config: SearchConfig) -> None:
     modes = [mode for loss in config.loss_names if (mode := config.training_of(loss).compile) not in (None, "auto")]
     there = any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
     if modes and not there and config.trainable is None:
-        sentence = (
-            f"training.compile is {modes[0]}, which needs a C++ compiler, and this machine has neither g++ nor "
-            "clang++; install one, or set training.compile: null."
-        )
-        found.add([sentence], "training.compile", "training_by_loss")
+        text = f"is {modes[0]}, which needs a C++ compiler, and this machine has neither g++ nor clang++"
+        keys = ("training.compile", "training_by_loss", "trainable")
+        found.add([Mistake("training.compile", text, "install one, or set training.compile: null", keys)])
 
 
 # The losses' search spaces.
@@ -84,13 +81,13 @@ def check_spaces(found: Findings, config: SearchConfig, *, accepted: bool = Fals
     """
     if found.replaced("losses") or found.replaced("trainable"):
         return {}
-    found.add(_other_losses(config), "losses")
+    found.add(_other_losses(config))
     for_training, for_model = (config.space.get(section, {}) for section in SECTIONS)
     if config.trainable is not None:
         (part,) = config.losses
         space = found.check(lambda: search_space_of_trainable(part, config.space.get(part.name, {})), "trainable")
         if space is not None:
-            _check_budget(found, config, part.name, space)
+            found.add(search_budget(config, part.name, space).problems())
         return {} if space is None else {part.name: space}
     spaces = {}
     for loss in config.losses:
@@ -106,18 +103,17 @@ def check_spaces(found: Findings, config: SearchConfig, *, accepted: bool = Fals
         if space is not None:
             spaces[loss.name] = space
             if (known, own) == (for_training, wishes):
-                _check_budget(found, config, loss.name, space)
+                found.add(search_budget(config, loss.name, space).problems())
     return spaces
 
 
-def _other_losses(config: SearchConfig) -> Iterator[str]:
+def _other_losses(config: SearchConfig) -> Iterator[Mistake]:
     known = (*config.loss_names, *SECTIONS)
     for name in config.space:
         if name not in known:
-            yield (
-                f"space.{name}: this is not one of the search's losses ({', '.join(config.loss_names)})"
-                f"{suggestion(name, known)}; add it to losses or remove it."
-            )
+            names = ", ".join(config.loss_names)
+            text = f": this is not one of the search's losses ({names}){suggestion(name, known)}"
+            yield Mistake(f"space.{name}", text, "add it to losses or remove it", ("losses",))
 
 
 def _reliable(found: Findings, loss: str, wishes: Any) -> Any:
@@ -131,15 +127,6 @@ def _reliable(found: Findings, loss: str, wishes: Any) -> Any:
         return not any(found.touched(f"{section}.{key}") for section in sections for key in keys)
 
     return {name: wish for name, wish in wishes.items() if is_reliable(name)}
-
-
-def _check_budget(found: Findings, config: SearchConfig, loss: str, space: SearchSpace) -> None:
-    """Check that the sampler can search the space, and that the budget is enough for one training."""
-    budget = search_budget(config, loss, space)
-    of_sampler = replace(budget, epochs=None)
-    of_limits = replace(budget, sampler=None)
-    found.add(of_sampler.problems(), "search.sampler", "search.trials", "space")
-    found.add(of_limits.problems(), "search.epochs", "training.epochs", "split.folds")
 
 
 # The network.
@@ -227,9 +214,8 @@ def _searched(spaces: Mapping[str, SearchSpace], name: str) -> set[Any]:
 
 def _fits(model: ModelConfig, pooling: str) -> None:
     """Raise if the backbone, which a library or a user describes, does not give what ``pooling`` pools."""
-    raise_if_any(
-        [f"space.{MODEL}: {text}" for text in pooling_problems(pooling, model.backbone, backbone(model.backbone))]
-    )
+    found = pooling_problems(pooling, model.backbone, backbone(model.backbone))
+    raise_if_any([mistake.at(f"space.{MODEL}.pooling") for mistake in found])
 
 
 def slow_precision(config: SearchConfig) -> Mistake | None:
@@ -240,8 +226,5 @@ def slow_precision(config: SearchConfig) -> Mistake | None:
 
     if not emulates_bfloat16():
         return None
-    return Mistake(
-        "training.precision is bfloat16, which the CPU of this machine only emulates, without AVX-512: a training may "
-        "take thirty times as long",
-        "set training.precision: auto",
-    )
+    why = "which the CPU of this machine only emulates, without AVX-512: a training may take thirty times as long"
+    return Mistake("training.precision", f"is bfloat16, {why}", "set training.precision: auto")
