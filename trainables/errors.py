@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from typing import Self
 
 from trainables.secrets import without_password
 
@@ -29,12 +30,10 @@ class InvalidInput(InCell, ValueError):
         return type(self), (self.sentences,)  # keeps the sentences when pickled
 
 
-class Mistake(str):
-    """The sentence on a mistake in a file: the ``key``, the ``text`` about it, and the ``fix``, without secrets.
+class Remark(str):
+    """A sentence on an entry of a file: the ``key``, the ``text`` about it, and the ``fix``, without secrets.
 
-    ``keys`` are the entries that it depends on, by default that at ``key``: if one of them is wrong itself, this
-    mistake is not reported, because the corrected entry may not have it. A section names keys as it holds them; what
-    holds the section puts its mistakes :meth:`below` its own key.
+    ``keys`` are the entries that it depends on, by default that at ``key``.
     """
 
     key: str
@@ -42,18 +41,13 @@ class Mistake(str):
     fix: str
     keys: tuple[str, ...]
 
-    def __new__(cls, key: str, text: str, fix: str = "", keys: Iterable[str] | None = None) -> "Mistake":
+    def __new__(cls, key: str, text: str, fix: str = "", keys: Iterable[str] | None = None) -> Self:
         text, fix = without_password(text), without_password(fix)
         found = f"{key}{'' if not key or text.startswith(':') else ' '}{text}"
-        mistake = super().__new__(cls, f"{found}{'; ' if fix else ''}{fix}.")
-        mistake.key, mistake.text, mistake.fix = key, text, fix
-        mistake.keys = (key,) if keys is None else tuple(keys)
-        return mistake
-
-    @classmethod
-    def of(cls, sentence: str) -> "Mistake":
-        """Return a ``sentence`` that may be plain text, which names no key."""
-        return sentence if isinstance(sentence, Mistake) else cls("", sentence.removesuffix("."))
+        remark = super().__new__(cls, f"{found}{'; ' if fix else ''}{fix}.")
+        remark.key, remark.text, remark.fix = key, text, fix
+        remark.keys = (key,) if keys is None else tuple(keys)
+        return remark
 
     def __getnewargs__(self) -> tuple[str, str, str, tuple[str, ...]]:  # type: ignore[override]
         return self.key, self.text, self.fix, self.keys  # when pickled, as a sentence of InvalidInput may be
@@ -66,6 +60,18 @@ class Mistake(str):
     def advice(self) -> str:
         """The fix as a sentence."""
         return f"{self.fix[:1].upper()}{self.fix[1:]}." if self.fix else ""
+
+
+class Mistake(Remark):
+    """A mistake in a file; not reported if one of its ``keys`` is wrong itself, since the corrected file may be right.
+
+    A section names keys as it holds them; what holds the section puts its mistakes :meth:`below` its own key.
+    """
+
+    @classmethod
+    def of(cls, sentence: str) -> "Mistake":
+        """Return a ``sentence`` that may be plain text, which names no key."""
+        return sentence if isinstance(sentence, Mistake) else cls("", sentence.removesuffix("."))
 
     def at(self, key: str, keys: Iterable[str] | None = None) -> "Mistake":
         """Return this mistake as one at another ``key``, which depends on ``keys``."""

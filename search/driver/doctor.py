@@ -12,7 +12,6 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 from tempfile import TemporaryDirectory
-from typing import Literal
 
 import torch
 from optuna.trial import TrialState, create_trial
@@ -21,7 +20,7 @@ from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
 from search.driver.notices import without_model
 from search.engines import NoEngine
-from search.engines.base import CheckResult, make_engine
+from search.engines.base import make_engine
 from search.engines.capacity import Node, at_once, fitting, roomier, too_tight, trials_on, wanted
 from search.packages import INSTALL, missing_packages
 from search.plan.checks.parts import slow_precision
@@ -35,8 +34,9 @@ from search.selection import REPAIR
 from search.stages import Stage
 from search.study import Pruner
 from search.tables import ENGINES, PRUNERS, engine_name, ray_address
+from spaces.contract import CheckResult
 from trainables.data.header import inspect
-from trainables.errors import InvalidInput, counted, listed
+from trainables.errors import InvalidInput, Remark, counted, listed
 from trainables.machine import allotted_cpus, allotted_memory, driver_problem
 from trainables.metrics.ranking import faiss_wheels, import_faiss
 from trainables.spec import DeviceMemory, TrialSpec
@@ -369,13 +369,11 @@ def examine(
     try:
         plan = make_plan(config, runs, fits_batch=fits_batch)
     except InvalidInput as error:
-        for sentence in error.sentences:
-            yield CheckResult("search", "failed", sentence)
+        yield from (CheckResult("search", "failed", sentence) for sentence in error.sentences)
         return
     yield CheckResult("tracking", "ok", config.tracking.uri or "a file in the runs folder")
-    for notice in plan.notices:
-        check_name, _, sentence = notice.partition(": ")
-        state: Literal["ok", "warning"] = "warning" if "a warning" in sentence else "ok"
-        yield CheckResult(check_name.rpartition(".")[2], state, sentence.rstrip("."))
+    for notice in (each for each in plan.notices if isinstance(each, Remark)):
+        name, text = notice.key.rpartition(".")[2], notice.text.removeprefix(": ")
+        yield CheckResult(name, "warning" if notice.fix else "ok", text, notice.advice)
     for of_search in search_checks:
         yield from of_search(plan)

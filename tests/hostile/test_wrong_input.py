@@ -30,18 +30,18 @@ VALUES = [
     ("training: {batch_size: 1000000000}", "needs 200000000 classes, and the training has 43"),
     ("training: {images_per_class: 1000}", "batch_size must be at least 2 and images_per_class (1000), not 120"),
     ("training: {image_size: 1000000000}", "set dataset.store_size to 1142857143 or more."),
-    ("training: {image_size: 64, resize_size: 32}", "training: resize_size must be at least image_size (64), or null; it is 32."),
-    ("training: {warmup_epochs: 9}", "training: warmup_epochs must be at most epochs (8); it is 9."),
+    ("training: {image_size: 64, resize_size: 32}", "training.resize_size must be at least image_size (64), or null; it is 32."),
+    ("training: {warmup_epochs: 9}", "training.warmup_epochs must be at most epochs (8); it is 9."),
     ("training: {schedule: {milestones: [3, 2]}}", "training.schedule.milestones must be epochs, each later than the one before; they are [3, 2]."),
-    ("training: {schedule: {decay: cosine, step: 2}}", "schedule.decay is cosine, and schedule.step or schedule.milestones change"),
+    ("training: {schedule: {decay: cosine, step: 2}}", "training.schedule.decay is cosine, and step or milestones change"),
     ("training_by_loss: {pnp: {epochs: 3}}", "training_by_loss.pnp.epochs: it must be the same for all losses of a search, and here it is 3; remove it."),
     ("split: {ratio: 0.01}", "At split.ratio 0.01, 48 of the training half validate and 0 are left to train."),
-    ("split: {folds: 2, ratio: 0.5}", "split: folds is 2 and ratio 0.5; each fold validates on its own part"),
+    ("split: {folds: 2, ratio: 0.5}", "split.folds is 2 and ratio 0.5; each fold validates on its own part"),
     # Values that YAML 1.1 reads differently.
     ("search: {trials: 1:30}", "search.trials: must be a whole number; it is '1:30'."),
     ("search: {trials: 017}", "search.trials: must be a whole number; it is '017'."),
     ("training: {resize_square: yes}", "training.resize_square: must be true or false; it is 'yes'."),
-    ("yes: 3", "yes: no such section; remove it."),
+    ("yes: 3", "yes: no such key; remove it."),
 ]
 
 NAMES = [
@@ -71,7 +71,7 @@ PARTS = [
     ("dataset: {}", "dataset.name: missing; this key is required."),
     ("dataset: glyphs", "dataset: must be keys and values; it is 'glyphs'."),
     ('dataset: {name: folder, root: "/tmp/a\\0b"}', r"dataset.root is '/tmp/a\x00b', which does not exist."),
-    ("dataset: {name: glyphs, colour: red}", "dataset: colour: glyphs has no such option; remove it."),
+    ("dataset: {name: glyphs, colour: red}", "dataset.colour: glyphs has no such option; remove it."),
     ("dataset: {name: glyphs, cache: /dev/null}", "dataset.cache: /dev/null cannot be written to; name a folder of your own."),
     ("model: {backbone: resnet5}", "it is 'resnet5' (did you mean resnet50?)."),
     ("model: {backbone: 'os:system'}", "The backbone 'os:system' must be a class or function that builds a module"),
@@ -80,7 +80,7 @@ PARTS = [
     ("metrics: {validation: []}", "metrics.validation: must have at least one entry; it is []."),
     ("metrics: {validation: [recall_at_0]}", "metrics.validation: recall_at_0 is not known (did you mean recall_at_1?)"),
     ("search: {objective: loss}", "search.objective: loss is not known; choose one of recall_at_k, "),
-    ("search: {sampler: gp}", "search: sampler gp models complete trials alone, and a pruner leaves few of them; set pruner to none (it is asha)"),
+    ("search: {sampler: gp}", "search.sampler is gp, which models complete trials alone, and a pruner leaves few of them; set pruner to none (it is asha)"),
     ("training_by_loss: {mpa: {lr: 0.1}}", "training_by_loss.mpa: this is not one of the search's losses (proxy_anchor, pnp)"),
     ("stages: [test]", "or its beginning; it is ['test']."),
     ("ship: ['../x']", "ship: '../x' is not a package's name; give it as Python imports it, such as mylab."),
@@ -98,20 +98,20 @@ PARTS = [
     ("training_by_loss: {pnp: {batch_size: 9995}}", "training_by_loss.pnp: A balanced batch of 9995"),
     ("training_by_loss: {proxy_anchor: {lr: -1, image_size: 8, clip_grad: 0}, pnp: {optimizer: sdg}}", "training_by_loss.proxy_anchor.clip_grad: must be more than 0; it is 0.", "training_by_loss.proxy_anchor.image_size: it must be the same for all", "training_by_loss.proxy_anchor.lr: must be more than 0; it is -1.", "training_by_loss.pnp.optimizer: must be one of"),
     ("space: {pnp: {training: {proxy_lr: 0.1}}}", "space.pnp.training.proxy_lr: there is no such hyperparameter to"),
-    ("space: {pnp: {training: {lr: -1}}}", "space.pnp.training.lr: lr must be more than 0; it is -1."),
+    ("space: {pnp: {training: {lr: -1}}}", "space.pnp.training.lr must be more than 0; it is -1."),
     ("space: {pnp: {training: 3}}", "space.pnp.training must be keys and values, such as {lr: …}; it is 3."),
     # Unknown keys, which are looked for in the whole file.
-    ("epochs: 1", "epochs: no such section (did you mean training.epochs or search.epochs?); correct it, or remove it."),
+    ("epochs: 1", "epochs: no such key (did you mean training.epochs or search.epochs?); correct it, or remove it."),
     ("training: {gamma: 1}", "training.gamma: no such key (did you mean training.schedule.gamma?); correct it, or remove it."),
     ("training: {Batch-Size: 1}", "training.Batch-Size: no such key (did you mean training.batch_size?); correct it, or remove it."),
     ("model: {name: 1}", "model.name: no such key (did you mean model.backbone?); correct it, or remove it."),
     # Objective and constraints.
     ("search: {objectives: [map_at_r, -embed_ms]}", "search.objectives: a search has one objective; it is ['map_at_r', '-embed_ms']: name one metric in search.objective, and bound the others in search.constraints, such as {embed_ms: \"< 5\"}."),
-    ("search: {constraints: {embed_ms: '< 5'}, pruner: none, sampler: coordinate}", "sampler coordinate compares trials by one metric, and there are constraints"),
+    ("search: {constraints: {embed_ms: '< 5'}, pruner: none, sampler: coordinate}", "search.sampler is coordinate, which compares trials by one metric, and there are constraints"),
     ("search: {constraints: {embed_ms: fast}}", "it must be <, <=, > or >= and a number"),
     ("search: {constraints: {speed: '< 5'}}", "speed is not known"),
     # Several mistakes at once.
-    ("nmae: x\nsearch: {trials: 0}\nlosses: [pnpp]", "nmae: no such section (did you mean name?)", "search.trials: must be at least 1; it is 0.", "it is 'pnpp' (did you mean pnp?)."),
+    ("nmae: x\nsearch: {trials: 0}\nlosses: [pnpp]", "nmae: no such key (did you mean name?)", "search.trials: must be at least 1; it is 0.", "it is 'pnpp' (did you mean pnp?)."),
 ]
 
 SPACES = [
@@ -124,12 +124,12 @@ SPACES = [
     ("space: {pnp: {temperature: {low: 0.01, hihg: 0.1}}}", "space.pnp.temperature: a range has the keys low, high, step, log, not hihg."),
     ("space: {pnp: {temperature: {low: a}}}", "space.pnp.temperature: low, high and step must be numbers and log true or false; it is {'low': 'a'}."),
     ("space: {pnp: {temperature: []}}", "space.pnp.temperature: the list of choices is empty; name at least one value."),
-    ("space: {pnp: {temperature: true}}", "space.pnp.temperature: temperature must be more than 0; it is True."),
-    ("space: {pnp: {variant: Zz}}", "space.pnp.variant: variant must be one of O, Iu, Ib, Ds, Dq; it is 'Zz'"),
+    ("space: {pnp: {temperature: true}}", "space.pnp.temperature must be more than 0; it is True."),
+    ("space: {pnp: {variant: Zz}}", "space.pnp.variant must be one of O, Iu, Ib, Ds, Dq; it is 'Zz'"),
     ("space: {pnp: {variant: {low: 1, high: 2}}}", "space.pnp.variant: a range needs numbers, and this is one of 'Ib', 'Ds', 'Dq'; give a list of choices."),
     ("space: {pnp: {variant: [[a]]}}", "space.pnp.variant: choices must be plain values; the list is [['a']]."),
     ("space: {proxy_anchor: {scale: {low: 1, high: 9223372036854775806, step: 1}}}", "space.proxy_anchor.scale: it has more than 1,000,000 steps, from 1"),
-    ("space: {mpa: {proxies_per_class: 1.5}}\nlosses: [mpa]", "space.mpa.proxies_per_class: proxies_per_class must be a whole number, at least 1; it is 1.5"),
+    ("space: {mpa: {proxies_per_class: 1.5}}\nlosses: [mpa]", "space.mpa.proxies_per_class must be a whole number, at least 1; it is 1.5"),
     ("space: {mpa: {proxies_per_class: 1000000000000000}}\nlosses: [mpa]", "space.mpa.proxies_per_class: {'proxies_per_class': 1000000000000000} cannot be built"),
     ("search: {sampler: grid, pruner: none}\nlosses: [pnp]", "space.pnp.temperature is a range without steps", "space.pnp.alpha is a range", "space.pnp.bound is a range"),
 ]
@@ -188,7 +188,7 @@ CAMPAIGNS = [
     ("table: {rows: [loss], metrics: [zebra]}", "table.metrics: zebra is not known; choose one of recall_at_k"),
     ("table: {rows: [loss], roles: [zebra]}", "table.roles: must be 'default' or 'tuned'; it is 'zebra'."),
     ("final: {seeds: 5}", "final.seeds: no such key (did you mean base.final.seeds?)"),
-    ("recipes: quickstart", "recipes: no such section (did you mean recipe?)"),
+    ("recipes: quickstart", "recipes: no such key (did you mean recipe?)"),
 ]
 
 LAUGHS = "a0: &a0 [l, l, l, l, l, l, l, l, l]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
@@ -256,7 +256,7 @@ SETTINGS = [
     (["search.trials=[1"], "--set search.trials=[1 is not valid YAML: line 2, column 1: while parsing a flow sequence"),
     (["search.trials=\x1b[31m"], r"--set search.trials=\x1b[31m is not valid YAML: unacceptable character #x001b"),
     (["a\x1bb=1"], r"--set a\x1bb=1 has the key 'a\x1bb', which holds an invisible character"),
-    (["__class__=3"], "__class__: no such section; remove it."),
+    (["__class__=3"], "__class__: no such key; remove it."),
 ]
 
 COMMANDS = [

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 from support.own_parts import Greys
 from support.refusals import sentences_of
 from support.small_search import draw_folder, small_search
 
+from search.config.yaml_file import with_value
 from search.plan.checks.data import unreadable_images
 from search.plan.make_plan import read_plan
 from trainables.data.split import split_dataset
@@ -44,11 +46,11 @@ def test_a_wrong_type_hides_nothing_that_planning_finds(search_file: SearchFile,
         "training.epochs: must be a whole number; it is 'six'.",
         "search.trials: must be at least 1; it is 0.",
         "metrics.validation: recal_at_1 is not known",
-        "colour: no such section",
+        "colour: no such key",
         "training: A balanced batch of 100000",
-        "space.pnp.alpha: ",
+        "space.pnp.alpha must be ",
         "space.triplet: ",
-        "space.training.lr: ",
+        "space.training.lr must be ",
         "metrics: k = 500 needs more than 500 images",
         "metrics: k = 1000 needs more than 1000 images",
         "resources.cpus_per_trial is 9999",
@@ -86,6 +88,8 @@ NOT_KNOWN: list[dict[str, Any]] = [
     {"metrics": {"validation": "recall_at_500"}},
     {"dataset": {"name": "glyphs", "images_per_class": "many"}, "metrics": {"validation": ["recall_at_1000"]}},
     {"dataset": {"name": "folder", "root": "/nonexistent"}, "training": {"batch_size": 100000}},
+    {"dataset": {"name": "folder", "root": 5}},
+    {"losses": ["proxy_anchr", "pnp"], "training_by_loss": {"proxy_anchor": {"lr": 0.1}}},
 ]
 
 
@@ -99,6 +103,58 @@ def test_nothing_is_said_of_a_default_that_stands_for_a_wrong_entry(
         content["dataset"]["store_size"] = store_size
     found = sentences(content, tmp_path / "runs")
     assert len(found) == 1, found
+
+
+# Entries of a search file, the others that their mistake depends on, and how its sentence begins.
+WRONG: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
+    ({"colour": 1}, (), "colour: no such key"),
+    ({"stages": ["test"]}, (), "stages: must be"),
+    ({"dataset.store_size": 3}, (), "dataset.store_size: must be at least 8"),
+    ({"dataset.colour": 1}, (), "dataset.colour: glyphs has no such option"),
+    ({"dataset.images_per_class": 1}, ("dataset.centres",), "dataset.images_per_class is 1, but"),
+    ({"split.seed": 1.5}, (), "split.seed: must be a whole number"),
+    ({"split.folds": 2, "split.ratio": 0.5}, (), "split.folds is 2"),
+    ({"model.head": "none"}, ("model.embedding_dim",), "model.head is none, which"),
+    ({"model.embedding_dim": 0}, (), "model.embedding_dim: must be"),
+    ({"model.freeze": "backbone"}, ("model.weights",), "model.freeze is backbone and weights null"),
+    ({"model.lora": {"rank": 0}}, (), "model.lora.rank: must be"),
+    ({"training.epochs": 0}, (), "training.epochs: must be"),
+    ({"training.lr": "fast"}, (), "training.lr: must be a number"),
+    ({"training.warmup_epochs": 99}, ("training.epochs",), "training.warmup_epochs must be at most"),
+    ({"training.resize_size": 8}, ("training.image_size",), "training.resize_size must be at least image_size"),
+    ({"training.schedule": {"step": 2, "milestones": [3]}}, (), "training.schedule.step is 2 and"),
+    ({"training_by_loss.pnp.warmup_epochs": 9}, ("training.epochs",), "training_by_loss.pnp.warmup_epochs must be"),
+    ({"training_by_loss.pnp.epochs": 3}, (), "training_by_loss.pnp.epochs: it must be the same"),
+    ({"training_by_loss.mpa": {"lr": 0.1}}, (), "training_by_loss.mpa: this is not one of the search's losses"),
+    ({"space.pnp.alfa": 1}, (), "space.pnp.alfa: there is no such"),
+    ({"space.mpa": {}}, (), "space.mpa: this is not one of the search's losses"),
+    ({"search.trials": 0}, (), "search.trials: must be at least 1"),
+    ({"search.epochs": 0}, (), "search.epochs: must be at least 1"),
+    ({"search.budget": "together"}, ("search.epochs", "search.hours"), "search.budget is together"),
+    ({"search.sampler": "gp"}, ("search.pruner",), "search.sampler is gp, which models complete trials alone"),
+    ({"search.pruner": "nono"}, (), "search.pruner: must be one of"),
+    ({"search.seed": "x"}, (), "search.seed: must be a whole number"),
+    ({"search.objective": "nmi", "metrics.gallery": "training_half"}, (), "metrics.gallery is training_half and"),
+    ({"metrics.validation": []}, (), "metrics.validation: must have at least one entry"),
+    ({"resources.cpus_per_trial": 9999}, (), "resources.cpus_per_trial is 9999"),
+    ({"tracking.uri": "ftp://x"}, (), "tracking.uri must begin with"),
+    ({"checkpoints.storage_path": "x/y"}, (), "checkpoints.storage_path: must be an absolute path"),
+    ({"final.seeds": 0}, (), "final.seeds: must be at least 1"),
+]
+
+
+@given(st.lists(st.sampled_from(WRONG), min_size=2, max_size=6, unique_by=str))
+def test_no_mistake_hides_another(rows: list[tuple[dict[str, Any], tuple[str, ...], str]]) -> None:
+    content, taken, begins = {"name": "x", "dataset": {"name": "glyphs"}, "losses": ["pnp"]}, set[str](), []
+    for entries, depends_on, beginning in rows:
+        if taken.isdisjoint(keys := {*entries, *depends_on}):
+            taken |= keys
+            begins.append(beginning)
+            for key, value in entries.items():
+                content = with_value(content, key.split("."), value)
+    found = sentences_of(lambda: read_plan(content, Path("/nonexistent-runs")))
+    assert not [sentence for sentence in found if not sentence.startswith(("--runs", *begins))]
+    assert all(sum(sentence.startswith(beginning) for sentence in found) == 1 for beginning in begins), found
 
 
 def test_an_unreadable_image_comes_with_the_other_mistakes(tmp_path: Path) -> None:
@@ -152,7 +208,7 @@ def test_searched_poolings_that_a_network_of_ones_own_does_not_take(search_file:
     training = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 32}
     content = search_file(model=model, space=space, training=training)
     (found,) = sentences(content, tmp_path / "runs")
-    assert found.startswith("space.model: model.pooling is gem, which needs maps, and support.tiny_transformer:Tiny")
+    assert found.startswith("space.model.pooling is gem, which needs maps, and support.tiny_transformer:Tiny")
 
 
 # What a user's data set lists or raises, or a metric or a network does, before anything is trained.

@@ -387,7 +387,7 @@ def depends_on_batch(model: EmbeddingModel, images_B3HW: Tensor) -> bool:
 
 @cache
 def learning_adapters(config: ModelConfig, image_size: int) -> str:
-    """Return which adapters learn in a network for images of ``image_size`` pixels, as a sentence.
+    """Return which adapters learn in a network for images of ``image_size`` pixels, in words.
 
     Raises:
         InvalidInput: none does, or the network does not pass :func:`smoke_test`.
@@ -404,8 +404,8 @@ def learning_adapters(config: ModelConfig, image_size: int) -> str:
     learning = {blocks[path] for path, why in reasons.items() if not why}
     left_out = [f"{path if blocks[path] in learning else blocks[path]} ({why})" for path, why in reasons.items() if why]
     every = len(reasons)
-    text = f"LoRA: adapters at {every - len(left_out):,} of {counted(every, 'weight')} of linear, attention and "
+    text = f"adapters at {every - len(left_out):,} of {counted(every, 'weight')} of linear, attention and "
     text += f"convolutional layers{'; not at ' * bool(left_out)}{listed([*dict.fromkeys(left_out)])}"
     if len(left_out) == every:
-        raise InvalidInput(f"{text}: nothing of {config.backbone} would learn; set model.lora.rank to null.")
-    return f"{text}."
+        raise InvalidInput(f"LoRA: {text}: nothing of {config.backbone} would learn; set model.lora.rank to null.")
+    return text

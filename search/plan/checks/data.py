@@ -16,7 +16,7 @@ from trainables.data.header import inspect
 from trainables.data.marks import QUERY, check_galleries
 from trainables.data.split import ClassSplit, check_images, learned_sizes, split_dataset
 from trainables.data.store.build import read_item
-from trainables.errors import InvalidInput, Mistake, counted, listed
+from trainables.errors import InvalidInput, Mistake, Remark, counted, listed
 from trainables.losses import loss_row
 from trainables.metrics import largest_k
 from trainables.metrics.table import is_retrieval, split_subset, superclass_metrics
@@ -94,7 +94,7 @@ def check_split(found: Findings, config: SearchConfig, data: SplitClasses) -> No
     found.add(_metric_mistakes(found, config, data))
 
 
-def with_fitting_batch(config: SearchConfig, data: SplitClasses) -> tuple[SearchConfig, str | None]:
+def with_fitting_batch(config: SearchConfig, data: SplitClasses) -> tuple[SearchConfig, Remark | None]:
     """Return ``config`` with the largest batch, at most its own, that its samplers can fill, and a notice on that."""
     of_losses, most = config.training_by_loss, config.training.batch_size
     shared = [config.training_of(loss) for loss in config.loss_names if "batch_size" not in of_losses.get(loss, {})]
@@ -107,10 +107,8 @@ def with_fitting_batch(config: SearchConfig, data: SplitClasses) -> tuple[Search
     size = next(filter(fills, range(most, 0, -1)), most)  # what cannot fill any is refused next
     if config.trainable is not None or size == most:
         return config, None
-    return with_batch_size(config, size), (
-        f"training.batch_size: {size}, the largest batch that {min(map(len, each))} training classes fill (not given; "
-        f"by default {most})."
-    )
+    text = f": {size}, the largest batch that {min(map(len, each))} training classes fill"
+    return with_batch_size(config, size), Remark("training.batch_size", f"{text} (not given; by default {most})")
 
 
 def with_batch_size(config: SearchConfig, size: int) -> SearchConfig:

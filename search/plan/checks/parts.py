@@ -13,7 +13,7 @@ from search.plan.plan import Plan, search_budget
 from spaces.search_space import SECTIONS, SearchSpace, search_space, search_space_of_trainable
 from spaces.space import MODEL, TRAINING
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.errors import Mistake, raise_if_any, suggestion
+from trainables.errors import Mistake, Remark, raise_if_any, suggestion
 from trainables.metrics.table import name_conflicts, own_metric
 from trainables.models import ModelConfig
 from trainables.models.backbones import backbone, is_of_timm, is_own_network
@@ -137,7 +137,7 @@ SMALLEST = 16
 
 def check_network(
     found: Findings, config: SearchConfig, spaces: Mapping[str, SearchSpace], plan: Plan | None = None
-) -> tuple[str, ...]:
+) -> tuple[Remark, ...]:
     """Check that the network can be built, with its weights, and embeds one image; return notices about them.
 
     Weights that may be a variant's are scored on the training classes of ``plan``. The built-in network is not tried:
@@ -167,15 +167,16 @@ def check_network(
         found.check(partial(_fits, model, pooling), "model.backbone", "space")
     # adapters of any rank learn at the same weights
     adapters = rank and found.check(lambda: learning_adapters(model.changed({"lora.rank": rank}), size), "model")
-    notices = (*_of_timm(config), *filter(None, [adapters]))
+    notices = (*_of_timm(config), *([Remark("LoRA", f": {adapters}")] if adapters else []))
     if loaded is None:
         return notices
     compared = found.check(lambda: _compared(plan)) if plan is not None and loaded.by_order else None
-    return (*notices, f"model.weights: {loaded}{compared or ''}.")
+    text, fix = compared or ("", "")
+    return (*notices, Remark("model.weights", f": {loaded}{text}", fix))
 
 
-def _compared(plan: Plan) -> str:
-    """Return which network the weights fit best, that of the search or a variant: scored untrained on its images."""
+def _compared(plan: Plan) -> tuple[str, str]:
+    """Return which network the weights fit best, that of the search or a variant, scored untrained; and the advice."""
     from trainables.training.untrained import scores_of_variants
 
     name, dataset = plan.config.model.backbone, plan.images.dataset
@@ -185,25 +186,27 @@ def _compared(plan: Plan) -> str:
         tuple(of_class[each] for each in plan.split.train),
     )  # fmt: skip
     if len(scores) < 2:
-        return ": a warning, because a variant with the same shapes but other paddings or epsilons would fit too"
+        text = "; a variant with the same shapes but other paddings or epsilons would fit too"
+        return text, "make sure that they are those of model.backbone"
     best = max(scores, key=scores.__getitem__)
     shown = " and ".join(f"{100 * value:.1f} in {each}" for each, value in scores.items())
-    advice = "" if best == name else f": a warning; set model.backbone to {best}"
-    return f"; untrained, they score MAP@R {shown} on images of training classes{advice}"
+    text = f"; untrained, they score MAP@R {shown} on images of training classes"
+    return text, "" if best == name else f"set model.backbone to {best}"
 
 
-def _of_timm(config: SearchConfig) -> Iterator[str]:
-    """Yield a sentence that says what of timm's settings for the network this search takes over."""
+def _of_timm(config: SearchConfig) -> Iterator[Remark]:
+    """Yield what of timm's settings for the network this search takes over."""
     training, model = config.training, config.model
     row = backbone(model.backbone) if is_of_timm(model.backbone) else None
     if row is None or row.crop is None:
         return
     crop, mean, scale = row.crop, *(" ".join(f"{value:g}" for value in values) for values in (row.mean, row.scale))
     resized = crop.resize_size(training.image_size)
-    yield (
-        f"model.backbone: timm's mean {mean} and std {scale}; training.resize_size is {training.resize_size}, and "
-        f"timm's crop_pct {crop.crop_pct:g} gives {resized}; timm evaluates crops of {crop.side} pixels, resized with "
-        f"{crop.interpolation} interpolation, and this search those of {training.image_size}, bilinear."
+    yield Remark(
+        "model.backbone",
+        f": timm's mean {mean} and std {scale}; training.resize_size is {training.resize_size}, and timm's crop_pct "
+        f"{crop.crop_pct:g} gives {resized}; timm evaluates crops of {crop.side} pixels, resized with "
+        f"{crop.interpolation} interpolation, and this search those of {training.image_size}, bilinear",
     )
 
 
