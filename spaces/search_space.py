@@ -309,16 +309,15 @@ def override(declared: Range, wish: Any, *, name: str, refuse: Callable[[Value],
     Raises:
         InvalidInput: the wish is malformed or leaves the domain.
     """
-    found = _range(declared, wish, name) if isinstance(wish, Mapping) else _choices(wish, name)
+    choices = wish if isinstance(wish, list) else [wish]
+    found = _range(declared, wish, name) if isinstance(wish, Mapping) else Choice(choices)
     try:
         _ = found.distribution
     except InvalidInput as error:
         raise InvalidInput(f"space.{name}: {error}") from error
     if isinstance(found, Float) and found.step and (found.high - found.low) / found.step >= MOST_STEPS:
-        raise InvalidInput(
-            f"space.{name}: it has more than {MOST_STEPS:,} steps, from {found.low} to {found.high}; give a larger "
-            "step or a smaller range."
-        )
+        text = f": it has more than {MOST_STEPS:,} steps, from {found.low} to {found.high}"
+        raise InvalidInput(Mistake(f"space.{name}", text, "give a larger step or a smaller range"))
     mistakes: list[str] = []
     for value in dict.fromkeys(found.ends):
         try:
@@ -329,13 +328,6 @@ def override(declared: Range, wish: Any, *, name: str, refuse: Callable[[Value],
                 mistakes.append(mistake.at(f"space.{name}") if own else f"space.{name}: {mistake}")
     raise_if_any(mistakes)
     return replace(found, default=found.nearest(declared.default), source=declared.source, when=declared.when)
-
-
-def _choices(wish: Any, name: str) -> Choice:
-    choices = tuple(wish) if isinstance(wish, list) else (wish,)
-    if not all(value is None or isinstance(value, bool | int | float | str) for value in choices):
-        raise InvalidInput(f"space.{name}: choices must be plain values; the list is {wish!r}.")
-    return Choice(choices)
 
 
 def _range(declared: Range, wish: Mapping[str, Any], name: str) -> Float:

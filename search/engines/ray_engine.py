@@ -40,7 +40,7 @@ def check_ray() -> Iterator[CheckResult]:
         return  # a check of its own names them
     for mistake in ray_mistakes():
         state: Literal["failed", "warning"] = "failed" if engine_name(AUTO, 0) == "ray" else "warning"
-        yield CheckResult("ray", state, mistake.found, mistake.advice)
+        yield CheckResult("ray", state, mistake.text, mistake.advice)
         return
     where = ray_address() or "this machine"
     try:

@@ -72,16 +72,14 @@ class Sampler(ABC):
     def problems(self) -> list[Mistake]:
         """Return a mistake for each property of the space that the sampler cannot handle."""
         conditional = self.space.conditional if self.needs_every_parameter else ()
-        return [
-            self._mistake_of(
-                name, f"its model needs every hyperparameter in every trial, and {self.config_key(name)} exists only "
-                f"for some values of {', '.join(self.space.parameters[name].when)}", "pin that, or use tpe",
-            )
-            for name in conditional
-        ]  # fmt: skip
+        before, fix = "its model needs every hyperparameter in every trial, and", "pin that, or use tpe"
+        ends = {name: ", ".join(self.space.parameters[name].when) for name in conditional}
+        return [self.mistake(before, name, f"exists only for some values of {end}", fix) for name, end in ends.items()]
 
-    def _mistake_of(self, name: str, text: str, fix: str) -> Mistake:
-        return Mistake("search.sampler", f": {text}", fix, ("search.sampler", self.config_key(name)))
+    def mistake(self, before: str, name: str, after: str, fix: str) -> Mistake:
+        """Return a mistake of the parameter ``name``, for which this is the wrong sampler."""
+        key = self.config_key(name)
+        return Mistake("search.sampler", f": {before} {key} {after}", fix, ("search.sampler", key))
 
     def seed_of(self, number: int) -> int:
         """Return the seed of one proposal; samplers rebuilt with the same seed would repeat themselves."""

@@ -97,14 +97,12 @@ class CmaEs(Sampler):
 
     def problems(self) -> list[Mistake]:
         """Return a mistake for each choice, which Optuna would draw at random, too."""
+        before, fix = "cmaes needs numbers, and", "pin it, give it a range, or use tpe"
         choices = [
-            self._mistake_of(
-                name, f"cmaes needs numbers, and {self.config_key(name)} is a choice of "
-                f"{', '.join(map(str, parameter.choices))}", "pin it, give it a range, or use tpe",
-            )
+            self.mistake(before, name, f"is a choice of {', '.join(map(str, parameter.choices))}", fix)
             for name, parameter in self.space.searched.items()
             if isinstance(parameter, Choice)
-        ]  # fmt: skip
+        ]
         return choices + super().problems()
 
 
@@ -130,12 +128,12 @@ class Stepwise(Sampler):
 
     def problems(self) -> list[Mistake]:
         """Return a mistake for each range without steps, or one if there are too few trials."""
-        found = []
-        for name, parameter in self.space.searched.items():
-            if isinstance(parameter, Float) and parameter.grid is None:
-                text = f"it tries steps and choices one by one, and {self.config_key(name)} is a range without steps"
-                ends = f"({parameter.low:g} to {parameter.high:g})"
-                found.append(self._mistake_of(name, f"{text} {ends}", "give it a step or a list of choices, or pin it"))
+        before, fix = "it tries steps and choices one by one, and", "give it a step or a list of choices, or pin it"
+        found = [
+            self.mistake(before, name, f"is a range without steps ({parameter.low:g} to {parameter.high:g})", fix)
+            for name, parameter in self.space.searched.items()
+            if isinstance(parameter, Float) and parameter.grid is None
+        ]
         if not found and self.size > self.trials:
             size = self.size_in_words.format(loss=self.loss, size=self.size)
             fix = f"ask for as many trials, or override space.{self.loss}"

@@ -116,7 +116,7 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"split.folds": 2, "split.ratio": 0.5}, (), "split.folds is 2"),
     ({"model.head": "none"}, ("model.embedding_dim",), "model.head is none, which"),
     ({"model.embedding_dim": 0}, (), "model.embedding_dim: must be"),
-    ({"model.freeze": "backbone"}, ("model.weights",), "model.freeze is backbone and weights null"),
+    ({"model.freeze": "backbone"}, ("model.weights", "model.head"), "model.freeze is backbone and weights null"),
     ({"model.lora": {"rank": 0}}, (), "model.lora.rank: must be"),
     ({"training.epochs": 0}, (), "training.epochs: must be"),
     ({"training.lr": "fast"}, (), "training.lr: must be a number"),

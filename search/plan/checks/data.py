@@ -9,6 +9,7 @@ from search.config.search_config import SearchConfig
 from search.config.sections import DatasetSection
 from search.config.validation import Findings
 from search.difference import confirms_on_halves
+from search.plan.checks.parts import Notice
 from spaces.space import MODEL
 from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems, fitting_batch, lacks
@@ -16,7 +17,7 @@ from trainables.data.header import inspect
 from trainables.data.marks import QUERY, check_galleries
 from trainables.data.split import ClassSplit, check_images, learned_sizes, split_dataset
 from trainables.data.store.build import read_item
-from trainables.errors import InvalidInput, Mistake, Remark, counted, listed
+from trainables.errors import InvalidInput, Mistake, counted, listed
 from trainables.losses import loss_row
 from trainables.metrics import largest_k
 from trainables.metrics.table import is_retrieval, split_subset, superclass_metrics
@@ -94,7 +95,7 @@ def check_split(found: Findings, config: SearchConfig, data: SplitClasses) -> No
     found.add(_metric_mistakes(found, config, data))
 
 
-def with_fitting_batch(config: SearchConfig, data: SplitClasses) -> tuple[SearchConfig, Remark | None]:
+def with_fitting_batch(config: SearchConfig, data: SplitClasses) -> tuple[SearchConfig, Notice | None]:
     """Return ``config`` with the largest batch, at most its own, that its samplers can fill, and a notice on that."""
     of_losses, most = config.training_by_loss, config.training.batch_size
     shared = [config.training_of(loss) for loss in config.loss_names if "batch_size" not in of_losses.get(loss, {})]
@@ -108,7 +109,7 @@ def with_fitting_batch(config: SearchConfig, data: SplitClasses) -> tuple[Search
     if config.trainable is not None or size == most:
         return config, None
     text = f": {size}, the largest batch that {min(map(len, each))} training classes fill"
-    return with_batch_size(config, size), Remark("training.batch_size", f"{text} (not given; by default {most})")
+    return with_batch_size(config, size), Notice("training.batch_size", f"{text} (not given; by default {most})")
 
 
 def with_batch_size(config: SearchConfig, size: int) -> SearchConfig:

@@ -13,7 +13,7 @@ from search.plan.plan import Plan, search_budget
 from spaces.search_space import SECTIONS, SearchSpace, search_space, search_space_of_trainable
 from spaces.space import MODEL, TRAINING
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.errors import Mistake, Remark, raise_if_any, suggestion
+from trainables.errors import Mistake, raise_if_any, suggestion
 from trainables.metrics.table import name_conflicts, own_metric
 from trainables.models import ModelConfig
 from trainables.models.backbones import backbone, is_of_timm, is_own_network
@@ -131,13 +131,18 @@ def _reliable(found: Findings, loss: str, wishes: Any) -> Any:
 
 # The network.
 
+
+class Notice(Mistake):
+    """A sentence on an entry that is no mistake; one with a fix is a warning."""
+
+
 SMALLEST = 16
 """Side in pixels of the smallest images that the built-in network accepts."""
 
 
 def check_network(
     found: Findings, config: SearchConfig, spaces: Mapping[str, SearchSpace], plan: Plan | None = None
-) -> tuple[Remark, ...]:
+) -> tuple[Notice, ...]:
     """Check that the network can be built, with its weights, and embeds one image; return notices about them.
 
     Weights that may be a variant's are scored on the training classes of ``plan``. The built-in network is not tried:
@@ -167,12 +172,12 @@ def check_network(
         found.check(partial(_fits, model, pooling), "model.backbone", "space")
     # adapters of any rank learn at the same weights
     adapters = rank and found.check(lambda: learning_adapters(model.changed({"lora.rank": rank}), size), "model")
-    notices = (*_of_timm(config), *([Remark("LoRA", f": {adapters}")] if adapters else []))
+    notices = (*_of_timm(config), *([Notice("LoRA", f": {adapters}")] if adapters else []))
     if loaded is None:
         return notices
     compared = found.check(lambda: _compared(plan)) if plan is not None and loaded.by_order else None
     text, fix = compared or ("", "")
-    return (*notices, Remark("model.weights", f": {loaded}{text}", fix))
+    return (*notices, Notice("model.weights", f": {loaded}{text}", fix))
 
 
 def _compared(plan: Plan) -> tuple[str, str]:
@@ -194,7 +199,7 @@ def _compared(plan: Plan) -> tuple[str, str]:
     return text, "" if best == name else f"set model.backbone to {best}"
 
 
-def _of_timm(config: SearchConfig) -> Iterator[Remark]:
+def _of_timm(config: SearchConfig) -> Iterator[Notice]:
     """Yield what of timm's settings for the network this search takes over."""
     training, model = config.training, config.model
     row = backbone(model.backbone) if is_of_timm(model.backbone) else None
@@ -202,7 +207,7 @@ def _of_timm(config: SearchConfig) -> Iterator[Remark]:
         return
     crop, mean, scale = row.crop, *(" ".join(f"{value:g}" for value in values) for values in (row.mean, row.scale))
     resized = crop.resize_size(training.image_size)
-    yield Remark(
+    yield Notice(
         "model.backbone",
         f": timm's mean {mean} and std {scale}; training.resize_size is {training.resize_size}, and timm's crop_pct "
         f"{crop.crop_pct:g} gives {resized}; timm evaluates crops of {crop.side} pixels, resized with "
