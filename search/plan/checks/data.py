@@ -9,7 +9,7 @@ from search.config.search_config import SearchConfig
 from search.config.sections import DatasetSection
 from search.config.validation import Findings
 from search.difference import confirms_on_halves
-from search.plan.checks.parts import Notice
+from search.plan.checks.parts import BY_LOSS, Notice, of_trainings
 from spaces.space import MODEL
 from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems, fitting_batch, lacks
@@ -26,11 +26,6 @@ from trainables.models.backbones import FEATURES, on_features
 from trainables.parts import is_own
 from trainables.process import contained
 from trainables.training.config import TrainingConfig
-
-BY_LOSS = "training_by_loss"
-BATCH_KEYS = ("training.sampler", "training.batch_size", "training.images_per_class", BY_LOSS, "trainable")
-"""The keys that decide how batches are made."""
-
 
 # The split.
 
@@ -123,18 +118,18 @@ def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[Mistak
     for loss in config.loss_names:
         key = "training" if _batches(config.training_of(loss)) == _batches(config.training) else f"{BY_LOSS}.{loss}"
         keys.setdefault(_batches(config.training_of(loss)), key)
-    fitting = dict(keys)
+    fitting, settings = dict(keys), of_trainings(config, "sampler", "batch_size", "images_per_class")
     for train, _ in data.split.divisions:
         sizes = learned_sizes(data.split, data.classes, train)
         for batches, key in keys.items():
             if problems := batch_problems(batches[0], sizes, *batches[1:]):
                 fitting.pop(batches, None)
-                yield from (Mistake.of(sentence).at(key, BATCH_KEYS) for sentence in problems)
+                yield from (Mistake.of(sentence).at(key, settings) for sentence in problems)
             elif (missing := lacks(batches[0], sizes, *batches[1:])) and (names := _comparing(config, batches)):
                 fitting.pop(batches, None)
                 verb = "compares" if len(names) == 1 else "compare"
                 text = f": no batch holds {missing}, which {', '.join(names)} {verb}, so nothing would be learned"
-                yield Mistake(key, text, "change batch_size or images_per_class", BATCH_KEYS)
+                yield Mistake(key, text, "change batch_size or images_per_class", settings)
     on_halves = confirms_on_halves(config.selection.on, data.split.validating)
     for half in data.split.halves if on_halves else ():
         sizes = learned_sizes(data.split, data.classes, half)
@@ -142,7 +137,7 @@ def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[Mistak
             if fitting_batch(sampler, sizes, batch_size, images_per_class) is None:
                 batch = f": {sampler} can fill no batch of at most {batch_size}"
                 text = f"{batch} from {len(half)} classes, a half of the training classes"
-                yield Mistake(key, text, "set selection.on to split", (*BATCH_KEYS, "selection.on"))
+                yield Mistake(key, text, "set selection.on to split", (*settings, "selection.on"))
 
 
 def _comparing(config: SearchConfig, batches: tuple[str, int, int]) -> list[str]:

@@ -20,6 +20,14 @@ from trainables.models.backbones import backbone, is_of_timm, is_own_network
 from trainables.models.config import pooling_problems
 from trainables.parts import is_own
 
+BY_LOSS = "training_by_loss"
+
+
+def of_trainings(config: SearchConfig, *names: str) -> tuple[str, ...]:
+    """Return the keys of the settings ``names`` of all trainings, which a user-defined one does not have."""
+    sections = ("training", *(f"{BY_LOSS}.{loss}" for loss in config.loss_names))
+    return ("trainable", *(f"{section}.{name}" for section in sections for name in names))
+
 
 def check_parts(found: Findings, config: SearchConfig) -> None:
     """Check that user-defined metrics, batch samplers, network and shipped packages can be imported and used.
@@ -41,7 +49,7 @@ def _own_parts(config: SearchConfig) -> Iterator[tuple[str, str, Callable[[str],
     for key, paths in {**metrics, "search.objective": (config.search.objective,)}.items():
         yield from ((key, path, _tried_metric) for path in paths if is_own(path))
     samplers = {"training.sampler": config.training.sampler}
-    samplers |= {f"training_by_loss.{loss}": config.training_of(loss).sampler for loss in config.training_by_loss}
+    samplers |= {f"{BY_LOSS}.{loss}": config.training_of(loss).sampler for loss in config.training_by_loss}
     for key, sampler in samplers.items():
         if is_own(sampler):
             yield key, sampler, BATCH_SAMPLERS.__getitem__
@@ -67,8 +75,8 @@ def check_compiler(found: Findings, config: SearchConfig) -> None:
     there = any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
     if modes and not there and config.trainable is None:
         text = f"is {modes[0]}, which needs a C++ compiler, and this machine has neither g++ nor clang++"
-        keys = ("training.compile", "training_by_loss", "trainable")
-        found.add([Mistake("training.compile", text, "install one, or set training.compile: null", keys)])
+        fix = "install one, or set training.compile: null"
+        found.add([Mistake("training.compile", text, fix, of_trainings(config, "compile"))])
 
 
 # The losses' search spaces.
@@ -120,7 +128,7 @@ def _reliable(found: Findings, loss: str, wishes: Any) -> Any:
     """Return the ranges for training settings, without those that depend on an entry that was left out."""
     if not isinstance(wishes, Mapping):
         return wishes
-    sections = (TRAINING, f"training_by_loss.{loss}")
+    sections = (TRAINING, f"{BY_LOSS}.{loss}")
 
     def is_reliable(name: str) -> bool:
         keys = (name, "epochs") if name == "warmup_epochs" else (name,)
