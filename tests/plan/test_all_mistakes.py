@@ -50,11 +50,8 @@ def test_a_missing_or_wrong_required_key_hides_nothing_that_does_not_rest_on_it(
 # A wrong entry, and beside it one that would be wrong beside the default that stands in its stead.
 NOT_KNOWN: list[dict[str, Any]] = [
     {"training": {"batch_size": "20", "images_per_class": 7}},
-    {"training": {"epochs": 0, "warmup_epochs": 20, "batch_size": 20}},
     {"training": {"epochs": "80", "batch_size": 20}, "space": {"training": {"warmup_epochs": [20]}}},
-    {"training": {"batch_size": 20, "image_size": "400"}, "dataset.store_size": 20},
     {"model": {"backbone": 5, "weights": "imagenet"}},
-    {"search": {"sampler": "gp", "pruner": "nono"}},
     {"split": {"folds": 4, "ratio": "0.9"}},
     {"losses": ["proxy_anchr", "pnp"], "space": {"proxy_anchor": {"margin": 0.1}}},
     {"metrics": {"validation": "recall_at_500"}},
@@ -69,11 +66,7 @@ NOT_KNOWN: list[dict[str, Any]] = [
 def test_nothing_is_said_of_a_default_that_stands_for_a_wrong_entry(
     search_file: SearchFile, changes: dict[str, Any], tmp_path: Path
 ) -> None:
-    store_size = changes.pop("dataset.store_size", None)
-    content = search_file(**changes)
-    if store_size:
-        content["dataset"]["store_size"] = store_size
-    found = sentences(content, tmp_path / "runs")
+    found = sentences(search_file(**changes), tmp_path / "runs")
     assert len(found) == 1, found
 
 
@@ -89,7 +82,11 @@ WRONG: list[Row] = [
     ({"split.folds": 2, "split.ratio": 0.5}, (), "split.folds is 2"),
     ({"model.head": "none"}, ("model.embedding_dim",), "model.head is none, which"),
     ({"model.embedding_dim": 0}, (), "model.embedding_dim: must be"),
-    ({"model.freeze": "backbone"}, ("model.weights", "model.head"), "model.freeze is backbone and weights null"),
+    (
+        {"model.freeze": "backbone", "model.head": "linear"},
+        ("model.weights",),
+        "model.freeze is backbone and",
+    ),
     ({"model.lora": {"rank": 0}}, (), "model.lora.rank: must be"),
     ({"training.epochs": 0}, (), "training.epochs: must be"),
     ({"training.lr": "fast"}, (), "training.lr: must be a number"),
@@ -140,21 +137,32 @@ def test_no_mistake_hides_one_drawn_beside_it(rows: list[Row]) -> None:
 
 def all_at_once(rows: list[Row]) -> None:
     """Check that a file with all ``rows`` but those that depend on an earlier one has their mistakes and no other."""
-    content, taken, begins = {"name": "x", "dataset": {"name": "glyphs"}, "losses": ["pnp"]}, set[str](), []
-    for entries, depends_on, beginning in rows:
-        keys = {*entries, *depends_on}
-        if not any(
-            f"{one}.".startswith(f"{other}.")
-            for pair in itertools.product(keys, taken)
-            for one, other in (pair, pair[::-1])
-        ):
+    entries, taken, begins = dict[str, Any](), set[str](), []
+    for of_row, depends_on, beginning in rows:
+        keys = {*of_row, *depends_on}
+        pairs = [pair for one, other in itertools.product(keys, taken) for pair in ((one, other), (other, one))]
+        if not any(f"{one}.".startswith(f"{other}.") for one, other in pairs):
             taken |= keys
             begins.append(beginning)
-            for key, value in entries.items():
-                content = with_value(content, key.split("."), value)
-    found = sentences_of(lambda: read_plan(content, Path("/nonexistent-runs")))
-    assert not [sentence for sentence in found if not sentence.startswith(("--runs", *begins))]
+            entries |= of_row
+    found = sentences_with(entries)
+    assert not [sentence for sentence in found if not sentence.startswith((*begins,))]
     assert not [begin for begin in begins if sum(sentence.startswith(begin) for sentence in found) != 1]
+
+
+def sentences_with(entries: dict[str, Any]) -> list[str]:
+    """Return the mistakes of a small file with other ``entries``."""
+    content: dict[str, Any] = {"name": "x", "dataset": {"name": "glyphs"}, "losses": ["pnp"]}
+    for key, value in entries.items():
+        content = with_value(content, key.split("."), value)
+    found = sentences_of(lambda: read_plan(content, Path("/nonexistent-runs")))
+    return [sentence for sentence in found if not sentence.startswith("--runs")]
+
+
+@pytest.mark.parametrize(("row", "key"), [(row, key) for row in WRONG for key in row[1]], ids=str)
+def test_no_mistake_is_reported_that_depends_on_a_wrong_entry(row: Row, key: str) -> None:
+    (found,) = sentences_with({**row[0], key: {"no": "such"}})
+    assert found.startswith(key)
 
 
 def test_an_unreadable_image_comes_with_the_other_mistakes(tmp_path: Path) -> None:
