@@ -82,11 +82,7 @@ WRONG: list[Row] = [
     ({"split.folds": 2, "split.ratio": 0.5}, (), "split.folds is 2"),
     ({"model.head": "none"}, ("model.embedding_dim",), "model.head is none, which"),
     ({"model.embedding_dim": 0}, (), "model.embedding_dim: must be"),
-    (
-        {"model.freeze": "backbone", "model.head": "linear"},
-        ("model.weights",),
-        "model.freeze is backbone and",
-    ),
+    ({"model.freeze": "backbone", "model.head": "linear"}, ("model.weights",), "model.freeze is backbone and"),
     ({"model.lora": {"rank": 0}}, (), "model.lora.rank: must be"),
     ({"training.epochs": 0}, (), "training.epochs: must be"),
     ({"training.lr": "fast"}, (), "training.lr: must be a number"),
