@@ -78,27 +78,29 @@ def build_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
     Raises:
         InvalidInput: an unknown name or option, or all that the data set itself rejects.
     """
-    dataset = DATASETS[known_dataset(name)]
-    if not is_dataclass(dataset):
-        raise InvalidInput(f"The data set {name!r} must be a dataclass, whose fields are its options; decorate it.")
-    known = signature(dataset).parameters
-    mistakes = [
-        Mistake(key, f": {name} has no such option{suggestion(key, known)}", "remove it")
-        for key in options
-        if key not in known
-    ]
+    keys: tuple[str, ...] = ("name",)
     try:
+        dataset = DATASETS[known_dataset(name)]
+        if not is_dataclass(dataset):
+            raise InvalidInput(f"The data set {name!r} must be a dataclass, whose fields are its options; decorate it.")
+        known = signature(dataset).parameters
+        keys = (*known, "name")
+        mistakes: list[str] = [
+            Mistake(key, f": {name} has no such option{suggestion(key, known)}", "remove it")
+            for key in options
+            if key not in known
+        ]
         found = validate(dataset, {key: value for key, value in options.items() if key in known})
-        mistakes += map(Mistake.of, found.sentences)
-        # what the class says without a key depends on its options alone
-        raise_if_any([each if each.key else each.at("", ("name", *known)) for each in mistakes])
+        raise_if_any([*mistakes, *found.sentences])
         return found.result()
-    except ValueError:
-        raise
+    except InvalidInput as error:  # what is said without a key depends on ``keys`` alone
+        said = map(Mistake.of, error.sentences)
+        raise InvalidInput([each if each.key else each.at("", keys) for each in said]) from error
     except Exception as error:
-        if not is_own(name):
+        if not is_own(name) or isinstance(error, ValueError):
             raise
-        raise InvalidInput(f"The data set {name!r} raises {type(error).__name__}: {error}; fix its code.") from error
+        text = f"The data set {name!r} raises {type(error).__name__}: {error}"
+        raise InvalidInput(Mistake("", text, "fix its code", keys)) from error
 
 
 # The section of the losses.
