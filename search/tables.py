@@ -96,4 +96,5 @@ def ray_mistakes(python: str | None = None) -> list[Mistake]:
     if not ray_address() and len(os.fsencode(folder)) > _LONGEST_FOLDER:
         problem = f"Ray cannot make its sockets below {folder}, because this path has more than {_LONGEST_FOLDER} bytes"
         found[problem] = "set RAY_TMPDIR to a shorter one, such as /tmp"
-    return [Mistake(problem, f"{fix}, or set resources.engine to local") for problem, fix in found.items()]
+    keys = ("resources.engine",)
+    return [Mistake("", problem, f"{fix}, or set resources.engine to local", keys) for problem, fix in found.items()]

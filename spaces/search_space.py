@@ -16,7 +16,7 @@ from optuna import Trial
 
 from spaces.losses import declared_space, space_of_trainable
 from spaces.space import MODEL, TRAINING, Choice, Float, Int, Params, Range, Space, Value, in_section, value_text
-from trainables.errors import InvalidInput, raise_if_any, suggestion
+from trainables.errors import InvalidInput, Mistake, raise_if_any, suggestion
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
 from trainables.models.config import BACKBONE, HEAD_INIT, HEADS, MOST_DIMENSIONS, POOLING, ModelConfig
 from trainables.ranges import is_number
@@ -309,31 +309,25 @@ def override(declared: Range, wish: Any, *, name: str, refuse: Callable[[Value],
     Raises:
         InvalidInput: the wish is malformed or leaves the domain.
     """
-    found = _range(declared, wish, name) if isinstance(wish, Mapping) else _choices(wish, name)
+    choices = wish if isinstance(wish, list) else [wish]
+    found = _range(declared, wish, name) if isinstance(wish, Mapping) else Choice(choices)
     try:
         _ = found.distribution
     except InvalidInput as error:
         raise InvalidInput(f"space.{name}: {error}") from error
     if isinstance(found, Float) and found.step and (found.high - found.low) / found.step >= MOST_STEPS:
-        raise InvalidInput(
-            f"space.{name}: it has more than {MOST_STEPS:,} steps, from {found.low} to {found.high}; give a larger "
-            "step or a smaller range."
-        )
-    mistakes = []
+        text = f": it has more than {MOST_STEPS:,} steps, from {found.low} to {found.high}"
+        raise InvalidInput(Mistake(f"space.{name}", text, "give a larger step or a smaller range"))
+    mistakes: list[str] = []
     for value in dict.fromkeys(found.ends):
         try:
             refuse(value)
         except ValueError as error:
-            mistakes.append(f"space.{name}: {error}")
+            for mistake in map(Mistake.of, getattr(error, "sentences", (str(error),))):
+                own = mistake.key == name.rpartition(".")[2]
+                mistakes.append(mistake.at(f"space.{name}") if own else f"space.{name}: {mistake}")
     raise_if_any(mistakes)
     return replace(found, default=found.nearest(declared.default), source=declared.source, when=declared.when)
-
-
-def _choices(wish: Any, name: str) -> Choice:
-    choices = tuple(wish) if isinstance(wish, list) else (wish,)
-    if not all(value is None or isinstance(value, bool | int | float | str) for value in choices):
-        raise InvalidInput(f"space.{name}: choices must be plain values; the list is {wish!r}.")
-    return Choice(choices)
 
 
 def _range(declared: Range, wish: Mapping[str, Any], name: str) -> Float:

@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 from trainables.secrets import without_password
 
@@ -15,11 +16,11 @@ class InCell(Exception):
 
 
 class InvalidInput(InCell, ValueError):
-    """Bad input. Each sentence gives the rule, the value received and the fix, without secrets."""
+    """Bad input. Each sentence, a :class:`Mistake` or text, gives the rule, the value received and the fix."""
 
     def __init__(self, sentences: Sequence[str] | str) -> None:
         given = (sentences,) if isinstance(sentences, str) else sentences
-        self.sentences: tuple[str, ...] = tuple(map(without_password, given))
+        self.sentences = tuple(each if isinstance(each, Mistake) else without_password(each) for each in given)
         assert self.sentences, "a mistake without a sentence"
         super().__init__("\n".join(self.sentences))
 
@@ -28,22 +29,46 @@ class InvalidInput(InCell, ValueError):
 
 
 class Mistake(str):
-    """The sentence on a mistake: what was ``found``, and the ``fix``; ``advice`` is the fix as its own sentence."""
+    """The sentence on a mistake in a file: its ``key``, the ``text`` on it, and the ``fix``, without secrets.
 
-    found: str
+    It depends on the entries ``keys``, and is not reported where one of them is wrong itself: the corrected file may be
+    right. A section names keys as it holds them; what holds the section puts its mistakes :meth:`below` its own key.
+    """
+
+    key: str
+    text: str
     fix: str
+    keys: tuple[str, ...]
 
-    def __new__(cls, found: str, fix: str) -> "Mistake":
-        mistake = super().__new__(cls, f"{found}; {fix}.")
-        mistake.found, mistake.fix = found, fix
+    def __new__(cls, key: str, text: str, fix: str = "", keys: Iterable[str] | None = None) -> Self:
+        text, fix = without_password(text), without_password(fix)
+        between = "" if not key or text.startswith(":") else " "
+        mistake = super().__new__(cls, f"{key}{between}{text}{'; ' if fix else ''}{fix}.")
+        mistake.key, mistake.text, mistake.fix = key, text, fix
+        mistake.keys = (key,) if keys is None else tuple(keys)
         return mistake
 
-    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
-        return self.found, self.fix  # when pickled, as a sentence of InvalidInput may be
+    def __getnewargs__(self) -> tuple[Any, ...]:  # when pickled, as a sentence of InvalidInput may be
+        return self.key, self.text, self.fix, self.keys
+
+    @classmethod
+    def of(cls, sentence: str) -> "Mistake":
+        """Return a ``sentence`` that may be plain text, which names no key."""
+        return sentence if isinstance(sentence, Mistake) else cls("", sentence.removesuffix("."))
 
     @property
     def advice(self) -> str:
-        return f"{self.fix[0].upper()}{self.fix[1:]}."
+        return f"{self.fix[:1].upper()}{self.fix[1:]}{'.' if self.fix else ''}"
+
+    def at(self, key: str, keys: Iterable[str] | None = None) -> "Mistake":
+        """Return this mistake as one at another ``key``, which depends on ``keys``."""
+        return Mistake(key, self.text if self.key or not key else f": {self.text}", self.fix, keys)
+
+    def below(self, section: str) -> "Mistake":
+        """Return this mistake of a section as one of the file that holds it at the key ``section``."""
+        keys = [f"{section}.{key}" if key else section for key in self.keys]
+        is_placed = not self.key and self.text.startswith(f"{section}.")  # data sets write their keys out
+        return self.at("" if is_placed else f"{section}.{self.key}" if self.key else section, keys)
 
 
 class Failure(InCell, RuntimeError):
@@ -136,17 +161,12 @@ def _closest(name: str, known: Sequence[str]) -> list[str]:
     siblings = [spelling.removeprefix(section) for spelling in spelt if spelling.startswith(section)]
     beside = _typing_error(last, [end for end in siblings if "." not in end])
     anywhere = _typing_error(last, ends, cutoff=0.7)
-    if beside and (not anywhere or _likeness(last, beside[0]) >= _likeness(last, anywhere[0])):
-        return [spelt[section + beside[0]]]
-    if anywhere:
-        return [ends[anywhere[0]]]
+    near = [(name, spelt[section + name]) for name in beside] + [(name, ends[name]) for name in anywhere]
+    if near:  # of two that are as like, the one of the same section
+        return [max(near, key=lambda each: difflib.SequenceMatcher(None, each[0], last).ratio())[1]]
     words = set(last.split("_"))
     longer = [entry for end, entry in ends.items() if words <= set(end.split("_")) or words >= set(end.split("_"))]
     return longer[::-1][:3]
-
-
-def _likeness(name: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, other, name).ratio()
 
 
 SHORT = 4

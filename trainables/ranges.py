@@ -57,11 +57,7 @@ class Range(ABC):
     @property
     @abstractmethod
     def distribution(self) -> "BaseDistribution":
-        """Optuna's distribution.
-
-        Raises:
-            InvalidInput: the range is impossible, its steps do not end at its high end, or two choices are equal.
-        """
+        """Optuna's distribution; raise if there is none, as where the steps do not end at the high end."""
 
     @property
     @abstractmethod
@@ -146,10 +142,8 @@ class Float(Range):
         except ValueError as error:
             raise InvalidInput(f"{str(error).rstrip('.')}; correct the range.") from error
         if changed:
-            raise InvalidInput(
-                f"steps of {self.step:g} from {self.low:g} do not end at {self.high:g}, but at {found.high:g}; set "
-                "high to that, or give another step."
-            )
+            text = f"steps of {self.step:g} from {self.low:g} do not end at {self.high:g}, but at {found.high:g}"
+            raise InvalidInput(f"{text}; set high to that, or give another step.")
         return found
 
     @property
@@ -245,7 +239,7 @@ class Choice(Range):
 
         if not self.choices:
             raise InvalidInput("the list of choices is empty; name at least one value.")
-        if odd := [choice for choice in self.choices if not _is_value(choice)]:
+        if odd := [each for each in self.choices if not isinstance(each, Value) or each in (math.inf, -math.inf)]:
             raise InvalidInput(
                 f"the choice {odd[0]!r:.80} is of {type(odd[0]).__name__}; give finite numbers, texts, true, false or "
                 "null, such as names of what is chosen."
@@ -254,10 +248,8 @@ class Choice(Range):
             if choice != choice:
                 raise InvalidInput(f"the choice {choice!r} equals nothing, not even itself: remove it.")
             if (first := self.choices.index(choice)) < place:
-                raise InvalidInput(
-                    f"the choices {self.choices[first]!r} and {choice!r} are equal, so only one of them would be "
-                    "tried: keep one."
-                )
+                text = f"the choices {self.choices[first]!r} and {choice!r} are equal"
+                raise InvalidInput(f"{text}, so only one of them would be tried: keep one.")
         return CategoricalDistribution(self.choices)
 
     @property
@@ -299,11 +291,6 @@ def range_of(distribution: "BaseDistribution") -> Range:
         return Choice(distribution.choices)
     low, high, log, step = (getattr(distribution, name) for name in ("low", "high", "log", "step"))
     return (Int if isinstance(distribution, IntDistribution) else Float)(low, high, log=log, step=step)
-
-
-def _is_value(choice: object) -> bool:
-    """Return True for what every record can hold; NumPy's numbers, tuples and infinity are not."""
-    return isinstance(choice, int | str | None) or (isinstance(choice, float) and not math.isinf(choice))
 
 
 def is_number(value: object) -> bool:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from numbers import Integral, Real
+from operator import ge, gt, le, lt
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from trainables.errors import raise_if_any, suggestion
+from trainables.errors import Mistake, raise_if_any, suggestion
 from trainables.parts import is_own
 
 
@@ -32,13 +33,13 @@ class Rule(ABC):
     def _hint(self, value: Any) -> str:
         return ""
 
-    def mistakes(self, key: str, value: Any) -> list[str]:
-        """Return a sentence if ``value``, that of ``key``, breaks the rule."""
+    def mistakes(self, key: str, value: Any) -> list[Mistake]:
+        """Return the mistake if ``value``, that of ``key``, breaks the rule."""
         if self._holds(value):
             return []
         shown = repr(list(value) if isinstance(value, tuple) else value).removesuffix(".0")
         each = "each " * isinstance(value, tuple)
-        return [f"{key} {each}must be {self.text}; it is {shown}{self._hint(value)}.".lstrip()]
+        return [Mistake(key, f"{each}must be {self.text}", f"it is {shown}{self._hint(value)}")]
 
     def checked(self, value: Any) -> Any:
         """Return ``value``; raise :class:`InvalidInput` if it breaks the rule. The type says whether it may be null."""
@@ -72,14 +73,9 @@ class Bounds(Rule):
         if isinstance(value, tuple):
             return all(map(self._holds, value))
         is_number = isinstance(value, Integral if self.whole else Real) and not isinstance(value, bool)
-        return (
-            is_number
-            and math.isfinite(value)
-            and (self.ge is None or value >= self.ge)
-            and (self.gt is None or value > self.gt)
-            and (self.le is None or value <= self.le)
-            and (self.lt is None or value < self.lt)
-        )
+        bounds = ((ge, self.ge), (gt, self.gt), (le, self.le), (lt, self.lt))
+        kept = (holds(value, bound) for holds, bound in bounds if bound is not None)
+        return is_number and math.isfinite(value) and all(kept)
 
 
 @dataclass(frozen=True)
@@ -116,25 +112,19 @@ def rules_of(annotation: Any) -> tuple[Rule, ...]:
     return tuple(rule for rule in found if isinstance(rule, Rule))
 
 
-def rule_mistakes(settings: Any, above: str = "") -> list[str]:
-    """Return a sentence for each rule that a field of the dataclass ``settings`` breaks; ``above`` precedes its key."""
-    found = []
-    for name, rules in _rules_by_field(settings.__class__):
-        value = getattr(settings, name)
-        for rule in rules if value is not None else ():
-            found += rule.mistakes(f"{above}{name}", value)
-    return found
+def rule_mistakes(settings: Any) -> list[Mistake]:
+    """Return a mistake for each rule that a field of the dataclass ``settings`` breaks."""
+    given = ((name, getattr(settings, name), rule) for name, rule in _rules_by_field(settings.__class__))
+    return [mistake for name, value, rule in given if value is not None for mistake in rule.mistakes(name, value)]
 
 
 @cache  # every trial makes such dataclasses
-def _rules_by_field(target: Any) -> list[tuple[str, list[Rule]]]:
-    found = []
-    for name, annotation in get_type_hints(target, include_extras=True).items():
-        rules = []
-        for rule in rules_of(annotation):
-            of_type = get_args(annotation)[0]
-            if isinstance(rule, Bounds) and float not in (of_type, *get_args(of_type)):
-                rule = replace(rule, whole=True)
-            rules.append(rule)
-        found.append((name, rules))
-    return found
+def _rules_by_field(target: Any) -> list[tuple[str, Rule]]:
+    hints = get_type_hints(target, include_extras=True)
+    return [(name, _of_type(get_args(hint)[0], rule)) for name, hint in hints.items() for rule in rules_of(hint)]
+
+
+def _of_type(annotation: Any, rule: Rule) -> Rule:
+    if isinstance(rule, Bounds) and float not in (annotation, *get_args(annotation)):
+        return replace(rule, whole=True)
+    return rule

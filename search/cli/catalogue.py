@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from search.config.keys import Key
     from search.config.parts import LossDescription
     from search.config.recipes import Paper
-    from spaces.contract.check_part import CheckOutcome
+    from spaces.contract import CheckResult
 
 
 # holdout keys
@@ -276,7 +276,7 @@ def _known_kind(part: str, kind: PartKind | None) -> PartKind:
     return found
 
 
-def _table(part: str, kind: PartKind, outcomes: "list[CheckOutcome]") -> Table:
+def _table(part: str, kind: PartKind, outcomes: "list[CheckResult]") -> Table:
     failed = sum(not outcome.ok for outcome in outcomes)
     verdict = f"{failed} of {len(outcomes)} checks failed" if failed else f"all {len(outcomes)} checks passed"
     table = Table(title=f"{part}, a {kind.value}: {verdict}", title_justify="left", box=SIMPLE_HEAD, show_header=False)
@@ -284,5 +284,5 @@ def _table(part: str, kind: PartKind, outcomes: "list[CheckOutcome]") -> Table:
     table.add_column(overflow="fold")
     for outcome in outcomes:
         state = Text("passed", style="green") if outcome.ok else Text("failed", style="red")
-        table.add_row(state, Text.assemble(outcome.what, (f"\n{outcome.sentence}" if not outcome.ok else "", "bold")))
+        table.add_row(state, Text.assemble(outcome.check, (f"\n{outcome.found}" if not outcome.ok else "", "bold")))
     return table

@@ -19,9 +19,9 @@ from search.text_table import refuse_unknown, write_output
 from trainables.errors import Failure, InvalidInput, counted, listed
 
 if TYPE_CHECKING:
-    from search.driver.doctor import CheckResult
     from search.driver.verify import Check
     from search.plan.runs import RunFolder
+    from spaces.contract import CheckResult
 
 
 # holdout compare

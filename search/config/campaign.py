@@ -13,10 +13,10 @@ from search.config.names import folder_name, known_metric, plain_name, unique
 from search.config.recipes import of_its_losses, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.sections import Names
-from search.config.validation import ConfigSection, ValidatedFile, key_paths, validate
+from search.config.validation import ConfigSection, Findings, key_paths, validate
 from search.config.yaml_file import with_value
 from search.stages import Role
-from trainables.errors import InvalidInput, raise_if_any
+from trainables.errors import InvalidInput, Mistake, raise_if_any
 
 # The campaign file: a search file, the settings that vary, and the table of the results.
 
@@ -140,11 +140,12 @@ class CampaignConfig(ConfigSection):
     def _known_rows(self) -> "CampaignConfig":
         known = (LOSS, *self.vary)
         if unknown := [row for row in self.table.rows if row not in known]:
-            raise InvalidInput(f"table.rows may name {', '.join(known)}; it names {', '.join(unknown)}. Remove that.")
+            text, fix = f"may name {', '.join(known)}", f"it names {', '.join(unknown)}; remove that"
+            raise InvalidInput(Mistake("table.rows", text, fix, ("table.rows", "vary")))
         return self
 
 
-def validate_campaign(content: Mapping[str, Any]) -> ValidatedFile[CampaignConfig]:
+def validate_campaign(content: Mapping[str, Any]) -> Findings[CampaignConfig]:
     """Validate ``content`` as a campaign file, without its searches.
 
     An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong.

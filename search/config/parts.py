@@ -1,19 +1,18 @@
 """The losses and data sets that a search file can name."""
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from inspect import signature
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 
 from search.config.names import plain_name, unique
-from search.config.validation import ConfigSection, ValidatedFile, validate
+from search.config.validation import ConfigSection, Findings, holds, key_paths, validate
 from search.stages import BASELINES
 from spaces.space import Range, Value
 from trainables.data import DATASETS, Dataset
-from trainables.errors import InvalidInput, raise_if_any, suggestion
+from trainables.errors import InvalidInput, Mistake, raise_if_any, suggestion
 from trainables.losses import LOSSES, LossPart, loss_part
 from trainables.parts import is_own
 from trainables.rules import OneOf
@@ -79,23 +78,29 @@ def build_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
     Raises:
         InvalidInput: an unknown name or option, or all that the data set itself rejects.
     """
-    dataset = DATASETS[known_dataset(name)]
-    if not is_dataclass(dataset):
-        raise InvalidInput(f"The data set {name!r} must be a dataclass, whose fields are its options; decorate it.")
-    known = signature(dataset).parameters
-    mistakes = [
-        f"{key}: {name} has no such option{suggestion(key, known)}; remove it." for key in options if key not in known
-    ]
+    keys: tuple[str, ...] = ("name",)
     try:
+        dataset = DATASETS[known_dataset(name)]
+        if not is_dataclass(dataset):
+            raise InvalidInput(f"The data set {name!r} must be a dataclass, whose fields are its options; decorate it.")
+        known = signature(dataset).parameters
+        keys = (*known, "name")
+        mistakes: list[str] = [
+            Mistake(key, f": {name} has no such option{suggestion(key, known)}", "remove it")
+            for key in options
+            if key not in known
+        ]
         found = validate(dataset, {key: value for key, value in options.items() if key in known})
         raise_if_any([*mistakes, *found.sentences])
         return found.result()
-    except ValueError:
-        raise
+    except InvalidInput as error:  # what is said without a key depends on ``keys`` alone
+        said = map(Mistake.of, error.sentences)
+        raise InvalidInput([each if each.key else each.at("", keys) for each in said]) from error
     except Exception as error:
-        if not is_own(name):
+        if not is_own(name) or isinstance(error, ValueError):
             raise
-        raise InvalidInput(f"The data set {name!r} raises {type(error).__name__}: {error}; fix its code.") from error
+        text = f"The data set {name!r} raises {type(error).__name__}: {error}"
+        raise InvalidInput(Mistake("", text, "fix its code", keys)) from error
 
 
 # The section of the losses.
@@ -191,34 +196,30 @@ def training_of_loss(training: TrainingConfig, own: Mapping[str, Any]) -> Traini
     return _over(training, own).result().training
 
 
-def _over(training: TrainingConfig, own: Mapping[str, Any]) -> ValidatedFile[_Settings]:
+def _over(training: TrainingConfig, own: Mapping[str, Any]) -> Findings[_Settings]:
     content = asdict(training)
     for name, value in own.items():
         under = content.get(name)
         content[name] = {**under, **value} if isinstance(under, dict) and isinstance(value, dict) else value
-    return validate(_Settings, {"training": content})
+    return validate(_Settings, {"training": content}, keys=key_paths(TrainingConfig))
 
 
-def training_mistakes(by_loss: TrainingByLoss, training: TrainingConfig, losses: Sequence[str]) -> Iterator[str]:
+def training_mistakes(by_loss: TrainingByLoss, training: TrainingConfig, losses: Sequence[str]) -> Iterator[Mistake]:
     """Yield the mistakes in the settings ``by_loss`` of a search over ``losses``."""
     for loss, own in by_loss.items():
         key = f"training_by_loss.{loss}"
         if loss not in losses:
-            yield (
-                f"{key}: this is not one of the search's losses ({', '.join(losses)}){suggestion(loss, losses)}; add "
-                "it to losses or remove it."
-            )
+            text = f": this is not one of the search's losses ({', '.join(losses)}){suggestion(loss, losses)}"
+            yield Mistake(key, text, "add it to losses or remove it", (key, "losses"))
             continue
         for name in SHARED:
             if name in own:
-                yield (
-                    f"{key}.{name}: it must be the same for all losses of a search, and here it is {own[name]!r}; "
-                    "remove it."
-                )
+                text = f": it must be the same for all losses of a search, and here it is {own[name]!r}"
+                yield Mistake(f"{key}.{name}", text, "remove it")
         alone = {name: value for name, value in own.items() if name not in SHARED}
-        for sentence in _over(training, alone).sentences:
-            what = sentence.removeprefix("training").replace("did you mean training.", "did you mean ")
-            # A mistake may concern a setting of the section ``training`` that this loss inherits.
-            others = {field.name for field in fields(TrainingConfig)} - own.keys()
-            is_inherited = what.startswith(":") and others & set(re.findall(r"\w+", what))
-            yield f"{key}{' over training' if is_inherited else ''}{what}"
+        for mistake in map(Mistake.of, _over(training, alone).sentences):
+            names = [name.removeprefix("training.") for name in (mistake.key, *mistake.keys)]
+            # it may depend on settings of the section ``training`` that this loss inherits
+            inherited = [name for name in names[1:] if not holds(own, name)]
+            keys = (f"{key if name not in inherited else 'training'}.{name}" for name in names[1:])
+            yield mistake.at(f"{key}.{names[0]}", sorted(keys, reverse=True))

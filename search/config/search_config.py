@@ -25,12 +25,12 @@ from search.config.sections import (
     SplitSection,
     TrackingSection,
 )
-from search.config.validation import ConfigSection, ValidatedFile, validate
+from search.config.validation import ConfigSection, Findings, validate
 from search.goal import Goal
 from search.stages import Stage
 from spaces.space import MODEL, Value
 from trainables.data.dataset import ItemDataset
-from trainables.errors import InvalidInput, raise_if_any
+from trainables.errors import InvalidInput, Mistake, raise_if_any
 from trainables.files import absolute, json_digest
 from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
@@ -196,7 +196,7 @@ class SearchConfig(ConfigSection):
         return commented(SearchConfig, self.model_dump(mode="json"))
 
 
-def validate_config(content: Mapping[str, Any]) -> ValidatedFile[SearchConfig]:
+def validate_config(content: Mapping[str, Any]) -> Findings[SearchConfig]:
     """Validate ``content`` as a search file.
 
     An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong. The ``losses`` of a
@@ -306,34 +306,33 @@ def differences(before: Any, after: Any, key: str = "") -> Iterator[tuple[str, A
 # Mistakes that concern several sections.
 
 
-def mistakes_across(config: SearchConfig) -> Iterator[str]:
+def mistakes_across(config: SearchConfig) -> Iterator[Mistake]:
     """Yield the mistakes in a file whose sections are valid by themselves."""
     if config.trainable is not None:
         yield from _of_trainable(config, config.trainable)
         return
     if isinstance(config.dataset.source, ItemDataset):
-        yield (
-            f"dataset.name is {config.dataset.name}, whose items are neither images nor embeddings; name a training of "
-            "your own for them in trainable."
-        )
+        text = f"is {config.dataset.name}, whose items are neither images nor embeddings"
+        fix = "name a training of your own for them in trainable"
+        yield Mistake("dataset.name", text, fix, ("dataset.name", "trainable"))
     wishes = (config.space.get(MODEL), *(of_loss.get(MODEL) for of_loss in config.space.values()))
     freezes = [wish.get("freeze") for wish in wishes if isinstance(wish, Mapping)]
     frozen = config.model.is_frozen or any(entry == BACKBONE or BACKBONE in (entry or ()) for entry in freezes)
     if EMBED_MS in config.search.constraints and frozen:
-        yield (
-            f"search.constraints: {EMBED_MS} is the time of the whole network, and the features of a frozen backbone "
-            f"are computed once; leave model.freeze out, or use {SIZE_MB}."
-        )
+        text = f": {EMBED_MS} is the time of the whole network, and the features of a frozen backbone are computed once"
+        keys = (f"search.constraints.{EMBED_MS}", "model.freeze", "space")
+        yield Mistake("search.constraints", text, f"leave model.freeze out, or use {SIZE_MB}", keys)
 
 
 OWN_USES = ("epochs",)
 """The keys of the section ``training`` that concern a user-defined training."""
 
 
-def _of_trainable(config: SearchConfig, path: str) -> Iterator[str]:
+def _of_trainable(config: SearchConfig, path: str) -> Iterator[Mistake]:
     """Yield the settings of a search with the user-defined training ``path`` that are for trainings with a loss."""
     if [loss.path for loss in config.losses] != [path]:
-        yield f"losses: a search trains losses or a trainable, and trainable is {path}; leave losses out."
+        text = f": a search trains losses or a trainable, and trainable is {path}"
+        yield Mistake("losses", text, "leave losses out", ("losses", "trainable"))
         return
     settings, default = asdict(config.training), asdict(TrainingConfig())
     changed = [f"training.{key}" for key in default if key not in OWN_USES and settings[key] != default[key]]
@@ -343,4 +342,5 @@ def _of_trainable(config: SearchConfig, path: str) -> Iterator[str]:
     changed += ["training_by_loss"] if config.training_by_loss else []
     changed += [f"space.{section}" for section in ("training", "model") if section in config.space]
     for key in changed:
-        yield f"{key}: a setting of trainings with a loss, and trainable is {path}; remove it."
+        text = f": a setting of trainings with a loss, and trainable is {path}"
+        yield Mistake(key, text, "remove it", (key, "trainable"))

@@ -17,7 +17,7 @@ from search.packages import PACKAGES
 from search.secrets import absolute_sqlite, without_a_password
 from search.tables import AUTO, ENGINES, PRUNERS, SAMPLERS
 from trainables.data import Dataset
-from trainables.errors import InvalidInput, raise_if_any
+from trainables.errors import InvalidInput, Mistake, raise_if_any
 from trainables.files import absolute
 from trainables.rules import Bounds, OneOf
 
@@ -89,10 +89,9 @@ class SplitSection(ConfigSection):
     @model_validator(mode="after")
     def _one_protocol(self) -> "SplitSection":
         if self.folds is not None and self.ratio != SplitSection.model_fields["ratio"].default:
-            raise InvalidInput(
-                f"folds is {self.folds} and ratio {self.ratio}; each fold validates on its own part of the classes, "
-                "so leave the ratio out, or folds null for one fixed part."
-            )
+            text = f"is {self.folds} and ratio {self.ratio}; each fold validates on its own part of the classes"
+            fix = "so leave the ratio out, or folds null for one fixed part"
+            raise InvalidInput(Mistake("folds", f"{text}, {fix}", keys=("folds", "ratio")))
         return self
 
 
@@ -228,20 +227,18 @@ class SearchSection(ConfigSection):
         raise_if_any([*self._mistakes()])
         return self
 
-    def _mistakes(self) -> Iterator[str]:
+    def _mistakes(self) -> Iterator[Mistake]:
         sampler = SAMPLERS[self.sampler]
         if sampler.without_pruning and self.pruner != "none":
-            yield (
-                f"sampler {self.sampler} {sampler.without_pruning}; set pruner to none (it is {self.pruner}) or "
-                "sampler to tpe."
-            )
+            fix = f"set pruner to none (it is {self.pruner}) or sampler to tpe"
+            text = f"is {self.sampler}, which {sampler.without_pruning}"
+            yield Mistake("sampler", text, fix, ("sampler", "pruner"))
         if self.budget == "together" and (self.epochs, self.hours) == (None, None):
-            yield "budget is together, but there is no budget to share; set epochs or hours, or leave it out."
+            text, fix = "is together, but there is no budget to share", "set epochs or hours, or leave it out"
+            yield Mistake("budget", text, fix, ("budget", "epochs", "hours"))
         if self.constraints and sampler.without_constraints:
-            yield (
-                f"sampler {self.sampler} compares trials by one metric, and there are constraints; set sampler to tpe, "
-                "gp, random, qmc or grid."
-            )
+            text = f"is {self.sampler}, which compares trials by one metric, and there are constraints"
+            yield Mistake("sampler", text, "set sampler to tpe, gp, random, qmc or grid", ("sampler", "constraints"))
 
 
 class SelectionSection(ConfigSection):

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, get_type_hints
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from trainables.data.dataset import is_utf8
-from trainables.errors import InvalidInput, raise_if_any, shortened, suggestion
+from trainables.errors import InvalidInput, Mistake, raise_if_any, shortened, suggestion
 from trainables.ranges import as_python
 from trainables.secrets import without_password
 
@@ -34,20 +34,26 @@ class ConfigSection(BaseModel):
 # The result of a validation.
 
 
-class Findings:
+class Findings(Generic[Built]):
     """All mistakes of a file: those of its form, then those of further checks, which :meth:`check` adds.
 
-    ``left_out`` are the wrong entries that were left out, so that the rest could be validated with defaults there. A
-    check that depends on one of them is skipped: it would judge a default that the corrected file will not have.
+    ``built`` is the object made from its ``content`` without the wrong entries ``left_out``, with defaults there. A
+    mistake that depends on one of them is not added: the corrected file may not have it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, content: Any = None) -> None:
+        self.content = content
+        self.built: Built | None = None
         self.left_out: dict[KeyPath, None] = {}  # ordered sets
         self._sentences: dict[str, None] = {}
 
     @property
     def sentences(self) -> tuple[str, ...]:
         return tuple(self._sentences)
+
+    def gives(self, key: str) -> bool:
+        """Return True if the file has the entry ``key``, right or wrong."""
+        return holds(self.content, key)
 
     def replaced(self, key: str) -> bool:
         """Return True if the entry ``key``, such as ``training.lr``, or a section that holds it was left out."""
@@ -63,9 +69,11 @@ class Findings:
         """Add a mistake."""
         self._sentences[sentence] = None
 
-    def add(self, sentences: Iterable[str], *keys: str) -> None:
-        """Add mistakes, unless one of the ``keys`` that they depend on was left out."""
-        self.check(lambda: raise_if_any(list(sentences)), *keys)
+    def add(self, sentences: Iterable[str]) -> None:
+        """Add mistakes, except those that depend on an entry that was left out."""
+        for sentence in sentences:
+            if not (isinstance(sentence, Mistake) and any(map(self.touched, filter(None, sentence.keys)))):
+                self.say(sentence)
 
     def check(self, find: Callable[[], Result], *keys: str) -> Result | None:
         """Return the result of ``find``; None if it raises :class:`InvalidInput` or one of ``keys`` was left out."""
@@ -74,22 +82,11 @@ class Findings:
         try:
             return find()
         except InvalidInput as error:
-            self._sentences |= dict.fromkeys(error.sentences)
+            self.add(error.sentences)
             return None
 
     def raise_if_any(self) -> None:
         raise_if_any(self.sentences)
-
-
-class ValidatedFile(Findings, Generic[Built]):
-    """The mistakes of a file, and the object ``built`` from it without the wrong entries, if they make one."""
-
-    built: Built | None = None
-    content: Any = None
-
-    def gives(self, key: str) -> bool:
-        """Return True if the file has the entry ``key``, right or wrong."""
-        return _holds(self.content, tuple(key.split(".")))
 
     def result(self) -> Built:
         """Return the object that the file describes; raise :class:`InvalidInput` if a mistake was found."""
@@ -107,7 +104,7 @@ def validate(
     *,
     keys: Sequence[str] | None = None,
     stand_ins: Mapping[str, Any] = MappingProxyType({}),
-) -> ValidatedFile[Built]:
+) -> Findings[Built]:
     """Validate ``content`` as a ``target`` and collect all mistakes.
 
     Args:
@@ -136,11 +133,10 @@ class _Reader(Generic[Built]):
         self._keys, self._stand_ins = keys, stand_ins
         self._content: Any = plain(content)
         self._remaining: Any = self._content
-        self._found = ValidatedFile[Built]()
-        self._found.content = self._content
+        self._found = Findings[Built](self._content)
 
-    def read(self) -> ValidatedFile[Built]:
-        self._drop([path for path, value in _leaves(self._content) for path in self._if_unusable(path, value)])
+    def read(self) -> Findings[Built]:
+        self._leave_out(path for leaf, value in _leaves(self._content) for path in self._if_unusable(leaf, value))
         while True:
             try:
                 # From JSON, pydantic's strict mode accepts lists as tuples but converts no types.
@@ -149,77 +145,75 @@ class _Reader(Generic[Built]):
             except ValidationError as error:
                 errors = error.errors()
             before = self._remaining
-            self._drop([path for entries in _by_entry(errors, before) for path in self._report(*entries)])
+            self._leave_out([path for entries in _by_entry(errors, before) for path in self._report(*entries)])
             for key in self._stand_ins.keys() - self._remaining.keys():
                 self._remaining = {**self._remaining, key: self._stand_ins[key]}
                 self._found.left_out[(key,)] = None
             if self._remaining == before:
                 return self._found
 
-    def _drop(self, wrong: Sequence[KeyPath]) -> None:
+    def _leave_out(self, wrong: Iterable[KeyPath]) -> None:
+        paths = set(filter(None, wrong))
         # From the end of each list, so that the other indices stay valid.
-        for path in sorted(set(wrong), key=lambda path: [str(part).zfill(9) for part in path], reverse=True):
+        for path in sorted(paths, key=lambda path: [str(part).zfill(9) for part in path], reverse=True):
             self._remaining = _without(self._remaining, path)
+        self._found.left_out |= dict.fromkeys(paths)
 
     def _if_unusable(self, path: KeyPath, value: Any) -> Iterator[KeyPath]:
         if why := _unusable(value):
-            self._found.say(f"{_dotted(path)}: {why}; it is {_shown(value)}.")
-            yield from self._leave_out(path)
+            yield from self._judge(path, Mistake("", why, f"it is {_shown(value)}"))
 
     def _report(self, path: KeyPath, errors: Sequence[Any]) -> Iterator[KeyPath]:
-        """Report ``errors``, all about the entry at ``path``, and yield the entries to drop."""
+        """Report ``errors``, all about the entry at ``path``, and yield the entries to leave out."""
         first = errors[0]
         if first["type"] == "missing":
             if not _holds(self._content, first["loc"]):  # otherwise it was wrong and has been left out
-                self._found.say(f"{_dotted(first['loc'])}: missing; this key is required.")
-            yield from self._leave_out(first["loc"][:-1])
-            return
-        if first["type"] in UNKNOWN_KEY:
+                self._found.say(Mistake(_dotted(first["loc"]), ": missing", "this key is required"))
+            yield first["loc"][:-1]
+        elif first["type"] in UNKNOWN_KEY:
             self._found.say(self._unknown_key(path))
-            yield path  # not in left_out: no default replaces it
-            return
-        if isinstance(cause := first.get("ctx", {}).get("error"), InvalidInput):
+            self._remaining = _without(self._remaining, path)  # not left out: no default replaces it
+        elif isinstance(cause := first.get("ctx", {}).get("error"), InvalidInput):
             for sentence in cause.sentences:
-                if not self._is_about_left_out(path, sentence):
-                    self._found.say(_placed(path, sentence))
-                yield from self._leave_out(_subject(path, sentence, self._remaining))
-            return
-        if first["type"] == "too_short" and _entry_at(self._remaining, path):
-            return  # pydantic does not count invalid entries, which it reports too
-        message = " or ".join(dict.fromkeys(_message(error) for error in errors))  # several for a union
-        if not self._is_about_left_out(path, message):
+                yield from self._judge(path, Mistake.of(sentence))
+        elif first["type"] != "too_short" or not _entry_at(self._remaining, path):
+            # otherwise pydantic did not count invalid entries, which it reports too
+            message = " or ".join(dict.fromkeys(_message(error) for error in errors))  # several for a union
             value = _entry_at(self._remaining, path)
             expected = " ".join(str(error.get("ctx", {}).get("expected", "")) for error in errors)  # of a Literal
             hint = suggestion(value, re.findall(r"'(\w+)'", expected)) if isinstance(value, str) else ""
-            self._found.say(f"{_dotted(path)}: {message}; it is {_shown(value)}{hint}.")
-        yield from self._leave_out(path)
+            yield from self._judge(path, Mistake("", message, f"it is {_shown(value)}{hint}"))
 
-    def _leave_out(self, path: KeyPath) -> Iterator[KeyPath]:
-        if path:
-            self._found.left_out[path] = None
-            yield path
+    def _judge(self, path: KeyPath, mistake: Mistake) -> Iterator[KeyPath]:
+        """Report a ``mistake`` of the entry at ``path``, unless it depends on a default, and yield what to leave out.
 
-    def _is_about_left_out(self, path: KeyPath, sentence: str) -> bool:
-        """Return True if a section's ``sentence`` names a key that was left out, and so judges a default."""
-        below = {left_out[len(path)] for left_out in self._found.left_out if left_out[: len(path)] == path != left_out}
-        if (start := re.match(r"\w+(\.\w+)+", sentence)) and _holds(self._remaining, tuple(start[0].split("."))):
-            sentence = sentence[start.end() :]  # the subject itself was not left out
-        return bool(below & set(re.findall(r"\w+", sentence)))
+        One that states no keys depends on all of its section, though not on all entries of its list.
+        """
+        if mistake.keys == ("",):
+            below = (out[len(path) :] for out in self._found.left_out if out[: len(path)] == path != out)
+            on_default, wrong = any(isinstance(part, str) for part, *_ in below), path
+        else:
+            keys = [(*path, *key.split(".")) for key in mistake.keys]
+            on_default = any(map(self._found.touched, map(_dotted, keys)))
+            given = (_existing(self._remaining, key) for key in keys)
+            wrong = next((key for key in given if len(key) > len(path)), path)
+        if not on_default:
+            self._found.say(mistake.below(_dotted(path)) if path else mistake)
+        yield wrong
 
-    def _unknown_key(self, path: KeyPath) -> str:
+    def _unknown_key(self, path: KeyPath) -> Mistake:
         value = _entry_at(self._remaining, path)
         if isinstance(value, Mapping) and len(value) == 1:  # as --set creates it
             deeper = (*path, *value)
             if any(known.endswith(f".{_dotted(deeper)}") for known in self._keys):
                 path = deeper
         if path == ("search", "objectives"):
-            return (
-                f"{_dotted(path)}: a search has one objective; it is {_shown(value)}: name one metric in "
-                'search.objective, and bound the others in search.constraints, such as {embed_ms: "< 5"}.'
+            fix = f"it is {_shown(value)}: name one metric in search.objective, and bound the others in "
+            return Mistake(
+                _dotted(path), ": a search has one objective", fix + 'search.constraints, such as {embed_ms: "< 5"}'
             )
         hint = _key_hint(_dotted(path), self._keys)
-        kind = "section" if len(path) == 1 else "key"
-        return f"{_dotted(path)}: no such {kind}{hint}; {'correct it, or ' if hint else ''}remove it."
+        return Mistake(_dotted(path), f": no such key{hint}", f"{'correct it, or ' if hint else ''}remove it")
 
 
 DEEPEST = 100
@@ -272,24 +266,6 @@ def _by_entry(errors: Sequence[Any], content: Any) -> Iterator[tuple[KeyPath, li
         groups.setdefault((_existing(content, error["loc"]), own), []).append(error)
     for (path, _), group in groups.items():
         yield path, group
-
-
-def _subject(path: KeyPath, sentence: str, content: Any) -> KeyPath:
-    """Return the path of the entry below ``path`` whose key ``sentence`` begins with, else ``path``."""
-    start = re.match(r"[\w.]+", sentence)
-    keys = start[0].rstrip(".").split(".") if start else []
-    if path and keys and keys[0] == path[-1]:
-        keys = keys[1:]
-    return (*path, *_existing(_entry_at(content, path), tuple(keys)))
-
-
-def _placed(path: KeyPath, sentence: str) -> str:
-    """Return ``sentence`` preceded by its key, unless it begins with that."""
-    key = _dotted(path)
-    section, _, last = key.rpartition(".")
-    if key and sentence.startswith(f"{last}."):
-        return f"{section}.{sentence}" if section else sentence
-    return f"{key}: {sentence}" if key else sentence
 
 
 # Pydantic's errors in plain words.
@@ -400,6 +376,11 @@ def _has(content: Any, key: int | str) -> bool:
     if isinstance(content, Mapping):
         return key in content
     return isinstance(content, list) and isinstance(key, int) and key < len(content)
+
+
+def holds(content: Any, key: str) -> bool:
+    """Return True if ``content`` has the entry ``key``, such as ``training.lr``."""
+    return _holds(content, tuple(key.split(".")))
 
 
 def _holds(content: Any, path: KeyPath) -> bool:

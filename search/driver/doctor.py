@@ -12,7 +12,6 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 from tempfile import TemporaryDirectory
-from typing import Literal
 
 import torch
 from optuna.trial import TrialState, create_trial
@@ -21,10 +20,10 @@ from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
 from search.driver.notices import without_model
 from search.engines import NoEngine
-from search.engines.base import CheckResult, make_engine
+from search.engines.base import make_engine
 from search.engines.capacity import Node, at_once, fitting, roomier, too_tight, trials_on, wanted
 from search.packages import INSTALL, missing_packages
-from search.plan.checks.parts import slow_precision
+from search.plan.checks.parts import Notice, slow_precision
 from search.plan.disk import check_space
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
@@ -35,6 +34,7 @@ from search.selection import REPAIR
 from search.stages import Stage
 from search.study import Pruner
 from search.tables import ENGINES, PRUNERS, engine_name, ray_address
+from spaces.contract import CheckResult
 from trainables.data.header import inspect
 from trainables.errors import InvalidInput, counted, listed
 from trainables.machine import allotted_cpus, allotted_memory, driver_problem
@@ -256,7 +256,7 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
 def _precision(plan: Plan) -> Iterator[CheckResult]:
     """Check that this machine computes in the precision of the trainings."""
     if mistake := slow_precision(plan.config):
-        yield CheckResult("precision", "warning", mistake.found, mistake.advice)
+        yield CheckResult("precision", "warning", f"{mistake.key} {mistake.text}", mistake.advice)
 
 
 def _sampling(plan: Plan) -> Iterator[CheckResult]:
@@ -369,13 +369,11 @@ def examine(
     try:
         plan = make_plan(config, runs, fits_batch=fits_batch)
     except InvalidInput as error:
-        for sentence in error.sentences:
-            yield CheckResult("search", "failed", sentence)
+        yield from (CheckResult("search", "failed", sentence) for sentence in error.sentences)
         return
     yield CheckResult("tracking", "ok", config.tracking.uri or "a file in the runs folder")
-    for notice in plan.notices:
-        check_name, _, sentence = notice.partition(": ")
-        state: Literal["ok", "warning"] = "warning" if "a warning" in sentence else "ok"
-        yield CheckResult(check_name.rpartition(".")[2], state, sentence.rstrip("."))
+    for notice in (each for each in plan.notices if isinstance(each, Notice)):
+        name, text = notice.key.rpartition(".")[2], notice.text.removeprefix(": ")
+        yield CheckResult(name, "warning" if notice.fix else "ok", text, notice.advice)
     for of_search in search_checks:
         yield from of_search(plan)

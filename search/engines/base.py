@@ -6,24 +6,14 @@ The study decides and the engine carries out: an engine keeps no state that a se
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 from search.tables import ENGINES, engine_name
+from spaces.contract import CheckResult
 from trainables.data.store.spec import StoreSpec
 from trainables.limits import LIMITS, Limits
 from trainables.spec import TrialSpec
 from trainables.training.attempt import Worker
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """The result of a check of a machine; ``fix`` is the advice where ``state`` is not ok."""
-
-    check: str
-    state: Literal["ok", "warning", "failed"]
-    found: str
-    fix: str = ""
 
 
 class Resources(Protocol):

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
-from search.engines.base import CheckResult, Engine, Queue
+from search.engines.base import Engine, Queue
 from search.engines.ray_session import NoRay, import_ray, ray_session, token_path
 from search.packages import missing_packages
 from search.tables import AUTO, engine_name, ray_address, ray_mistakes
+from spaces.contract import CheckResult
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput, counted, raise_if_any
 from trainables.files import as_path
@@ -39,7 +40,7 @@ def check_ray() -> Iterator[CheckResult]:
         return  # a check of its own names them
     for mistake in ray_mistakes():
         state: Literal["failed", "warning"] = "failed" if engine_name(AUTO, 0) == "ray" else "warning"
-        yield CheckResult("ray", state, mistake.found, mistake.advice)
+        yield CheckResult("ray", state, mistake.text, mistake.advice)
         return
     where = ray_address() or "this machine"
     try:

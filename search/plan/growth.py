@@ -73,7 +73,7 @@ def _wider(before: SearchConfig, after: SearchConfig) -> tuple[tuple[str, ...], 
     then, now = (config.model_dump(mode="json", include={"space"}) for config in (before, after))
     if not any(key.startswith("space") for key, _, _ in differences(then, now)):
         return None
-    found = Findings()
+    found = Findings[SearchConfig]()
     old, new = (check_spaces(found, config, accepted=True) for config in (before, after))
     if found.sentences or not all(_is_as_wide(old[loss], new[loss]) for loss in before.loss_names):
         return None

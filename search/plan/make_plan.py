@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from search.config.search_config import SearchConfig, differences, may_change, parse_stored, validate_config
-from search.config.validation import Findings, ValidatedFile
+from search.config.validation import Findings
 from search.config.yaml_file import read_yaml
 from search.plan.checks.data import (
     check_features,
@@ -30,7 +30,7 @@ from search.trust import CHECKPOINTS, addresses_in, check_trusted, own_code, rem
 from spaces.search_space import SearchSpace
 from trainables.data.dataset import is_utf8, similar_names
 from trainables.data.split import ClassSplit
-from trainables.errors import InvalidInput
+from trainables.errors import InvalidInput, Mistake
 
 OF_VAULT = ("final", "metrics", "trainable", "dataset")
 """The sections of a search file that a vault has to fit."""
@@ -52,7 +52,7 @@ def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
         return make_plan(config, runs, findings=found)
     folder = RunFolder(runs, config.name)
     if folder.campaign.exists():
-        found.add([f"name: {config.name} is a campaign in {runs}; give the search another name."])
+        found.say(f"name: {config.name} is a campaign in {runs}; give the search another name.")
     return _stored(config, folder, found) if folder.config.exists() else _new(config, folder, found)
 
 
@@ -74,7 +74,7 @@ def plan_from_rules(folder: RunFolder) -> Plan:
     Raises:
         InvalidInput: the file or the data set cannot be read, or names an address or code that is not allowed.
     """
-    config, found = trusted_config(folder, addresses=(CHECKPOINTS,)), Findings()
+    config, found = trusted_config(folder, addresses=(CHECKPOINTS,)), Findings[Any]()
     data = split_of(found, config)
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()
@@ -111,7 +111,7 @@ def make_plan(
     """
     found = Findings() if findings is None else findings
     if not is_utf8(place := str(runs.resolve())):
-        found.add([f"The runs folder is {place!r}, which is no text in UTF-8; rename it, or give another with --runs."])
+        found.say(f"The runs folder is {place!r}, which is no text in UTF-8; rename it, or give another with --runs.")
     data, fitted = split_of(found, config), None
     if data is not None:
         if fits_batch:
@@ -148,10 +148,10 @@ def make_plan(
 # A search that begins.
 
 
-def _new(config: SearchConfig, folder: RunFolder, found: ValidatedFile[SearchConfig]) -> Plan:
+def _new(config: SearchConfig, folder: RunFolder, found: Findings[SearchConfig]) -> Plan:
     for name in folder.successors()[:1]:
         sentence = f"name: {name} continues from the trials of {config.name}, whose folder is missing; restore it from "
-        found.add([f"{sentence}a copy, or give the search another name."])
+        found.say(f"{sentence}a copy, or give the search another name.")
     plan = make_plan(config, folder.runs, findings=found, fits_batch=not found.gives("training.batch_size"))
     _remember(plan)
     split = plan.split
@@ -163,7 +163,7 @@ def _new(config: SearchConfig, folder: RunFolder, found: ValidatedFile[SearchCon
 # A search that is resumed, that grows, or that was tested and has a successor.
 
 
-def _stored(config: SearchConfig, folder: RunFolder, found: ValidatedFile[SearchConfig]) -> Plan:
+def _stored(config: SearchConfig, folder: RunFolder, found: Findings[SearchConfig]) -> Plan:
     content = read_yaml(folder.config)
     check_trusted(folder.path, own_code(content) - own_code(config.model_dump(mode="json")))
     stored = parse_stored(content, folder.config)
@@ -183,7 +183,7 @@ def _stored(config: SearchConfig, folder: RunFolder, found: ValidatedFile[Search
 
 
 def _successor(
-    config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: ValidatedFile[SearchConfig], grown: Growth
+    config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings[SearchConfig], grown: Growth
 ) -> Plan:
     """Return the plan of the search that continues from the trials of the one in ``folder``."""
     following = successor(folder)
@@ -191,7 +191,7 @@ def _successor(
     if following.config.exists():
         plan = _stored(renamed, following, found)
     else:
-        found.add(_forbidden_changes(stored, config, found, grown))
+        found.add(_forbidden_changes(stored, config, grown))
         found.add(unfinished_defaults(Records(folder)))
         plan = _with_split_of(folder, make_plan(renamed, folder.runs, findings=found))
         plan = replace(plan, predecessor=folder.name)
@@ -220,7 +220,7 @@ def _later_trainings(plan: Plan, stored: SearchConfig, grown: Growth) -> int:
 
 
 def _resumed(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:
-    found.add(_forbidden_changes(stored, config, found, grown))
+    found.add(_forbidden_changes(stored, config, grown))
     if config.final.vault is not None and not folder.selection.exists():  # the test stage asks soon, or has its answer
         found.check(partial(check_vault, config, dict(Records(folder).split.vault).get("key")), *OF_VAULT)
     config, notices = _with_stored_trials(config, stored, found)
@@ -228,14 +228,11 @@ def _resumed(config: SearchConfig, stored: SearchConfig, folder: RunFolder, foun
     return replace(_with_split_of(folder, plan), notices=(*notices, *plan.notices))
 
 
-def _forbidden_changes(stored: SearchConfig, wanted: SearchConfig, found: Findings, grown: Growth) -> Iterator[str]:
+def _forbidden_changes(stored: SearchConfig, wanted: SearchConfig, grown: Growth) -> Iterator[Mistake]:
     for key, before, after in differences(stored.model_dump(mode="json"), wanted.model_dump(mode="json")):
-        if may_change(key) or grown.covers(key) or found.touched(key):
-            continue
-        yield (
-            f"{key}: the search {wanted.name} began with {before!r} and the file now says {after!r}; put it back, or "
-            "give the search a new name."
-        )
+        if not (may_change(key) or grown.covers(key)):
+            text = f": the search {wanted.name} began with {before!r} and the file now says {after!r}"
+            yield Mistake(key, text, "put it back, or give the search a new name")
 
 
 def _with_stored_trials(
@@ -258,13 +255,11 @@ def with_trials(config: SearchConfig, trials: int) -> SearchConfig:
     return config.model_copy(update={"search": config.search.model_copy(update={"trials": trials})})
 
 
-def _late_trials(stored: SearchConfig, wanted: SearchConfig, folder: RunFolder) -> Iterator[str]:
+def _late_trials(stored: SearchConfig, wanted: SearchConfig, folder: RunFolder) -> Iterator[Mistake]:
     before, after = stored.search.trials, wanted.search.trials
     if after > before and folder.selection.exists():
-        yield (
-            f"search.trials: the configurations of {wanted.name} were already chosen, after {before} trials; give a "
-            "campaign of searches with more trials a new name."
-        )
+        text = f": the configurations of {wanted.name} were already chosen, after {before} trials"
+        yield Mistake("search.trials", text, "give a campaign of searches with more trials a new name")
 
 
 def _remember(plan: Plan) -> None:

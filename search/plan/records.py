@@ -122,7 +122,7 @@ class Records:
         if not self.folder.journal.exists():
             raise InvalidInput(f"{self.name} has no studies yet; wait until its first trial begins.")
         check_trusted(self.folder.path, own_code(self.content))
-        config, found = parse_config(dict(self.content)), Findings()
+        config, found = parse_config(dict(self.content)), Findings[Any]()
         spaces = check_spaces(found, config, accepted=True)
         found.raise_if_any()
         return Plan(config=config, folder=self.folder, split=self.split, spaces=spaces)

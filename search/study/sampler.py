@@ -14,6 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from search.trials import Tally
 from spaces.search_space import SearchSpace
 from spaces.space import Float, Int, Range, Value
+from trainables.errors import Mistake
 from trainables.spec import derived_seed
 
 
@@ -68,14 +69,17 @@ class Sampler(ABC):
         """The maximum number of trials, the default included; None if unlimited."""
         return None
 
-    def problems(self) -> list[str]:
-        """Return a sentence for each property of the space that the sampler cannot handle."""
+    def problems(self) -> list[Mistake]:
+        """Return a mistake for each property of the space that the sampler cannot handle."""
         conditional = self.space.conditional if self.needs_every_parameter else ()
-        return [
-            f"search.sampler: its model needs every hyperparameter in every trial, and {self.config_key(name)} exists "
-            f"only for some values of {', '.join(self.space.parameters[name].when)}; pin that, or use tpe."
-            for name in conditional
-        ]
+        before, fix = "its model needs every hyperparameter in every trial, and", "pin that, or use tpe"
+        ends = {name: ", ".join(self.space.parameters[name].when) for name in conditional}
+        return [self.mistake(before, name, f"exists only for some values of {end}", fix) for name, end in ends.items()]
+
+    def mistake(self, before: str, name: str, after: str, fix: str) -> Mistake:
+        """Return a mistake of the parameter ``name``, for which this is the wrong sampler."""
+        key = self.config_key(name)
+        return Mistake("search.sampler", f": {before} {key} {after}", fix, ("search.sampler", key))
 
     def seed_of(self, number: int) -> int:
         """Return the seed of one proposal; samplers rebuilt with the same seed would repeat themselves."""
@@ -217,14 +221,14 @@ class Budget:
         size = self.sampler.size if self.sampler else None
         return self.trials if size is None else min(self.trials, size)
 
-    def problems(self) -> list[str]:
-        """Return a sentence for each limit that cannot work."""
+    def problems(self) -> list[Mistake]:
+        """Return a mistake for each limit that cannot work."""
         found = self.sampler.problems() if self.sampler else []
         if self.epochs is not None and self.epochs < self.epochs_each:
-            found.append(
-                f"search.epochs gives each loss {self.epochs} and one training takes {self.epochs_each}; give each a "
-                "budget for the default at least, or leave it null."
-            )
+            text = f"gives each loss {self.epochs} and one training takes {self.epochs_each}"
+            fix = "give each a budget for the default at least, or leave it null"
+            keys = ("search.epochs", "search.budget", "training.epochs", "split.folds")
+            found.append(Mistake("search.epochs", text, fix, keys))
         return found
 
     def done(self, trials: Sequence[FrozenTrial], tally: Tally | None = None) -> bool:

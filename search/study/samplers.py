@@ -13,6 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.study.sampler import READY, WAIT, Availability, Fixed, Sampler, failed_by_params
 from spaces.space import Choice, Float, Value
+from trainables.errors import Mistake
 
 
 class Tpe(Sampler):
@@ -94,11 +95,11 @@ class CmaEs(Sampler):
         """The default and the first generation, 4 + ⌊3 ln d⌋ trials in d dimensions (Hansen 2016, eq. 48)."""
         return 5 + int(3 * math.log(max(1, len(self.space.searched))))
 
-    def problems(self) -> list[str]:
-        """Return a sentence for each choice, which Optuna would draw at random, too."""
+    def problems(self) -> list[Mistake]:
+        """Return a mistake for each choice, which Optuna would draw at random, too."""
+        before, fix = "cmaes needs numbers, and", "pin it, give it a range, or use tpe"
         choices = [
-            f"search.sampler: cmaes needs numbers, and {self.config_key(name)} is a choice of "
-            f"{', '.join(map(str, parameter.choices))}; pin it, give it a range, or use tpe."
+            self.mistake(before, name, f"is a choice of {', '.join(map(str, parameter.choices))}", fix)
             for name, parameter in self.space.searched.items()
             if isinstance(parameter, Choice)
         ]
@@ -125,21 +126,19 @@ class Stepwise(Sampler):
         assert grid is not None, "continuous ranges are refused"
         return grid
 
-    def problems(self) -> list[str]:
-        """Return a sentence for each range without steps, or one if there are too few trials."""
-        found = []
-        for name, parameter in self.space.searched.items():
-            if isinstance(parameter, Float) and parameter.grid is None:
-                found.append(
-                    f"search.sampler: it tries steps and choices one by one, and {self.config_key(name)} is a range "
-                    f"without steps ({parameter.low:g} to {parameter.high:g}); give it a step or a list of "
-                    "choices, or pin it."
-                )
+    def problems(self) -> list[Mistake]:
+        """Return a mistake for each range without steps, or one if there are too few trials."""
+        before, fix = "it tries steps and choices one by one, and", "give it a step or a list of choices, or pin it"
+        found = [
+            self.mistake(before, name, f"is a range without steps ({parameter.low:g} to {parameter.high:g})", fix)
+            for name, parameter in self.space.searched.items()
+            if isinstance(parameter, Float) and parameter.grid is None
+        ]
         if not found and self.size > self.trials:
             size = self.size_in_words.format(loss=self.loss, size=self.size)
-            found.append(
-                f"search.trials is {self.trials} and {size}; ask for as many trials, or override space.{self.loss}."
-            )
+            fix = f"ask for as many trials, or override space.{self.loss}"
+            keys = ("search.trials", "search.sampler", "space")
+            found.append(Mistake("search.trials", f"is {self.trials} and {size}", fix, keys))
         return found
 
 

@@ -5,7 +5,6 @@ Shapes: B batch, H and W pixels, N images, D embedding, C classes.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from spaces.contract import Check
+from spaces.contract import Check, CheckResult
 from spaces.contract.check_data import DatasetContract, SamplerContract
 from spaces.contract.check_loss import LossContract
 from spaces.contract.check_trainable import TrainableContract
@@ -80,17 +79,8 @@ def _kind_of_own(path: str) -> str:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckOutcome:
-    """Outcome of one check: the requirement ``what``, and a ``sentence`` that describes the problem if not ``ok``."""
-
-    what: str
-    ok: bool
-    sentence: str = ""
-
-
-def outcome_of(what: str, check: Check) -> CheckOutcome:
-    """Run one check. An exception is a failed check, and the state of random generators is restored."""
+def outcome_of(what: str, check: Check) -> CheckResult:
+    """Run the check of ``what``. An exception is a failed check, and the state of random generators is restored."""
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -99,7 +89,7 @@ def outcome_of(what: str, check: Check) -> CheckOutcome:
         sentence = " ".join(error.sentences)
     except Exception as error:  # a user's part may raise anything
         sentence = without_password(f"It raises {type(error).__name__}: {error}.")
-    return CheckOutcome(what=what, ok=not sentence, sentence=sentence)
+    return CheckResult(what, "failed" if sentence else "ok", sentence)
 
 
 class Contract(Protocol):
@@ -109,7 +99,7 @@ class Contract(Protocol):
         """Return the checks by what they require, in the order in which they are run."""
 
 
-def outcomes(load: Callable[..., Contract], *part: Any) -> Iterator[CheckOutcome]:
+def outcomes(load: Callable[..., Contract], *part: Any) -> Iterator[CheckResult]:
     """Load a ``part``, then run the checks of its contract. Nothing is raised."""
     checks: dict[str, Check] = {}
 
@@ -124,7 +114,7 @@ def outcomes(load: Callable[..., Contract], *part: Any) -> Iterator[CheckOutcome
 
 def check_part(
     name: str, options: Mapping[str, Any] | None = None, *, kind: str | None = None, image_size: int = 224
-) -> Iterator[CheckOutcome]:
+) -> Iterator[CheckResult]:
     """Check that a part keeps the contract of its kind.
 
     Args:

@@ -235,14 +235,14 @@ def test_built_in_parts_hold(part: str, kind: str) -> None:
     record = json.loads(holdout_here("check", part, "--json").stdout)
     assert (record["part"], record["kind"], record["ok"]) == (part, kind, True)
     assert record["checks"]
-    assert all(check["what"] and check["ok"] for check in record["checks"])
+    assert all(check["check"] and check["state"] == "ok" for check in record["checks"])
 
 
 def test_a_part_beside_the_user_is_found_and_what_fails_is_said(here: Path) -> None:
     assert "all" in plain(holdout_here("check", "mylab.losses:Good").stdout)
     done = holdout_here("check", "mylab.losses:Ordered", "--json", code=1)
-    failed = [check for check in json.loads(done.stdout)["checks"] if not check["ok"]]
-    assert any("order" in check["sentence"] for check in failed)
+    failed = [check for check in json.loads(done.stdout)["checks"] if check["state"] == "failed"]
+    assert any("order" in check["found"] for check in failed)
     shown = plain(holdout_here("check", "mylab.losses:forgetful", "--kind", "backbone", code=1).stdout)
     assert "features" in shown, "where a part does not say its kind"
 

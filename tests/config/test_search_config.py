@@ -14,7 +14,6 @@ import yaml
 from sqlalchemy import make_url
 from support.commands import holdout_here, plain
 from support.driving import made_trial
-from support.refusals import sentences_of
 from support.small_search import draw_folder
 
 from search.config.keys import ESSENTIAL, SECTION, Key, commented, keys_of, matching
@@ -158,12 +157,6 @@ def test_they_are_frozen_with_the_search_and_said_where_its_settings_are(search_
     assert of_mpa["training.proxy_lr"] == 6e-2
     assert not any(name.startswith("training_by_loss") for name in of_mpa)
     assert settled_entries(own.of_loss("multi_similarity")) == settled_entries(plain)
-
-
-def test_a_training_that_is_wrong_itself_is_not_blamed_on_a_loss(plan: Callable[..., Plan]) -> None:
-    assert sentences_of(lambda: plan(training={"epochs": "many"}, training_by_loss={"mpa": {"warmup_epochs": 99}})) == (
-        "training.epochs: must be a whole number; it is 'many'.",
-    )
 
 
 def test_a_loss_s_space_may_hold_settings_of_its_training(plan: Callable[..., Plan]) -> None:

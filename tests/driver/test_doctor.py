@@ -14,8 +14,9 @@ from support.small_search import draw_folder, small_search
 
 from search.config.search_config import SearchConfig, parse_config
 from search.driver import doctor
-from search.driver.doctor import CheckResult, examine
+from search.driver.doctor import examine
 from search.engines.ray_engine import check_token
+from spaces.contract import CheckResult
 
 
 def examined(config: SearchConfig, folder: Path) -> list[CheckResult]:

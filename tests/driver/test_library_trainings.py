@@ -58,4 +58,4 @@ def test_pictures_and_texts_of_one_list_keep_their_places(tmp_path: Path) -> Non
 
 def test_an_adapter_keeps_the_contract() -> None:
     outcomes = check_part("examples.trainers.lightning_module:lightning_module", {})
-    assert [outcome.sentence for outcome in outcomes if not outcome.ok] == []
+    assert [outcome.found for outcome in outcomes if not outcome.ok] == []

@@ -371,7 +371,7 @@ def test_a_path_that_a_shell_takes_apart_is_refused_and_no_other() -> None:
         assert f"/home/{name}/bin/python, because this path contains " in mistake
         assert "virtual environment in a folder without it, or set resources.engine to local." in mistake
     again = pickle.loads(pickle.dumps(mistake))  # as a sentence of an error does, between processes
-    assert (again, again.found, again.advice) == (mistake, mistake.found, mistake.advice)
+    assert (again, again.text, again.advice) == (mistake, mistake.text, mistake.advice)
 
 
 @settings(max_examples=20)

@@ -10,15 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 from support.own_parts import Greys
 from support.refusals import sentences_of
 from support.small_search import draw_folder, small_search
 
+from search.config.yaml_file import with_value
 from search.plan.checks.data import unreadable_images
 from search.plan.make_plan import read_plan
 from trainables.data.split import split_dataset
 
 SearchFile = Callable[..., dict[str, Any]]
+Row = tuple[dict[str, Any], tuple[str, ...], str]
 
 
 def sentences(content: dict[str, Any], runs: Path) -> list[str]:
@@ -27,35 +30,6 @@ def sentences(content: dict[str, Any], runs: Path) -> list[str]:
     assert len(set(found)) == len(found)
     assert not runs.exists()
     return found
-
-
-def test_a_wrong_type_hides_nothing_that_planning_finds(search_file: SearchFile, tmp_path: Path) -> None:
-    content = search_file(
-        training={"epochs": "six", "batch_size": 100000, "image_size": 16},
-        space={"pnp": {"alpha": 0.5}, "triplet": {}, "training": {"lr": -1}},
-        metrics={"validation": ["recall_at_500", "recal_at_1"], "test": ["recall_at_1000"]},
-        resources={"cpus_per_trial": 9999},
-        search={"trials": 0},
-        tracking={"uri": "http://127.0.0.1:9/"},
-        colour=1,
-    )
-    found = sentences(content, tmp_path / "runs")
-    for part in (
-        "training.epochs: must be a whole number; it is 'six'.",
-        "search.trials: must be at least 1; it is 0.",
-        "metrics.validation: recal_at_1 is not known",
-        "colour: no such section",
-        "training: A balanced batch of 100000",
-        "space.pnp.alpha: ",
-        "space.triplet: ",
-        "space.training.lr: ",
-        "metrics: k = 500 needs more than 500 images",
-        "metrics: k = 1000 needs more than 1000 images",
-        "resources.cpus_per_trial is 9999",
-        "no MLflow server answers",
-    ):
-        assert sum(part in sentence for sentence in found) == 1, (part, found)
-    assert len(found) == 12, found
 
 
 def test_a_missing_or_wrong_required_key_hides_nothing_that_does_not_rest_on_it(tmp_path: Path) -> None:
@@ -76,16 +50,15 @@ def test_a_missing_or_wrong_required_key_hides_nothing_that_does_not_rest_on_it(
 # A wrong entry, and beside it one that would be wrong beside the default that stands in its stead.
 NOT_KNOWN: list[dict[str, Any]] = [
     {"training": {"batch_size": "20", "images_per_class": 7}},
-    {"training": {"epochs": 0, "warmup_epochs": 20, "batch_size": 20}},
     {"training": {"epochs": "80", "batch_size": 20}, "space": {"training": {"warmup_epochs": [20]}}},
-    {"training": {"batch_size": 20, "image_size": "400"}, "dataset.store_size": 20},
     {"model": {"backbone": 5, "weights": "imagenet"}},
-    {"search": {"sampler": "gp", "pruner": "nono"}},
     {"split": {"folds": 4, "ratio": "0.9"}},
     {"losses": ["proxy_anchr", "pnp"], "space": {"proxy_anchor": {"margin": 0.1}}},
     {"metrics": {"validation": "recall_at_500"}},
     {"dataset": {"name": "glyphs", "images_per_class": "many"}, "metrics": {"validation": ["recall_at_1000"]}},
     {"dataset": {"name": "folder", "root": "/nonexistent"}, "training": {"batch_size": 100000}},
+    {"dataset": {"name": "folder", "root": 5}},
+    {"losses": ["proxy_anchr", "pnp"], "training_by_loss": {"proxy_anchor": {"lr": 0.1}}},
 ]
 
 
@@ -93,12 +66,99 @@ NOT_KNOWN: list[dict[str, Any]] = [
 def test_nothing_is_said_of_a_default_that_stands_for_a_wrong_entry(
     search_file: SearchFile, changes: dict[str, Any], tmp_path: Path
 ) -> None:
-    store_size = changes.pop("dataset.store_size", None)
-    content = search_file(**changes)
-    if store_size:
-        content["dataset"]["store_size"] = store_size
-    found = sentences(content, tmp_path / "runs")
+    found = sentences(search_file(**changes), tmp_path / "runs")
     assert len(found) == 1, found
+
+
+OF_DATA = ("dataset.images_per_class", "split.seed", "split.folds")
+# Entries of a search file, the others that their mistake depends on, and how its sentence begins.
+WRONG: list[Row] = [
+    ({"colour": 1}, (), "colour: no such key"),
+    ({"stages": ["test"]}, (), "stages: must be"),
+    ({"dataset.store_size": 3}, (), "dataset.store_size: must be at least 8"),
+    ({"dataset.colour": 1}, (), "dataset.colour: glyphs has no such option"),
+    ({"dataset.images_per_class": 1}, ("dataset.centres",), "dataset.images_per_class is 1, but"),
+    ({"split.seed": 1.5}, (), "split.seed: must be a whole number"),
+    ({"split.folds": 2, "split.ratio": 0.5}, (), "split.folds is 2"),
+    ({"model.head": "none"}, ("model.embedding_dim",), "model.head is none, which"),
+    ({"model.embedding_dim": 0}, (), "model.embedding_dim: must be"),
+    ({"model.freeze": "backbone", "model.head": "linear"}, ("model.weights",), "model.freeze is backbone and"),
+    ({"model.lora": {"rank": 0}}, (), "model.lora.rank: must be"),
+    ({"training.epochs": 0}, (), "training.epochs: must be"),
+    ({"training.lr": "fast"}, (), "training.lr: must be a number"),
+    ({"training.warmup_epochs": 99}, ("training.epochs",), "training.warmup_epochs must be at most"),
+    ({"training.resize_size": 8}, ("training.image_size",), "training.resize_size must be at least image_size"),
+    ({"training.schedule": {"step": 2, "milestones": [3]}}, (), "training.schedule.step is 2 and milestones are [3]"),
+    ({"training.schedule": {"milestones": [3, 2]}}, (), "training.schedule.milestones must be epochs, each later"),
+    ({"training.schedule": {"decay": "linear", "step": 2}}, (), "training.schedule.decay is linear, and step or"),
+    ({"training.batch_size": 100_000}, OF_DATA, "training: A balanced batch of 100000"),
+    ({"training.resize_size": 400}, ("dataset.store_size", "training.image_size"), "dataset.store_size is 256 and the"),
+    ({"training_by_loss.pnp.warmup_epochs": 9}, ("training.epochs",), "training_by_loss.pnp.warmup_epochs must be"),
+    ({"training_by_loss.pnp.epochs": 3}, (), "training_by_loss.pnp.epochs: it must be the same"),
+    ({"training_by_loss.pnp.lrr": 3}, (), "training_by_loss.pnp.lrr: no such key (did you mean lr?)"),
+    ({"training_by_loss.mpa": {"lr": 0.1}}, (), "training_by_loss.mpa: this is not one of the search's losses"),
+    ({"space.pnp.alfa": 1}, (), "space.pnp.alfa: there is no such"),
+    ({"space.mpa": {}}, (), "space.mpa: this is not one of the search's losses"),
+    ({"search.trials": 0}, (), "search.trials: must be at least 1"),
+    ({"search.epochs": 0}, (), "search.epochs: must be at least 1"),
+    ({"search.budget": "together"}, ("search.epochs", "search.hours"), "search.budget is together"),
+    ({"search.sampler": "gp"}, ("search.pruner",), "search.sampler is gp, which models complete trials alone"),
+    ({"search.pruner": "nono"}, (), "search.pruner: must be one of"),
+    ({"search.seed": "x"}, (), "search.seed: must be a whole number"),
+    ({"search.objective": "nmi", "metrics.gallery": "training_half"}, (), "metrics.gallery is training_half and"),
+    ({"search.constraints.embed_ms": "fast"}, (), "search.constraints.embed_ms: it must be <, <=, > or >="),
+    (
+        {"search": {"constraints": {"nmi": "> 0"}, "sampler": "coordinate", "pruner": "none"}},
+        (),
+        "search.sampler is co",
+    ),
+    ({"metrics.validation": []}, (), "metrics.validation: must have at least one entry"),
+    ({"metrics.test": ["recall_at_10000"]}, OF_DATA, "metrics: k = 10000 needs more than 10000 images and the 48 test"),
+    ({"resources.cpus_per_trial": 9999}, (), "resources.cpus_per_trial is 9999"),
+    ({"tracking.uri": "ftp://x"}, (), "tracking.uri must begin with"),
+    ({"checkpoints.storage_path": "x/y"}, (), "checkpoints.storage_path: must be an absolute path"),
+    ({"final.seeds": 0}, (), "final.seeds: must be at least 1"),
+]
+
+
+@pytest.mark.parametrize("first", range(len(WRONG)), ids=lambda first: WRONG[first][2])
+def test_no_mistake_hides_another(first: int) -> None:
+    all_at_once(WRONG[first:] + WRONG[:first])
+
+
+@given(st.lists(st.sampled_from(WRONG), min_size=2, max_size=6, unique_by=str))
+def test_no_mistake_hides_one_drawn_beside_it(rows: list[Row]) -> None:
+    all_at_once(rows)
+
+
+def all_at_once(rows: list[Row]) -> None:
+    """Check that a file with all ``rows`` but those that depend on an earlier one has their mistakes and no other."""
+    entries, taken, begins = dict[str, Any](), set[str](), []
+    for of_row, depends_on, beginning in rows:
+        keys = {*of_row, *depends_on}
+        pairs = [pair for one, other in itertools.product(keys, taken) for pair in ((one, other), (other, one))]
+        if not any(f"{one}.".startswith(f"{other}.") for one, other in pairs):
+            taken |= keys
+            begins.append(beginning)
+            entries |= of_row
+    found = sentences_with(entries)
+    assert not [sentence for sentence in found if not sentence.startswith((*begins,))]
+    assert not [begin for begin in begins if sum(sentence.startswith(begin) for sentence in found) != 1]
+
+
+def sentences_with(entries: dict[str, Any]) -> list[str]:
+    """Return the mistakes of a small file with other ``entries``."""
+    content: dict[str, Any] = {"name": "x", "dataset": {"name": "glyphs"}, "losses": ["pnp"]}
+    for key, value in entries.items():
+        content = with_value(content, key.split("."), value)
+    found = sentences_of(lambda: read_plan(content, Path("/nonexistent-runs")))
+    return [sentence for sentence in found if not sentence.startswith("--runs")]
+
+
+@pytest.mark.parametrize(("row", "key"), [(row, key) for row in WRONG for key in row[1]], ids=str)
+def test_no_mistake_is_reported_that_depends_on_a_wrong_entry(row: Row, key: str) -> None:
+    (found,) = sentences_with({**row[0], key: {"no": "such"}})
+    assert found.startswith(key)
 
 
 def test_an_unreadable_image_comes_with_the_other_mistakes(tmp_path: Path) -> None:
@@ -152,7 +212,7 @@ def test_searched_poolings_that_a_network_of_ones_own_does_not_take(search_file:
     training = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 32}
     content = search_file(model=model, space=space, training=training)
     (found,) = sentences(content, tmp_path / "runs")
-    assert found.startswith("space.model: model.pooling is gem, which needs maps, and support.tiny_transformer:Tiny")
+    assert found.startswith("space.model.pooling is gem, which needs maps, and support.tiny_transformer:Tiny")
 
 
 # What a user's data set lists or raises, or a metric or a network does, before anything is trained.

@@ -16,8 +16,8 @@ OWN = "support.own_parts"
 
 def wrong(name: str, **options: object) -> dict[str, str]:
     outcomes = list(check_part(name, options, image_size=32))
-    assert all(outcome.ok == (outcome.sentence == "") for outcome in outcomes)
-    return {outcome.what: outcome.sentence for outcome in outcomes if not outcome.ok}
+    assert all(outcome.ok == (outcome.found == "") for outcome in outcomes)
+    return {outcome.check: outcome.found for outcome in outcomes if not outcome.ok}
 
 
 @pytest.mark.parametrize("name", [*BATCH_SAMPLERS, *all_metrics((1, 10)), *SUPERCLASSES, "glyphs"])
@@ -115,7 +115,7 @@ RECORDS = {"name": "support.own_trainings:Records"}
 def test_a_good_training_passes(path: str, options: dict[str, object]) -> None:
     outcomes = list(check_part(path, options))
     assert len(outcomes) == 7
-    assert [outcome.sentence for outcome in outcomes if not outcome.ok] == []
+    assert [outcome.found for outcome in outcomes if not outcome.ok] == []
 
 
 @pytest.mark.parametrize(
@@ -141,5 +141,5 @@ def test_a_good_training_passes(path: str, options: dict[str, object]) -> None:
     ],
 )
 def test_a_mistake_is_found(name: str, failed: str, sentence: str) -> None:
-    found = {outcome.what: outcome.sentence for outcome in check_part(f"support.own_trainings:{name}", RECORDS)}
+    found = {outcome.check: outcome.found for outcome in check_part(f"support.own_trainings:{name}", RECORDS)}
     assert sentence in found[failed]

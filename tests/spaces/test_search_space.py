@@ -59,7 +59,7 @@ def test_a_default_that_trial_0_does_not_have_is_not_clipped() -> None:
 
 def test_a_range_may_be_widened_up_to_the_domain() -> None:
     assert space("pnp", {"alpha": {"high": 20}}).parameters["alpha"].ends == (1, 20)
-    with pytest.raises(InvalidInput, match=r"space\.pnp\.alpha: alpha must be"):
+    with pytest.raises(InvalidInput, match=r"space\.pnp\.alpha must be"):
         space("pnp", {"alpha": {"low": 0.5}})
 
 
@@ -120,9 +120,9 @@ def test_sizes_of_an_embedding_that_keeps_the_features() -> None:
 @pytest.mark.parametrize(
     ("wishes", "sentence"),
     [
-        ({"head": ["linear", "none"]}, r"space.model allows .*head: none.*: model.head is none, which keeps"),
-        ({"embedding_dim": [0, 8]}, r"space.model allows .embedding_dim: 0.: model.embedding_dim must be"),
-        ({"pooling": ["avg", "sum"]}, r"space.model allows .pooling: sum.: model.pooling must be one of"),
+        ({"head": ["linear", "none"]}, r"space.model allows .*head: none.*: head is none, which keeps"),
+        ({"embedding_dim": [0, 8]}, r"space.model allows .embedding_dim: 0.: embedding_dim must be"),
+        ({"pooling": ["avg", "sum"]}, r"space.model allows .pooling: sum.: pooling must be one of"),
         ({"freeze": [None, "backbone"]}, r"the features of a random network"),
         ({"backbone": ["resnet18"]}, r"space.model.backbone: there is no such hyperparameter"),
     ],

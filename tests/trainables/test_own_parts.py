@@ -1,6 +1,7 @@
 """User-defined parts train in any process that can import them, and keep the contract."""
 
 import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,7 +85,7 @@ def test_a_user_defined_loss_has_its_space() -> None:
     assert found.clipped == ()
     named = LossPart(name="circle", path=CIRCLE)
     sentences = sentences_of(lambda: search_space(named, training, {"margin": -1, "marginal": 2}, {}))
-    assert {sentence.split(":")[0] for sentence in sentences} == {"space.circle.margin", "space.circle.marginal"}
+    assert {re.split("[: ]", sentence)[0] for sentence in sentences} == {"space.circle.margin", "space.circle.marginal"}
     assert search_space(named, training, {"margin": -1}, {}, checked=False).default["margin"] == -1
     with pytest.raises(InvalidInput, match=r"must declare its search space .* it has none. Write for example `space"):
         search_space(f"{OWN}:WithoutSpace", training, {}, {})

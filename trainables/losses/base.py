@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from trainables.errors import InvalidInput, raise_if_any
+from trainables.errors import InvalidInput, Mistake, raise_if_any
 from trainables.losses import LOSSES
 from trainables.rules import Bounds, Rule, rules_of
 from trainables.unit import unit, unit_and_lengths
@@ -346,12 +346,12 @@ def real(
     above: float | None = None,
     at_most: float | None = None,
     below: float | None = None,
-) -> list[str]:
+) -> list[Mistake]:
     """Check for a finite number within the bounds; a bool is not a number."""
     return Bounds(ge=at_least, gt=above, le=at_most, lt=below).mistakes(name, value)
 
 
-def whole(name: str, value: object, *, at_least: int) -> list[str]:
+def whole(name: str, value: object, *, at_least: int) -> list[Mistake]:
     """Check for an integer of at least ``at_least``; neither 2.0 nor a bool is one."""
     return Bounds(ge=at_least, whole=True).mistakes(name, value)
 
@@ -370,7 +370,7 @@ class Among(Rule):
         return any(type(value) is type(option) and value == option for option in self.options)
 
 
-def choice(name: str, value: object, options: Collection[object]) -> list[str]:
+def choice(name: str, value: object, options: Collection[object]) -> list[Mistake]:
     """Check for one of ``options``; 1 is not True."""
     return Among(options).mistakes(name, value)
 
@@ -381,6 +381,6 @@ Cosine = Annotated[float, Bounds(ge=-1, le=1)]
 Reduced = Annotated[Reduction, Among(get_args(Reduction))]
 
 
-def sizes(num_classes: object, embedding_dim: object) -> list[str]:
+def sizes(num_classes: object, embedding_dim: object) -> list[Mistake]:
     """Check the two sizes that every loss takes."""
     return [*whole("num_classes", num_classes, at_least=1), *whole("embedding_dim", embedding_dim, at_least=1)]

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.errors import InvalidInput, suggestion
+from trainables.errors import InvalidInput, Mistake, raise_if_any, suggestion
 from trainables.parts import is_own, load_part, plain_name
 
 if TYPE_CHECKING:
@@ -190,15 +190,14 @@ def on_features(name: str) -> bool:
     return name.partition(":")[0] == FEATURES
 
 
-def backbone_problems(name: str) -> list[str]:
-    """Return an error for a name that is neither built-in nor has a colon. Nothing is imported."""
+def backbone_problems(name: str) -> list[Mistake]:
+    """Return a mistake for a name that is neither built-in nor has a colon. Nothing is imported."""
     if name in BACKBONES or is_own(name):
         return []
     others = ", ".join(f"{library}:NAME" for library in LIBRARIES if library != FEATURES)
-    return [
-        f"model.backbone must be one of {', '.join(BACKBONES)}, or {others} or the import path of your own, such as "
-        f"mylab.networks:TinyNet; it is {name!r}{_of_a_library(name) or suggestion(name, BACKBONES)}."
-    ]
+    own = "the import path of your own, such as mylab.networks:TinyNet"
+    found = f"it is {name!r}{_of_a_library(name) or suggestion(name, BACKBONES)}"
+    return [Mistake("backbone", f"must be one of {', '.join(BACKBONES)}, or {others} or {own}", found)]
 
 
 def _of_a_library(name: str) -> str:
@@ -218,8 +217,7 @@ def backbone(name: str) -> Backbone:
     Raises:
         InvalidInput: there is no such network, or the library is not installed.
     """
-    if problems := backbone_problems(name):
-        raise InvalidInput(problems)
+    raise_if_any([mistake.below("model") for mistake in backbone_problems(name)])
     library, _, network = name.partition(":")
     if library in LIBRARIES:
         describe: Any = load_part(LIBRARIES[library])

@@ -1,10 +1,10 @@
 """The model section of a search file; pooling and the embedding layer's initialisation by name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trainables.errors import raise_if_any
+from trainables.errors import Mistake, raise_if_any
 from trainables.models.backbones import BACKBONES, Backbone, backbone, backbone_problems, features_backbone, on_features
 from trainables.parts import PartRow, PartTable, is_own
 from trainables.rules import Bounds, OneOf, rule_mistakes
@@ -42,18 +42,16 @@ OWN_POOLING = "avg"
 """With this value a transformer pools its tokens itself, to maps of one position."""
 
 
-def pooling_problems(pooling: str, name: str, row: Backbone) -> list[str]:
-    """Return an error if the backbone ``name``, described by ``row``, does not give what ``pooling`` pools."""
+def pooling_problems(pooling: str, name: str, row: Backbone) -> list[Mistake]:
+    """Return a mistake if the backbone ``name``, described by ``row``, does not give what ``pooling`` pools."""
     of_tokens = POOLING.rows[pooling].tokens
     if of_tokens == (row.tokens is not None) or (pooling == OWN_POOLING and row.tokens is not None):
         return []
     fitting = [other for other, entry in POOLING.rows.items() if entry.tokens is not of_tokens]
     needs = "tokens with a class token" if of_tokens else "maps"
     own = f", or {OWN_POOLING} for the network's own pooling" if row.tokens is not None else ""
-    return [
-        f"model.pooling is {pooling}, which needs {needs}, and {name} does not give them; use one of "
-        f"{', '.join(fitting)}{own}."
-    ]
+    text = f"is {pooling}, which needs {needs}, and {name} does not give them"
+    return [Mistake("pooling", text, f"use one of {', '.join(fitting)}{own}", ("pooling", "backbone"))]
 
 
 _INIT_ROWS = {
@@ -79,12 +77,11 @@ MOST_DIMENSIONS = 65_536
 """Limit of an embedding's dimensions, which the last layer grows with; the papers have 2,048 at most."""
 
 
-def no_imagenet_weights(backbone: str) -> str:
-    """Return the error for a backbone without published ImageNet weights."""
-    return (
-        f"model.weights is {IMAGENET!r}, but {backbone} has no ImageNet weights. "
-        "Use null, a file, or a backbone that has them (`holdout backbones`)."
-    )
+def no_imagenet_weights(backbone: str) -> Mistake:
+    """Return the mistake of a backbone without published ImageNet weights."""
+    text = f"is {IMAGENET!r}, but {backbone} has no ImageNet weights"
+    fix = "use null, a file, or a backbone that has them (`holdout backbones`)"
+    return Mistake("weights", text, fix, ("weights", "backbone"))
 
 
 Width = Bounds(ge=1, le=MOST_DIMENSIONS)
@@ -102,7 +99,7 @@ class Lora:
     """The adapters are multiplied by `alpha` over `rank`."""
 
     def __post_init__(self) -> None:
-        raise_if_any(rule_mistakes(self, "model.lora."))
+        raise_if_any(rule_mistakes(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,26 +154,24 @@ class ModelConfig:
     """
 
     def __post_init__(self) -> None:
-        sentences = [*backbone_problems(self.backbone), *rule_mistakes(self, "model.")]
+        mistakes = [*backbone_problems(self.backbone), *rule_mistakes(self)]
         row = BACKBONES.get(self.backbone)
         if self.weights == IMAGENET and row is not None and row.imagenet is None:
-            sentences.append(no_imagenet_weights(self.backbone))
+            mistakes.append(no_imagenet_weights(self.backbone))
         known = features_backbone("1") if on_features(self.backbone) else row
         if self.pooling in POOLING and known is not None:
-            sentences += pooling_problems(self.pooling, self.backbone, known)
+            mistakes += pooling_problems(self.pooling, self.backbone, known)
         if not self.head_widths:
-            sentences.append("model.head_widths must have at least one entry; it is [].")
+            mistakes.append(Mistake("head_widths", "must have at least one entry", "it is []"))
         if self.head == "none" and self.embedding_dim is not None:
-            sentences.append(
-                f"model.head is none, which keeps the features, and model.embedding_dim is {self.embedding_dim}; set "
-                "embedding_dim to null, or head to linear."
-            )
-        sentences += self._freeze_mistakes()
+            text = f"is none, which keeps the features, and embedding_dim is {self.embedding_dim}"
+            fix = "set embedding_dim to null, or head to linear"
+            mistakes.append(Mistake("head", text, fix, ("head", "embedding_dim")))
+        mistakes += self._freeze_mistakes()
         if self.lora.rank is not None and (self.freeze is not None or on_features(self.backbone)):
-            sentences.append(
-                f"model.lora.rank is {self.lora.rank} and needs a backbone that learns; set it or model.freeze to null."
-            )
-        raise_if_any(sentences)
+            text, fix = f"is {self.lora.rank} and needs a backbone that learns", "set it or freeze to null"
+            mistakes.append(Mistake("lora.rank", text, fix, ("lora.rank", "freeze", "backbone")))
+        raise_if_any(mistakes)
 
     def changed(self, values: Mapping[str, Any]) -> "ModelConfig":
         """Return a copy with other ``values`` by name, those of LoRA as ``lora.rank`` and ``lora.alpha``."""
@@ -186,28 +181,21 @@ class ModelConfig:
         others = {name: value for name, value in values.items() if not name.startswith("lora.")}
         return replace(self, lora=replace(self.lora, **of_lora), **others)
 
-    def _freeze_mistakes(self) -> list[str]:
+    def _freeze_mistakes(self) -> Iterator[Mistake]:
         if self.freeze == ():
-            return ["model.freeze is an empty list; give patterns of parameter names, or null."]
+            yield Mistake("freeze", "is an empty list", "give patterns of parameter names, or null")
         if not self.is_frozen:
-            return []
-        sentences = []
+            return
         if self.weights is None and not is_own(self.backbone):
-            sentences.append(
-                f"model.freeze is {BACKBONE} and model.weights null: the features of a random network are not worth "
-                "training on. Give weights, or freeze null."
-            )
+            text = f"is {BACKBONE} and weights null: the features of a random network are not worth training on"
+            yield Mistake("freeze", text, "give weights, or freeze null", ("freeze", "weights", "backbone"))
         if self.head == "none":
-            sentences.append(
-                f"model.freeze is {BACKBONE} and model.head none, so nothing of the network learns; give another head, "
-                "or freeze null."
-            )
+            text = f"is {BACKBONE} and head none, so nothing of the network learns"
+            yield Mistake("freeze", text, "give another head, or freeze null", ("freeze", "head"))
         if self.pooling == LEARNED_POOLING:
-            sentences.append(
-                f"model.freeze is {BACKBONE} and model.pooling {LEARNED_POOLING}, whose exponent learns, so that "
-                "features cannot be computed in advance; use gem, or freeze null."
-            )
-        return sentences
+            why = "whose exponent learns, so that features cannot be computed in advance"
+            text = f"is {BACKBONE} and pooling {self.pooling}, {why}"
+            yield Mistake("freeze", text, "use gem, or freeze null", ("freeze", "pooling"))
 
     @property
     def is_frozen(self) -> bool:

@@ -48,7 +48,7 @@ class EmbeddingModel(nn.Module):
         super().__init__()
         path = weights_file(config)
         row = backbone(config.backbone)
-        raise_if_any(pooling_problems(config.pooling, config.backbone, row))
+        raise_if_any([each.below("model") for each in pooling_problems(config.pooling, config.backbone, row)])
         self.backbone = row.tokens() if row.tokens and POOLING.rows[config.pooling].tokens else row.build()
         self.loaded = None if path is None else load_weights(self.backbone, path)
         self.pooling = nn.Identity() if row.vectors else POOLING[config.pooling]()
@@ -390,7 +390,7 @@ def depends_on_batch(model: EmbeddingModel, images_B3HW: Tensor) -> bool:
 
 @cache
 def learning_adapters(config: ModelConfig, image_size: int) -> str:
-    """Return which adapters learn in a network for images of ``image_size`` pixels, as a sentence.
+    """Return which adapters learn in a network for images of ``image_size`` pixels, in words.
 
     Raises:
         InvalidInput: none does, or the network does not pass :func:`smoke_test`.
@@ -407,8 +407,8 @@ def learning_adapters(config: ModelConfig, image_size: int) -> str:
     learning = {blocks[path] for path, why in reasons.items() if not why}
     left_out = [f"{path if blocks[path] in learning else blocks[path]} ({why})" for path, why in reasons.items() if why]
     every = len(reasons)
-    text = f"LoRA: adapters at {every - len(left_out):,} of {counted(every, 'weight')} of linear, attention and "
+    text = f"adapters at {every - len(left_out):,} of {counted(every, 'weight')} of linear, attention and "
     text += f"convolutional layers{'; not at ' * bool(left_out)}{listed([*dict.fromkeys(left_out)])}"
     if len(left_out) == every:
-        raise InvalidInput(f"{text}: nothing of {config.backbone} would learn; set model.lora.rank to null.")
-    return f"{text}."
+        raise InvalidInput(f"LoRA: {text}: nothing of {config.backbone} would learn; set model.lora.rank to null.")
+    return text

@@ -61,7 +61,7 @@ def weights_file(config: ModelConfig) -> Path | None:
         return path
     imagenet = backbone(config.backbone).imagenet
     if imagenet is None:
-        raise InvalidInput(no_imagenet_weights(config.backbone))
+        raise InvalidInput(no_imagenet_weights(config.backbone).below("model"))
     path = weights_path(imagenet)
     if not path.is_file():
         raise InvalidInput(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from trainables.data.augment import AUGMENTATIONS, Frame
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.errors import raise_if_any
+from trainables.errors import Mistake, raise_if_any
 from trainables.parts import PartRow, PartTable
 from trainables.rules import Bounds, OneOf, rule_mistakes
 
@@ -54,21 +54,18 @@ class Schedule:
     """The decay of the learning rates with every step, to 0, instead of `step` and `milestones`; null: none."""
 
     def __post_init__(self) -> None:
-        mistakes = rule_mistakes(self, "schedule.")
-        if list(self.milestones) != sorted({*self.milestones}):
-            mistakes.append(
-                f"schedule.milestones must be epochs, each later than the one before; they are {list(self.milestones)}."
-            )
-        if self.step is not None and self.milestones:
-            mistakes.append(
-                f"schedule.step is {self.step} and schedule.milestones are {list(self.milestones)}; give one of them "
-                "and leave the other null or empty."
-            )
-        if self.decay is not None and (self.step is not None or self.milestones):
-            mistakes.append(
-                f"schedule.decay is {self.decay}, and schedule.step or schedule.milestones change the rates too; give "
-                "one of them and leave the others null or empty."
-            )
+        mistakes, listed = rule_mistakes(self), list(self.milestones)
+        if listed != sorted({*listed}):
+            rule = "must be epochs, each later than the one before"
+            mistakes.append(Mistake("milestones", rule, f"they are {listed}"))
+        if self.step is not None and listed:
+            text = f"is {self.step} and milestones are {listed}"
+            fix = "give one of them and leave the other null or empty"
+            mistakes.append(Mistake("step", text, fix, ("step", "milestones")))
+        if self.decay is not None and (self.step is not None or listed):
+            text = f"is {self.decay}, and step or milestones change the rates too"
+            fix = "give one of them and leave the others null or empty"
+            mistakes.append(Mistake("decay", text, fix, ("decay", "step", "milestones")))
         raise_if_any(mistakes)
 
     def changes(self, epochs: int) -> tuple[int, ...]:
@@ -154,11 +151,12 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         mistakes = rule_mistakes(self)
         if self.resize_size is not None and self.resize_size < self.image_size:
-            mistakes.append(
-                f"resize_size must be at least image_size ({self.image_size}), or null; it is {self.resize_size}."
-            )
+            rule = f"must be at least image_size ({self.image_size}), or null"
+            keys = ("resize_size", "image_size")
+            mistakes.append(Mistake("resize_size", rule, f"it is {self.resize_size}", keys))
         if self.warmup_epochs > self.epochs:
-            mistakes.append(f"warmup_epochs must be at most epochs ({self.epochs}); it is {self.warmup_epochs}.")
+            rule, keys = f"must be at most epochs ({self.epochs})", ("warmup_epochs", "epochs")
+            mistakes.append(Mistake("warmup_epochs", rule, f"it is {self.warmup_epochs}", keys))
         raise_if_any(mistakes)
 
     @property

@@ -9,6 +9,7 @@ from search.config.search_config import SearchConfig
 from search.config.sections import DatasetSection
 from search.config.validation import Findings
 from search.difference import confirms_on_halves
+from search.plan.checks.parts import BY_LOSS, Notice, of_trainings
 from spaces.space import MODEL
 from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems, fitting_batch, lacks
@@ -16,7 +17,7 @@ from trainables.data.header import inspect
 from trainables.data.marks import QUERY, check_galleries
 from trainables.data.split import ClassSplit, check_images, learned_sizes, split_dataset
 from trainables.data.store.build import read_item
-from trainables.errors import InvalidInput, counted, listed
+from trainables.errors import InvalidInput, Mistake, counted, listed
 from trainables.losses import loss_row
 from trainables.metrics import largest_k
 from trainables.metrics.table import is_retrieval, split_subset, superclass_metrics
@@ -25,11 +26,6 @@ from trainables.models.backbones import FEATURES, on_features
 from trainables.parts import is_own
 from trainables.process import contained
 from trainables.training.config import TrainingConfig
-
-BY_LOSS = "training_by_loss"
-BATCH_KEYS = ("training.sampler", "training.batch_size", "training.images_per_class", BY_LOSS)
-"""The keys that decide how batches are made."""
-
 
 # The split.
 
@@ -87,16 +83,14 @@ def check_split(found: Findings, config: SearchConfig, data: SplitClasses) -> No
     found.check(lambda: check_galleries(config.dataset.source, data.split, data.classes))
     if config.selection.on == "halves" and not data.split.halves:
         count = len({*data.split.train, *data.split.validation})
-        sentence = (
-            f"selection.on is halves, and {counted(count, 'training class', 'training classes')} cannot be divided "
-            "into halves of two classes or more that share no groups; set it to split."
-        )
-        found.add([sentence], "selection.on")
-    found.add(_batch_mistakes(config, data), "trainable", *BATCH_KEYS)
+        classes = counted(count, "training class", "training classes")
+        text = f"is halves, and {classes} cannot be divided into halves of two classes or more that share no groups"
+        found.add([Mistake("selection.on", text, "set it to split")])
+    found.add(_batch_mistakes(config, data))
     found.add(_metric_mistakes(found, config, data))
 
 
-def with_fitting_batch(config: SearchConfig, data: SplitClasses) -> tuple[SearchConfig, str | None]:
+def with_fitting_batch(config: SearchConfig, data: SplitClasses) -> tuple[SearchConfig, Notice | None]:
     """Return ``config`` with the largest batch, at most its own, that its samplers can fill, and a notice on that."""
     of_losses, most = config.training_by_loss, config.training.batch_size
     shared = [config.training_of(loss) for loss in config.loss_names if "batch_size" not in of_losses.get(loss, {})]
@@ -109,46 +103,41 @@ def with_fitting_batch(config: SearchConfig, data: SplitClasses) -> tuple[Search
     size = next(filter(fills, range(most, 0, -1)), most)  # what cannot fill any is refused next
     if config.trainable is not None or size == most:
         return config, None
-    return with_batch_size(config, size), (
-        f"training.batch_size: {size}, the largest batch that {min(map(len, each))} training classes fill (not given; "
-        f"by default {most})."
-    )
+    text = f": {size}, the largest batch that {min(map(len, each))} training classes fill"
+    return with_batch_size(config, size), Notice("training.batch_size", f"{text} (not given; by default {most})")
 
 
 def with_batch_size(config: SearchConfig, size: int) -> SearchConfig:
     return config.model_copy(update={"training": replace(config.training, batch_size=size)})
 
 
-def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[str]:
+def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[Mistake]:
     if config.trainable is not None:  # it makes its own batches
         return
     keys: dict[tuple[str, int, int], str] = {}
     for loss in config.loss_names:
         key = "training" if _batches(config.training_of(loss)) == _batches(config.training) else f"{BY_LOSS}.{loss}"
         keys.setdefault(_batches(config.training_of(loss)), key)
-    fitting = dict(keys)
+    fitting, settings = dict(keys), of_trainings(config, "sampler", "batch_size", "images_per_class")
     for train, _ in data.split.divisions:
         sizes = learned_sizes(data.split, data.classes, train)
         for batches, key in keys.items():
             if problems := batch_problems(batches[0], sizes, *batches[1:]):
                 fitting.pop(batches, None)
-                yield from (f"{key}: {sentence}" for sentence in problems)
+                yield from (Mistake.of(sentence).at(key, settings) for sentence in problems)
             elif (missing := lacks(batches[0], sizes, *batches[1:])) and (names := _comparing(config, batches)):
                 fitting.pop(batches, None)
                 verb = "compares" if len(names) == 1 else "compare"
-                yield (
-                    f"{key}: no batch holds {missing}, which {', '.join(names)} {verb}, so nothing would be learned; "
-                    "change batch_size or images_per_class."
-                )
+                text = f": no batch holds {missing}, which {', '.join(names)} {verb}, so nothing would be learned"
+                yield Mistake(key, text, "change batch_size or images_per_class", settings)
     on_halves = confirms_on_halves(config.selection.on, data.split.validating)
     for half in data.split.halves if on_halves else ():
         sizes = learned_sizes(data.split, data.classes, half)
         for (sampler, batch_size, images_per_class), key in fitting.items():
             if fitting_batch(sampler, sizes, batch_size, images_per_class) is None:
-                yield (
-                    f"{key}: {sampler} can fill no batch of at most {batch_size} from {len(half)} classes, a half of "
-                    "the training classes; set selection.on to split."
-                )
+                batch = f": {sampler} can fill no batch of at most {batch_size}"
+                text = f"{batch} from {len(half)} classes, a half of the training classes"
+                yield Mistake(key, text, "set selection.on to split", (*settings, "selection.on"))
 
 
 def _comparing(config: SearchConfig, batches: tuple[str, int, int]) -> list[str]:
@@ -226,11 +215,9 @@ def check_store_size(found: Findings, config: SearchConfig) -> None:
     """Check that images are stored as large as the training needs them."""
     stored, needed = config.dataset.store_size, config.training.frame.short_side
     if stored < needed and config.trainable is None:
-        sentence = (
-            f"dataset.store_size is {stored} and the training resizes images to {needed}: they would be shrunk and "
-            f"then enlarged again; set dataset.store_size to {needed} or more."
-        )
-        found.add([sentence], "dataset.store_size", "training.image_size", "training.resize_size")
+        text = f"is {stored} and the training resizes images to {needed}: they would be shrunk and then enlarged again"
+        keys = ("dataset.store_size", "training.image_size", "training.resize_size", "trainable")
+        found.add([Mistake("dataset.store_size", text, f"set dataset.store_size to {needed} or more", keys)])
 
 
 OF_IMAGES = {
@@ -245,21 +232,16 @@ def check_features(found: Findings, config: SearchConfig) -> None:
     """Check that the network's input is what the data are, images or features, and that no setting is of the other."""
     features, backbone = config.dataset.source.features(), config.model.backbone
     if features is None and on_features(backbone):
-        sentence = (
-            f"model.backbone is {backbone}, and the data set {config.dataset.name} has images; name a network "
-            "(`holdout backbones`)."
-        )
-        found.add([sentence], "model.backbone")
+        text = f"is {backbone}, and the data set {config.dataset.name} has images"
+        found.add([Mistake("model.backbone", text, "name a network (`holdout backbones`)")])
     if features is None:
         return
     if backbone != f"{FEATURES}:{features}":
-        sentence = (
-            f"model.backbone is {backbone}, and the data are {features} features, not images; leave it out, or set it "
-            f"to {FEATURES}:{features}."
-        )
-        found.add([sentence], "model.backbone")
+        text = f"is {backbone}, and the data are {features} features, not images"
+        found.add([Mistake("model.backbone", text, f"leave it out, or set it to {FEATURES}:{features}")])
     if wrong := [*_changed(config), *_searched(config)]:
-        found.add([f"{', '.join(wrong)}: settings for images, and the data are features; remove them."])
+        text = ": settings for images, and the data are features"
+        found.add([Mistake(", ".join(wrong), text, "remove them", wrong)])
 
 
 def _changed(config: SearchConfig) -> Iterator[str]:
@@ -287,12 +269,10 @@ def check_gallery(found: Findings, config: SearchConfig) -> None:
     """Check that the objective is a ranking metric if training images are in the gallery."""
     objective, gallery = config.search.objective, config.metrics.gallery
     if gallery != "validation" and not is_retrieval(objective):
-        sentence = (
-            f"metrics.gallery is {gallery} and search.objective {objective}, which ranks no items for a query and so "
-            "cannot use the training items; name a ranking metric such as map_at_r, or set metrics.gallery to "
-            "validation."
-        )
-        found.add([sentence], "metrics.gallery", "search.objective")
+        why = "which ranks no items for a query and so cannot use the training items"
+        fix = "name a ranking metric such as map_at_r, or set metrics.gallery to validation"
+        text, keys = f"is {gallery} and search.objective {objective}, {why}", ("metrics.gallery", "search.objective")
+        found.add([Mistake("metrics.gallery", text, fix, keys)])
 
 
 INSPECT_S = 5

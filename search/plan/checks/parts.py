@@ -3,7 +3,6 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +19,14 @@ from trainables.models import ModelConfig
 from trainables.models.backbones import backbone, is_of_timm, is_own_network
 from trainables.models.config import pooling_problems
 from trainables.parts import is_own
+
+BY_LOSS = "training_by_loss"
+
+
+def of_trainings(config: SearchConfig, *names: str) -> tuple[str, ...]:
+    """Return the keys of the settings ``names`` of all trainings, which a user-defined one does not have."""
+    sections = ("training", *(f"{BY_LOSS}.{loss}" for loss in config.loss_names))
+    return ("trainable", *(f"{section}.{name}" for section in sections for name in names))
 
 
 def check_parts(found: Findings, config: SearchConfig) -> None:
@@ -42,7 +49,7 @@ def _own_parts(config: SearchConfig) -> Iterator[tuple[str, str, Callable[[str],
     for key, paths in {**metrics, "search.objective": (config.search.objective,)}.items():
         yield from ((key, path, _tried_metric) for path in paths if is_own(path))
     samplers = {"training.sampler": config.training.sampler}
-    samplers |= {f"training_by_loss.{loss}": config.training_of(loss).sampler for loss in config.training_by_loss}
+    samplers |= {f"{BY_LOSS}.{loss}": config.training_of(loss).sampler for loss in config.training_by_loss}
     for key, sampler in samplers.items():
         if is_own(sampler):
             yield key, sampler, BATCH_SAMPLERS.__getitem__
@@ -67,11 +74,9 @@ def check_compiler(found: Findings, config: SearchConfig) -> None:
     modes = [mode for loss in config.loss_names if (mode := config.training_of(loss).compile) not in (None, "auto")]
     there = any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
     if modes and not there and config.trainable is None:
-        sentence = (
-            f"training.compile is {modes[0]}, which needs a C++ compiler, and this machine has neither g++ nor "
-            "clang++; install one, or set training.compile: null."
-        )
-        found.add([sentence], "training.compile", "training_by_loss")
+        text = f"is {modes[0]}, which needs a C++ compiler, and this machine has neither g++ nor clang++"
+        fix = "install one, or set training.compile: null"
+        found.add([Mistake("training.compile", text, fix, of_trainings(config, "compile"))])
 
 
 # The losses' search spaces.
@@ -84,13 +89,13 @@ def check_spaces(found: Findings, config: SearchConfig, *, accepted: bool = Fals
     """
     if found.replaced("losses") or found.replaced("trainable"):
         return {}
-    found.add(_other_losses(config), "losses")
+    found.add(_other_losses(config))
     for_training, for_model = (config.space.get(section, {}) for section in SECTIONS)
     if config.trainable is not None:
         (part,) = config.losses
         space = found.check(lambda: search_space_of_trainable(part, config.space.get(part.name, {})), "trainable")
         if space is not None:
-            _check_budget(found, config, part.name, space)
+            found.add(search_budget(config, part.name, space).problems())
         return {} if space is None else {part.name: space}
     spaces = {}
     for loss in config.losses:
@@ -106,25 +111,24 @@ def check_spaces(found: Findings, config: SearchConfig, *, accepted: bool = Fals
         if space is not None:
             spaces[loss.name] = space
             if (known, own) == (for_training, wishes):
-                _check_budget(found, config, loss.name, space)
+                found.add(search_budget(config, loss.name, space).problems())
     return spaces
 
 
-def _other_losses(config: SearchConfig) -> Iterator[str]:
+def _other_losses(config: SearchConfig) -> Iterator[Mistake]:
     known = (*config.loss_names, *SECTIONS)
     for name in config.space:
         if name not in known:
-            yield (
-                f"space.{name}: this is not one of the search's losses ({', '.join(config.loss_names)})"
-                f"{suggestion(name, known)}; add it to losses or remove it."
-            )
+            names = ", ".join(config.loss_names)
+            text = f": this is not one of the search's losses ({names}){suggestion(name, known)}"
+            yield Mistake(f"space.{name}", text, "add it to losses or remove it", ("losses",))
 
 
 def _reliable(found: Findings, loss: str, wishes: Any) -> Any:
     """Return the ranges for training settings, without those that depend on an entry that was left out."""
     if not isinstance(wishes, Mapping):
         return wishes
-    sections = (TRAINING, f"training_by_loss.{loss}")
+    sections = (TRAINING, f"{BY_LOSS}.{loss}")
 
     def is_reliable(name: str) -> bool:
         keys = (name, "epochs") if name == "warmup_epochs" else (name,)
@@ -133,16 +137,12 @@ def _reliable(found: Findings, loss: str, wishes: Any) -> Any:
     return {name: wish for name, wish in wishes.items() if is_reliable(name)}
 
 
-def _check_budget(found: Findings, config: SearchConfig, loss: str, space: SearchSpace) -> None:
-    """Check that the sampler can search the space, and that the budget is enough for one training."""
-    budget = search_budget(config, loss, space)
-    of_sampler = replace(budget, epochs=None)
-    of_limits = replace(budget, sampler=None)
-    found.add(of_sampler.problems(), "search.sampler", "search.trials", "space")
-    found.add(of_limits.problems(), "search.epochs", "training.epochs", "split.folds")
-
-
 # The network.
+
+
+class Notice(Mistake):
+    """A sentence on an entry that is no mistake; one with a fix is a warning."""
+
 
 SMALLEST = 16
 """Side in pixels of the smallest images that the built-in network accepts."""
@@ -150,7 +150,7 @@ SMALLEST = 16
 
 def check_network(
     found: Findings, config: SearchConfig, spaces: Mapping[str, SearchSpace], plan: Plan | None = None
-) -> tuple[str, ...]:
+) -> tuple[Notice, ...]:
     """Check that the network can be built, with its weights, and embeds one image; return notices about them.
 
     Weights that may be a variant's are scored on the training classes of ``plan``. The built-in network is not tried:
@@ -180,15 +180,16 @@ def check_network(
         found.check(partial(_fits, model, pooling), "model.backbone", "space")
     # adapters of any rank learn at the same weights
     adapters = rank and found.check(lambda: learning_adapters(model.changed({"lora.rank": rank}), size), "model")
-    notices = (*_of_timm(config), *filter(None, [adapters]))
+    notices = (*_of_timm(config), *([Notice("LoRA", f": {adapters}")] if adapters else []))
     if loaded is None:
         return notices
     compared = found.check(lambda: _compared(plan)) if plan is not None and loaded.by_order else None
-    return (*notices, f"model.weights: {loaded}{compared or ''}.")
+    text, fix = compared or ("", "")
+    return (*notices, Notice("model.weights", f": {loaded}{text}", fix))
 
 
-def _compared(plan: Plan) -> str:
-    """Return which network the weights fit best, that of the search or a variant: scored untrained on its images."""
+def _compared(plan: Plan) -> tuple[str, str]:
+    """Return which network the weights fit best, that of the search or a variant, scored untrained; and the advice."""
     from trainables.training.untrained import scores_of_variants
 
     name, dataset = plan.config.model.backbone, plan.images.dataset
@@ -198,25 +199,27 @@ def _compared(plan: Plan) -> str:
         tuple(of_class[each] for each in plan.split.train),
     )  # fmt: skip
     if len(scores) < 2:
-        return ": a warning, because a variant with the same shapes but other paddings or epsilons would fit too"
+        text = "; a variant with the same shapes but other paddings or epsilons would fit too"
+        return text, "make sure that they are those of model.backbone"
     best = max(scores, key=scores.__getitem__)
     shown = " and ".join(f"{100 * value:.1f} in {each}" for each, value in scores.items())
-    advice = "" if best == name else f": a warning; set model.backbone to {best}"
-    return f"; untrained, they score MAP@R {shown} on images of training classes{advice}"
+    text = f"; untrained, they score MAP@R {shown} on images of training classes"
+    return text, "" if best == name else f"set model.backbone to {best}"
 
 
-def _of_timm(config: SearchConfig) -> Iterator[str]:
-    """Yield a sentence that says what of timm's settings for the network this search takes over."""
+def _of_timm(config: SearchConfig) -> Iterator[Notice]:
+    """Yield what of timm's settings for the network this search takes over."""
     training, model = config.training, config.model
     row = backbone(model.backbone) if is_of_timm(model.backbone) else None
     if row is None or row.crop is None:
         return
     crop, mean, scale = row.crop, *(" ".join(f"{value:g}" for value in values) for values in (row.mean, row.scale))
     resized = crop.resize_size(training.image_size)
-    yield (
-        f"model.backbone: timm's mean {mean} and std {scale}; training.resize_size is {training.resize_size}, and "
-        f"timm's crop_pct {crop.crop_pct:g} gives {resized}; timm evaluates crops of {crop.side} pixels, resized with "
-        f"{crop.interpolation} interpolation, and this search those of {training.image_size}, bilinear."
+    yield Notice(
+        "model.backbone",
+        f": timm's mean {mean} and std {scale}; training.resize_size is {training.resize_size}, and timm's crop_pct "
+        f"{crop.crop_pct:g} gives {resized}; timm evaluates crops of {crop.side} pixels, resized with "
+        f"{crop.interpolation} interpolation, and this search those of {training.image_size}, bilinear",
     )
 
 
@@ -227,9 +230,8 @@ def _searched(spaces: Mapping[str, SearchSpace], name: str) -> set[Any]:
 
 def _fits(model: ModelConfig, pooling: str) -> None:
     """Raise if the backbone, which a library or a user describes, does not give what ``pooling`` pools."""
-    raise_if_any(
-        [f"space.{MODEL}: {text}" for text in pooling_problems(pooling, model.backbone, backbone(model.backbone))]
-    )
+    found = pooling_problems(pooling, model.backbone, backbone(model.backbone))
+    raise_if_any([mistake.at(f"space.{MODEL}.pooling") for mistake in found])
 
 
 def slow_precision(config: SearchConfig) -> Mistake | None:
@@ -240,8 +242,5 @@ def slow_precision(config: SearchConfig) -> Mistake | None:
 
     if not emulates_bfloat16():
         return None
-    return Mistake(
-        "training.precision is bfloat16, which the CPU of this machine only emulates, without AVX-512: a training may "
-        "take thirty times as long",
-        "set training.precision: auto",
-    )
+    why = "which the CPU of this machine only emulates, without AVX-512: a training may take thirty times as long"
+    return Mistake("training.precision", f"is bfloat16, {why}", "set training.precision: auto")

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.client import HTTPException
 from pathlib import Path
@@ -15,7 +15,7 @@ from search.config.search_config import SearchConfig
 from search.config.validation import Findings
 from search.secrets import expand, health_page, sqlite_file
 from search.tables import engine_name, ray_address, ray_mistakes
-from trainables.errors import InvalidInput, raise_if_any, shortened
+from trainables.errors import InvalidInput, Mistake, raise_if_any, shortened
 from trainables.files import as_path
 from trainables.machine import allotted_cpus, driver_problem
 from trainables.secrets import without_password
@@ -151,22 +151,18 @@ def check_machine(found: Findings, config: SearchConfig) -> None:
     if address and is_ray:
         found.add(ray_mistakes() or _cluster_mistakes(address))
     else:
-        lacking: list[str] = []
-        for key, there in {"cpus_per_trial": allotted_cpus, "gpus_per_trial": _gpus}.items():
-            if not found.touched(f"resources.{key}"):
-                lacking += _lacking(key, getattr(config.resources, key), there)
+        asked = {"cpus_per_trial": allotted_cpus, "gpus_per_trial": _gpus}
+        lacking = [each for key, there in asked.items() for each in _lacking(config, key, there)]
         found.add(lacking or (ray_mistakes() if is_ray else ()))
 
 
-def _lacking(key: str, wanted: float, there: Callable[[], int]) -> list[str]:
-    if not wanted or wanted <= (available := there()):
-        return []
-    problem = driver_problem() if key == "gpus_per_trial" else None
-    because = f" ({problem})" if problem else ""
-    return [
-        f"resources.{key} is {wanted:g} and this machine has {available} {key[:3].upper()}s{because}; ask for fewer, "
-        "or set RAY_ADDRESS to a cluster that has them."
-    ]
+def _lacking(config: SearchConfig, key: str, there: Callable[[], int]) -> Iterator[Mistake]:
+    wanted = getattr(config.resources, key)
+    if wanted and wanted > (available := there()):
+        problem = driver_problem() if key == "gpus_per_trial" else None
+        because = f" ({problem})" if problem else ""
+        text = f"is {wanted:g} and this machine has {available} {key[:3].upper()}s{because}"
+        yield Mistake(f"resources.{key}", text, "ask for fewer, or set RAY_ADDRESS to a cluster that has them")
 
 
 def _gpus() -> int:

@@ -139,12 +139,12 @@ def test_lora_needs_no_peft(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        (CONVOLUTIONS, "LoRA: adapters at 2 of 2 weights of linear, attention and convolutional layers."),
+        (CONVOLUTIONS, "adapters at 2 of 2 weights of linear, attention and convolutional layers"),
         (
             PATCHWORK,
-            "LoRA: adapters at 8 of 15 weights of linear, attention and convolutional layers; not at "
+            "adapters at 8 of 15 weights of linear, attention and convolutional layers; not at "
             "grouped.weight (grouped), tied.*.weight (shared by layers), rows.1.weight (grouped), "
-            "normalised.weight (computed or quantised), detached.weight (no gradient), unused.weight (no gradient).",
+            "normalised.weight (computed or quantised), detached.weight (no gradient), unused.weight (no gradient)",
         ),
     ],
 )

@@ -212,7 +212,7 @@ def head(**settings: object) -> nn.Sequential:
 @pytest.mark.parametrize("dimensions", [None, DIMENSIONS])
 def test_the_size_of_embeddings(name: str, dimensions: int | None) -> None:
     if name == "none" and dimensions:
-        with pytest.raises(InvalidInput, match=r"head is none, which keeps the features, and model.embedding_dim is 4"):
+        with pytest.raises(InvalidInput, match=r"head is none, which keeps the features, and embedding_dim is 4"):
             head(head=name, embedding_dim=dimensions)
         return
     embeddings = head(head=name, embedding_dim=dimensions)(features_BF())
@@ -277,17 +277,17 @@ def test_wrong_ways_to_freeze(weights: Path) -> None:
     ):
         EmbeddingModel(ModelConfig(backbone="resnet18", weights=str(weights), freeze=("stage9.*",)))
     for settings, sentence in (
-        ({"freeze": "head"}, "model.freeze must be one of backbone, a list, null"),
-        ({"freeze": ()}, "model.freeze is an empty list"),
-        ({"freeze": "backbone"}, "model.weights null: the features of a random network"),
+        ({"freeze": "head"}, "freeze must be one of backbone, a list, null"),
+        ({"freeze": ()}, "freeze is an empty list"),
+        ({"freeze": "backbone"}, "weights null: the features of a random network"),
         (
             {"freeze": "backbone", "weights": str(weights), "head": "none", "embedding_dim": None},
             "so nothing of the network",
         ),
         ({"freeze": "backbone", "weights": str(weights), "pooling": "gem_learned"}, "whose exponent learns"),
-        ({"head": "deep"}, "model.head must be one of linear, mlp, residual, none; it is 'deep'"),
-        ({"head_widths": ()}, "model.head_widths must have at least one entry"),
-        ({"head_dropout": 1.0}, r"model.head_dropout must be at least 0, less than 1; it is 1"),
+        ({"head": "deep"}, "head must be one of linear, mlp, residual, none; it is 'deep'"),
+        ({"head_widths": ()}, "head_widths must have at least one entry"),
+        ({"head_dropout": 1.0}, r"head_dropout must be at least 0, less than 1; it is 1"),
     ):
         with pytest.raises(InvalidInput, match=sentence):
             ModelConfig(**{"backbone": "resnet18", **settings})  # type: ignore[arg-type]

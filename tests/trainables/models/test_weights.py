@@ -370,7 +370,7 @@ def test_weights_matched_by_order_are_scored_in_the_variants_too(tmp_path: Path,
     for name in names:
         assert f"{scores[name]:.1f} in {name}" in notice
     better = max(names, key=scores.__getitem__)
-    assert notice.endswith("classes." if better == names[0] else f"classes: a warning; set model.backbone to {better}.")
+    assert notice.endswith("classes." if better == names[0] else f"classes; set model.backbone to {better}.")
     found = Pretrained(backbone=names[0], weights=str(tmp_path / "w.pth"))
     assert "`holdout run` compare its variants" in found.check(32)
 
