@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -164,10 +164,12 @@ def test_no_module_of_the_searcher_runs_on_the_account_of_the_vault(
     done = keeper.run(sys.executable, script, "vault", "answer", vault, given=request, cwd=here)
     head, _ = receive(io.BytesIO(done.stdout), 1 << 20)
     assert content_of(head)["openings"] == 3
-    opening = message(*opening_of(vault, model_of(IMAGES)))  # which imports PyTorch
+    networks = [model_of(replace(IMAGES, backbone=name)) for name in ("convnet", "resnet18")]
+    opening = message(*opening_of(vault, *networks))  # which imports PyTorch and torchvision
     done = keeper.run(sys.executable, script, "vault", "answer", vault, given=opening, cwd=here)
     head, _ = receive(io.BytesIO(done.stdout), 1 << 20)
-    assert "scores" in content_of(head, public_key((vault / "key").read_bytes()))
+    scores = content_of(head, public_key((vault / "key").read_bytes()))["scores"]
+    assert [score.keys() for score in scores] == [{"metrics"}, {"metrics"}]
     assert not proof.exists(), proof.read_text()
 
 

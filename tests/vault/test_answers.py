@@ -2,6 +2,7 @@
 
 import io
 import json
+import secrets
 import shlex
 import shutil
 import sys
@@ -30,11 +31,12 @@ from search.trust import addresses_in, remember
 from search.vault.answer import answer
 from search.vault.held import OPENINGS, Policy, Vault
 from search.vault.make import make_vault
-from search.vault.protocol import FORMAT, content_of, new_key, receive, send, signed
+from search.vault.protocol import FORMAT, content_of, receive, send, signed
 from trainables.data.sets.folders import Folder
 from trainables.errors import Failure, InvalidInput
 from trainables.files import digest_of, json_text
 
+OTHER_KEY = secrets.token_bytes(32)
 READ = [("status", "small"), ("report", "small"), ("verify", "small"), ("select", "small"), ("test", "small")]
 
 
@@ -113,7 +115,7 @@ def test_each_region_of_an_answer_is_signed(tested: ByVault) -> None:
                 assert sentences_of(lambda edited=edited: content_of(edited, key)) == (refused,)  # type: ignore[misc]
     for other in ({}, {"text": stored["text"]}, {**stored, "text": None}, {**stored, "signature": "no hex"}):
         assert sentences_of(lambda other=other: content_of(other, key)) == (refused,)  # type: ignore[misc]
-    forged = signed(json.loads(stored["text"]), new_key())
+    forged = signed(json.loads(stored["text"]), OTHER_KEY)
     assert sentences_of(lambda: content_of(forged, key)) == (refused,)
 
 
@@ -163,7 +165,7 @@ REPLIES: dict[str, tuple[Callable[[bytes], bytes], type[Exception], str]] = {
     "a changed file": (lambda reply: reply[:-1] + bytes([reply[-1] ^ 1]), Failure, "does not answer"),
     "better values": (lambda reply: edited(reply, better), InvalidInput, "or was changed afterwards"),
     "another key": (
-        lambda reply: edited(reply, lambda head, _: head.update(signed(json.loads(head["text"]), new_key()))),
+        lambda reply: edited(reply, lambda head, _: head.update(signed(json.loads(head["text"]), OTHER_KEY))),
         InvalidInput,
         "or was changed afterwards",
     ),

@@ -14,7 +14,7 @@ from support.bare_networks import save_convnet
 from support.finished_search import finish, in_turn
 from support.kinds import FEW, Finished
 from support.small_search import GLYPHS, SHORTEST
-from support.vault_requests import ask, message
+from support.vault_requests import ask, message, opening_of
 
 from examples.tiny_network import TinyNetwork
 from search.config.yaml_file import read_yaml
@@ -26,10 +26,9 @@ from search.plan.runs import RunFolder
 from search.report.comparison import compare
 from search.selection import ScoredOpening, Selection, images_in, scored_openings
 from search.trust import own_code, remember
-from search.vault.client import opening_request
 from search.vault.held import Policy, Vault
 from search.vault.make import make_vault
-from search.vault.protocol import FORMAT, content_of
+from search.vault.protocol import content_of
 from trainables.metrics.table import is_retrieval
 
 SMALL: dict[str, Any] = {**GLYPHS, **SHORTEST, "name": "small", "metrics": FEW}
@@ -39,7 +38,7 @@ TINY = "examples.tiny_network:TinyNetwork"
 OTHERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "MPA and an own loss": lambda _: {"losses": ["mpa", "pnp", "support.own_parts:Pull"], "final": {"seeds": 2}},
     "torchvision": lambda _: {"model": {"backbone": "resnet18", "embedding_dim": 8}},
-    "timm": lambda _: {"model": {"backbone": "timm:test_resnet", "embedding_dim": 8}},
+    "timm": lambda _: {"model": {"backbone": "timm:test_resnet.r160_in1k", "embedding_dim": 8}},
     "LoRA of a built-in network": lambda _: {"model": {"backbone": "convnet", "embedding_dim": 8, "lora": {"rank": 2}}},
     "pretrained": lambda folder: {
         "model": {"backbone": "convnet", "weights": str(save_convnet(folder)), "embedding_dim": 8}
@@ -102,17 +101,12 @@ def both_ways(folder: RunFolder, to: Path, **policy: Any) -> BothWays:
     shown = items_of(replace(plan, config=plan.config.model_copy(update={"final": final})))
     scorings = kept_scorings(Records(folder, plan), selection, scored_names(own), shown)
     models = models_to_send(scorings, in_turn, labels_only=items is not None)
-    content = {
-        "format": FORMAT,
-        "selection": replace(selection, test_digest=vault["test"]).to_json(),
-        "search": folder.name,
-        "allow_overlap": 0,
-    }
-    head, blobs = opening_request(content, models, images_in(plan.images.make()).to_bytes())
+    head, blobs = opening_of(to / "vault", *models, training=images_in(plan.images.make()))
+    head["selection"] = replace(selection, test_digest=vault["test"]).to_json()
     signed, sent = ask(to / "vault", message(head, blobs))
     assert "error" not in signed, signed
     found = content_of(signed, vault["key"])
-    return BothWays(folder, own, parts_of(found, vault["key"]), {n: sent[d] for n, d in files_of(found).items()})
+    return BothWays(folder, own, parts_of(found), {name: sent[digest] for name, digest in files_of(found).items()})
 
 
 def of_classes(content: Path | bytes) -> dict[str, list[tuple[int, float]]]:
