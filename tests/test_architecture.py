@@ -48,7 +48,7 @@ MOST_PAIRS = 31
 MOST_LINES = {
     "holdout": 525, "search": 1185, "search/campaigns": 915, "search/cli": 2590, "search/config": 2730,
     "search/driver": 4110, "search/engines": 1675, "search/jobs": 615, "search/plan": 3150, "search/report": 4705,
-    "search/selection": 1875, "search/study": 1645, "search/tracking": 1320, "search/vault": 1285, "spaces": 1615,
+    "search/selection": 1860, "search/study": 1645, "search/tracking": 1320, "search/vault": 1185, "spaces": 1615,
     "trainables": 2080, "trainables/data": 4375, "trainables/inference": 1195, "trainables/losses": 1695,
     "trainables/metrics": 1280, "trainables/models": 1705, "trainables/training": 3475,
 }  # fmt: skip

@@ -28,12 +28,12 @@ def test_items(plan: Plan) -> StoreSpec:
 
 def models_to_send(scorings: Scorings, run: Callable[..., list[Any]], *, labels_only: bool) -> list[SentModel]:
     """Return the models of ``scorings``, or what they ``run`` on workers to give for :func:`test_items`."""
-    if not labels_only:
-        return [model for scoring in scorings for model in models_of(scoring)]
     from search.selection import embeddings_of  # imports torch
 
-    found = [entry for of_scoring in run(embeddings_of, scorings) for entry in of_scoring]
-    return [SentModel(row=row, form=EMBEDDINGS, files=(embeddings,)) for row, embeddings in found]
+    if not labels_only:
+        return [model for scoring in scorings for model in models_of(scoring)]
+    found = run(embeddings_of, scorings)
+    return [SentModel(row=row, form=EMBEDDINGS, files=(file,)) for entries in found for row, file in entries]
 
 
 def scores_of_vault(
@@ -56,13 +56,11 @@ def scores_of_vault(
         "search": name,
         "allow_overlap": plan.config.split.allow_overlap,
     }
+    blobs = [training, *(file for model in models for file in model.files)]
     try:
-        signed, sent = ask(
-            str(plan.config.final.vault), head, [training, *(file for model in models for file in model.files)]
-        )
+        signed, sent = ask(str(plan.config.final.vault), head, blobs)
     except InvalidInput as error:
-        kept = "The trainings are kept; run the same command again after that."
-        raise InvalidInput([*error.sentences, kept]) from error
+        raise InvalidInput([*error.sentences, "The trainings are kept; run the same command again."]) from error
     answer = content_of(signed, vault["key"])
     asked = {"selection": selection.digest, "models": json_digest(head["models"]), "training": head["training"]}
     if any(answer.get(name) != digest for name, digest in asked.items()):
@@ -95,12 +93,12 @@ def files_of(answer: Mapping[str, Any]) -> dict[str, str]:
 
 def check_answer(search: Records, record: ScoredOpening) -> Iterator[str]:
     """Yield how the ``record`` of an opening differs from the answer that its vault signed."""
-    answer = _answer(search, record)
-    what = f"test.json opening {record.id[:12]} "
+    answer, what = _answer(search, record), f"test.json opening {record.id[:12]} "
     frozen = {"selection": search.frozen_selection.digest, "test": search.split.test_digest}
-    yield from differing(what, {name: answer[name] for name in frozen}, frozen)
-    parts = {name: part for name, part in parts_of(answer).items() if part != []}
-    yield from differing(what, {name: record.content().get(name) for name in parts}, parts)
+    said = {name: answer[name] for name in frozen}
+    said |= {name: part for name, part in parts_of(answer).items() if part != []}
+    kept = {**record.content(), **frozen}
+    yield from differing(what, {name: kept.get(name) for name in said}, said)
     files = {name: digest for name, digest in record.files.items() if name != ANSWER}
     yield from differing(f"{what}files ", files, files_of(answer))
 

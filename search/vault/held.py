@@ -5,7 +5,7 @@ Only its owner may read it (mode 0700). It holds:
 - ``vault.json``: the policy (:class:`Policy`), which the owner may edit, and the salt;
 - ``key``: the private key, 32 bytes;
 - ``test.json`` and ``test/``: the test items under neutral names, with their classes and marks;
-- ``ledger.jsonl``: a line for each opening, written before its first item is read, and one for its answer;
+- ``ledger.jsonl``: a line for each opening, written before its first item is read;
 - ``openings/``: what was asked for in each opening, and the answer.
 """
 
@@ -150,9 +150,9 @@ class Vault:
         except InvalidInput as error:  # it names items, and an answer does not
             raise RuntimeError("The test items cannot be read.") from error
 
-    def openings(self) -> list[Mapping[str, Any]]:
+    def openings(self) -> list[dict[str, Any]]:
         """Return the lines of its openings, in order."""
-        return [line for line in self.ledger.lines() if "opened" in line]
+        return self.ledger.lines()
 
     def description(self, metrics: list[str]) -> dict[str, Any]:
         """Return what the vault says of itself to a search that asks for ``metrics``, as JSON types.

@@ -73,7 +73,7 @@ def score(model: SentModel, store: Store, names: Sequence[str], dataset: HeldIte
     network = None if model.form == EMBEDDINGS else _network(model, torch.device(device))
     embeddings_ND = _sized(network(view), len(view)) if network else _given(model, len(view))[in_order_of_keys]
     if without_order(embeddings_ND):
-        raise InvalidInput(f"Of the test {dataset.noun}, embeddings are zero or not finite, or all are equal.")
+        raise InvalidInput(f"Diverged: Of the test {dataset.noun}, embeddings are zero or not finite, or equal.")
     if network and (problem := KeptModel(view, network, network(probed(view)).cpu()).problem()):
         raise InvalidInput(problem)
     scores, parts = test_scores(embeddings_ND, view, dataset, names)

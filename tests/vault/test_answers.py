@@ -94,9 +94,6 @@ def test_the_search_has_the_signed_values(tested: ByVault) -> None:
     assert [score.content()["metrics"] for score in tested.record.scores] == [content["scores"][0]["metrics"]]
     told = {"number": 1, "of": 2, "labels_only": False, "isolated": content["isolated"]}
     assert tested.record.vault == {"key": key, **told}
-    said = holdout_here("verify", "small", "--runs", tested.runs).stdout
-    assert "scores, selection and number, as the vault signed them" in said
-    assert "the models and training images that the vault saw" in said
 
 
 def test_each_region_of_an_answer_is_signed(tested: ByVault) -> None:
@@ -235,17 +232,6 @@ def test_better_values_with_fitting_digests_are_found(tested: ByVault) -> None:
     assert "vault" in next(check_answer(Records(tested.folder), fewer))
     other = record.model_copy(update={"overlap": 0, "copies": 99})
     assert "copies" in next(check_answer(Records(tested.folder), other))
-
-
-@pytest.mark.parametrize("at", [0.05, 0.3, 0.6, 0.97])
-def test_verify_names_a_changed_answer(at: float, tested: ByVault, tmp_path: Path) -> None:
-    copied = Copied(tested.runs, tmp_path / "runs")
-    path = copied.path / "test" / tested.record.id / ANSWER
-    content = bytearray(path.read_bytes())
-    content[int(at * len(content))] ^= 4
-    copied.write(path, bytes(content))
-    done = holdout_here("verify", "small", "--runs", tmp_path / "runs", code=1)
-    assert "vault" in plain(done.stderr)
 
 
 # The command of a stranger's vault
