@@ -140,7 +140,7 @@ class Plan:
         if not (vault := dict(self.split.vault)):
             return None
         what = "the labels of" if vault["labels_only"] == "True" else "all of"
-        return f"final.vault: {vault['key'][:12]} has {what} {vault['items']} test items of {vault['classes']} classes."
+        return f"The vault {vault['key'][:12]} has {what} {vault['items']} test items of {vault['classes']} classes."
 
     @property
     def doubt(self) -> str | None:

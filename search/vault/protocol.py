@@ -84,7 +84,8 @@ def content_of(answer: Mapping[str, Any], key: str | None = None) -> dict[str, A
             raise ValueError("another key")
         Ed25519PublicKey.from_public_bytes(bytes.fromhex(found["key"])).verify(signature, text.encode())
     except (InvalidSignature, *DAMAGED) as error:
-        raise InvalidInput(f"The answer was not signed by the vault {key or ''}, or was changed afterwards.") from error
+        said = f"The answer was not signed by the vault {key or 'that it names'}, or was changed afterwards."
+        raise InvalidInput(said) from error
     return found
 
 
