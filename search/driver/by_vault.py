@@ -7,9 +7,9 @@ from search.driver.verify.comparison import differing
 from search.plan.plan import Plan
 from search.plan.records import Records
 from search.selection import BaselineScoring, ImageSet, ScoredOpening, Scoring, Selection, images_in
-from search.vault.client import ask, models_of, opening_request
+from search.vault.client import ask, models_of
 from search.vault.held import HeldItems
-from search.vault.protocol import SentModel, content_of
+from search.vault.protocol import EMBEDDINGS, SentModel, content_of
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import Failure, InvalidInput
 from trainables.files import digest_of, json_digest, json_text, read_json, reading
@@ -28,12 +28,12 @@ def test_items(plan: Plan) -> StoreSpec:
 
 def models_to_send(scorings: Scorings, run: Callable[..., list[Any]], *, labels_only: bool) -> list[SentModel]:
     """Return the models of ``scorings``, or what they ``run`` on workers to give for :func:`test_items`."""
-    if not labels_only:
-        return [model for scoring in scorings for model in models_of(scoring)]
     from search.selection import embeddings_of  # imports torch
 
-    found = [entry for of_scoring in run(embeddings_of, scorings) for entry in of_scoring]
-    return [SentModel(row=row, embeddings=embeddings) for row, embeddings in found]
+    if not labels_only:
+        return [model for scoring in scorings for model in models_of(scoring)]
+    found = run(embeddings_of, scorings)
+    return [SentModel(row=row, form=EMBEDDINGS, files=(file,)) for entries in found for row, file in entries]
 
 
 def scores_of_vault(
@@ -47,56 +47,58 @@ def scores_of_vault(
     """
     vault, name = dict(plan.split.vault), plan.config.name
     models = models_to_send(scorings, run, labels_only=vault["labels_only"] == "True")
-    content = {"selection": selection.to_json(), "search": name, "allow_overlap": plan.config.split.allow_overlap}
-    request = opening_request(content, models, images_in(plan.images.make()).to_bytes())
+    training = images_in(plan.images.make()).to_bytes()
+    head = {
+        "verb": "open",
+        "selection": selection.to_json(),
+        "models": [model.to_json() for model in models],
+        "training": digest_of(training),
+        "search": name,
+        "allow_overlap": plan.config.split.allow_overlap,
+    }
+    blobs = [training, *(file for model in models for file in model.files)]
     try:
-        signed, sent = ask(str(plan.config.final.vault), *request)
+        signed, sent = ask(str(plan.config.final.vault), head, blobs)
     except InvalidInput as error:
-        kept = "The trainings are kept; run the same command again after that."
-        raise InvalidInput([*error.sentences, kept]) from error
-    answer, head = content_of(signed, vault["key"]), request[0]
+        raise InvalidInput([*error.sentences, "The trainings are kept; run the same command again."]) from error
+    answer = content_of(signed, vault["key"])
     asked = {"selection": selection.digest, "models": json_digest(head["models"]), "training": head["training"]}
     if any(answer.get(name) != digest for name, digest in asked.items()):
         raise Failure("The vault's answer is that to another request; run the same command again.")
     with reading("The vault's answer", "ask its owner"):
-        parts = parts_of(answer, vault["key"])
+        parts = parts_of(answer)
         files = {file: sent[digest] for file, digest in files_of(answer).items()}
     if not parts["scores"]:
         raise Failure(f"The vault could not score any final model of {name}: {parts['failed'][0]['reason']}")
     return {ANSWER: json_text(signed).encode(), **files}, parts
 
 
-def parts_of(answer: Mapping[str, Any], key: str) -> dict[str, Any]:
+def parts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the record of an opening has of the content of a vault's ``answer``."""
     found: dict[str, list[dict[str, Any]]] = {"scores": [], "baselines": [], "failed": []}
     for row, entry in zip(answer["rows"], answer["scores"], strict=True):
         if "reason" in entry:
-            named = {"loss": row.get("loss", row.get("name")), "seed": row.get("seed"), "per_image": row["per_image"]}
+            named = {"loss": row["name"], "seed": None, "per_image": row["per_image"]} if "name" in row else row
             found["failed"].append({**named, **entry})
         else:
             found["baselines" if "name" in row else "scores"].append({**row, **entry})
-    return {
-        "finished": answer["time"],
-        "overlap": answer["overlap"],
-        "copies": answer["copies"],
-        **found,
-        "vault": {"key": key, **{name: answer[name] for name in ("number", "of", "labels_only", "isolated")}},
-    }
+    said = {name: answer[name] for name in ("key", "number", "of", "labels_only", "isolated")}
+    return {**{name: answer[name] for name in ("finished", "overlap", "copies")}, **found, "vault": said}
 
 
 def files_of(answer: Mapping[str, Any]) -> dict[str, str]:
     """Return the SHA-256 of the results of each model that was scored, by their name in the record."""
-    return {answer["rows"][int(name[:4])]["per_image"]: digest for name, digest in answer["files"].items()}
+    return {row["per_image"]: digest for row, digest in zip(answer["rows"], answer["files"], strict=True) if digest}
 
 
 def check_answer(search: Records, record: ScoredOpening) -> Iterator[str]:
     """Yield how the ``record`` of an opening differs from the answer that its vault signed."""
-    answer = _answer(search, record)
-    what = f"test.json opening {record.id[:12]} "
+    answer, what = _answer(search, record), f"test.json opening {record.id[:12]} "
     frozen = {"selection": search.frozen_selection.digest, "test": search.split.test_digest}
-    yield from differing(what, {name: answer[name] for name in frozen}, frozen)
-    parts = {name: part for name, part in parts_of(answer, dict(search.split.vault)["key"]).items() if part != []}
-    yield from differing(what, {name: record.content().get(name) for name in parts}, parts)
+    said = {name: answer[name] for name in frozen}
+    said |= {name: part for name, part in parts_of(answer).items() if part != []}
+    kept = {**record.content(), **frozen}
+    yield from differing(what, {name: kept.get(name) for name in said}, said)
     files = {name: digest for name, digest in record.files.items() if name != ANSWER}
     yield from differing(f"{what}files ", files, files_of(answer))
 

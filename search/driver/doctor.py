@@ -212,8 +212,9 @@ def _data(plan: Plan) -> Iterator[CheckResult]:
     split = plan.split
     found = f"{len(split.train)} classes train, {len(split.validation)} validate, {split.test_classes} test"
     yield CheckResult("data", "ok", f"{plan.config.dataset.name}: {found}")
-    if plan.resolution:
-        yield CheckResult("choice", "ok", plan.resolution.rstrip("."))
+    for check, told in (("choice", plan.resolution), ("vault", plan.vault_told)):
+        if told:
+            yield CheckResult(check, "ok", told.rstrip("."))
 
 
 def _images(plan: Plan) -> Iterator[CheckResult]:

@@ -103,11 +103,9 @@ def score_test(
         search.note_opening(opening.id)
         if search.split.vault:
             with phase(console, f"The vault scores {counted(len(candidate.models), 'model')} …"):
-                gpu = search.config.resources.gpus_per_trial > 0
-                scorings = test_scorings(
-                    search.plan, candidate.selection, candidate.models, test_items(search.plan), gpu=gpu
-                )
-                files, parts = scores_of_vault(search.plan, candidate.selection, scorings, run)
+                plan, gpu = search.plan, search.config.resources.gpus_per_trial > 0
+                scorings = test_scorings(plan, candidate.selection, candidate.models, test_items(plan), gpu=gpu)
+                files, parts = scores_of_vault(plan, candidate.selection, scorings, run)
             write_scores(candidate, opening, files, **parts)
         else:
             _score(candidate, opening, console, run)

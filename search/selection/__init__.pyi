@@ -33,7 +33,7 @@ from .scoring import (
     kept_metrics as kept_metrics,
     kept_problem as kept_problem,
     score as score,
-    test_metrics as test_metrics,
+    test_scores as test_scores,
 )
 from .selection import (
     EXPORTED as EXPORTED,

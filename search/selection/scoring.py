@@ -211,23 +211,15 @@ def _failed(entry: Mapping[str, Any], error: Exception, trainable: str | None = 
     return {**entry, "reason": failure["reason"], "final": final}, {}
 
 
-def test_metrics(
-    embeddings_ND: torch.Tensor,
-    labels_N: torch.Tensor,
-    class_names: Sequence[str],
-    dataset: Dataset,
-    names: Sequence[str],
-    superclasses_N: torch.Tensor | None,
-    protocol: RetrievalProtocol | None,
-) -> tuple[dict[str, torch.Tensor], dict[str, float], dict[str, str]]:
-    """Return the parts of the metrics ``names`` for storage, their values, and why values are undefined, all by name.
-
-    ``labels_N`` are positions in ``class_names``, of which ``dataset`` has subsets.
-    """
+def test_scores(
+    embeddings_ND: torch.Tensor, view: StoreView, dataset: Dataset, names: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Return the metrics ``names`` of all test items, ``view``, as an entry of ``test.json``, and their parts."""
+    labels_N, class_names, test_subsets = view.labels_N, view.class_names, dataset.test_subsets()
+    superclasses_N, protocol = superclasses_for(names, dataset, view), protocol_for(dataset, view.image_keys)
     parts: dict[str, torch.Tensor] = {}
     metrics: dict[str, float] = {}
     undefined: dict[str, str] = {}
-    test_subsets = dataset.test_subsets()
     for subset, of_subset in by_subset(names).items():
         of_N = images_of(subset, labels_N, class_names, test_subsets)
         its_superclasses = None if superclasses_N is None else superclasses_N[of_N]
@@ -239,13 +231,14 @@ def test_metrics(
         undefined |= {subset_name(name, subset): reason for name, reason in reasons.items()}
         parts |= spread_parts(found, subset, of_N)
         metrics |= {subset_name(name, subset): value for name, value in values.items()}
-    return parts, metrics, undefined
+    entry: dict[str, Any] = {"metrics": defined({name: metrics[name] for name in map(metric_name, names)})}
+    return entry | ({"undefined": undefined} if undefined else {}), parts
 
 
 def kept_metrics(
     kept: Mapping[str, torch.Tensor], class_names: Sequence[str], dataset: Dataset, names: Sequence[str]
 ) -> dict[str, float]:
-    """Return the metrics that follow from the parts of :func:`test_metrics`, which were stored with the ``labels``."""
+    """Return the metrics that follow from the parts of :func:`test_scores`, which were stored with the ``labels``."""
     metrics: dict[str, float] = {}
     for subset, of_subset in by_subset(names).items():
         of_N = images_of(subset, kept["labels"], class_names, dataset.test_subsets())
@@ -260,17 +253,11 @@ def _scored(
     """Return ``entry`` with the scores of the embeddings of ``view``, and the files of their per-image results."""
     if bad := without_order(embeddings_ND):
         raise Diverged(f"Of the test {scoring.images.dataset.noun}, {bad}.")
-    labels_N, names, dataset = view.labels_N, scoring.metrics, scoring.images.dataset
-    superclasses_N, protocol = superclasses_for(names, dataset, view), protocol_for(dataset, view.image_keys)
-    of_classes = labels_N, view.class_names, dataset, names, superclasses_N, protocol
-    parts, metrics, undefined = test_metrics(embeddings_ND, *of_classes)
+    dataset = scoring.images.dataset
+    scores, parts = test_scores(embeddings_ND, view, dataset, scoring.metrics)
     content = io.BytesIO()
-    np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **parts)  # type: ignore[arg-type]
-    retrieval = retrieval_of(embeddings_ND, labels_N, view.image_keys, view.class_names, protocol)
+    np.savez_compressed(content, labels=view.labels_N.numpy(), keys=np.array(view.image_keys), **parts)  # type: ignore[arg-type]
+    protocol = protocol_for(dataset, view.image_keys)
+    retrieval = retrieval_of(embeddings_ND, view.labels_N, view.image_keys, view.class_names, protocol)
     files = {entry["per_image"]: content.getvalue(), f"{FOLDER}/{entry['per_image']}": retrieval.to_bytes()}
-    scores = {
-        **entry,
-        "metrics": defined({name: metrics[name] for name in map(metric_name, names)}),
-        **({"undefined": undefined} if undefined else {}),
-    }
-    return scores, files
+    return {**entry, **scores}, files

@@ -18,11 +18,15 @@ import filelock
 
 from search.selection import ImageSet, images_in
 from search.vault.held import OPENINGS, Vault
-from search.vault.protocol import FORMAT, SentModel, content_of, public_key, receive, send, signed
+from search.vault.protocol import EMBEDDINGS, FORMAT, SentModel, content_of, public_key, receive, send, signed
 from trainables.errors import Failure, InvalidInput, counted, raise_if_any
 from trainables.files import digest_of, json_digest, read_json, reading, remove_drafts, write_json, write_whole
 
 REQUEST, ANSWER, TRAINING, ERRORS = "request.json", "answer.json", "training", "errors.log"
+
+
+OF_THE_MOMENT = {"finished", "of", "labels_only", "isolated"}
+"""Keys of an answer that follow from the policy, the kernel or the clock."""
 
 
 def answer(folder: Path, request: IO[bytes], reply: IO[bytes]) -> None:
@@ -55,93 +59,72 @@ def _opening(vault: Vault, head: Mapping[str, Any], blobs: Mapping[str, bytes]) 
     """Return the folder of the opening that a request resumes or begins; its line is in the ledger, and on the disk.
 
     Raises:
-        InvalidInput: the request is not one for this vault, or all openings are used up.
+        InvalidInput: the request is not one for this vault, all openings are used up, or a model cannot embed noise.
     """
+    from search.vault.sandbox import isolated
+    from search.vault.scoring import tried
+
+    known, policy = vault.openings(), vault.policy
     with reading("The request", "send it again"):
         content = {key: head[key] for key in ("selection", "models", "training")}
         content |= {"search": str(head["search"]), "allow_overlap": int(head["allow_overlap"])}
-        selection, sent = content["selection"], content["models"]
+        selection, sent, training = content["selection"], content["models"], content["training"]
         raise_if_any([*_mistakes(vault, selection, sent)])
-        named = {content["training"]}
-        named |= {digest for model in sent for digest in (*model["tensors"], model["program"], model["embeddings"])}
-        if missing := (named := named - {None}) - blobs.keys():
+        named = {training, *(digest for model in sent for digest in model["files"])}
+        if missing := named - blobs.keys():
             raise InvalidInput(f"The request lacks {counted(len(missing), 'file')} that it names; send it again.")
-        _ = ImageSet.from_bytes(blobs[content["training"]])
+        _ = ImageSet.from_bytes(blobs[training])
         models = [SentModel.of(model, blobs.__getitem__) for model in sent]
-        identity = json_digest([selection["digest"], sent, content["training"]])
-    _try_models(vault, models)
-    known, folder = vault.openings(), vault.folder / OPENINGS / identity
-    is_new = all(line["opened"] != identity for line in known)
-    if is_new and len(known) >= vault.policy.openings:
-        raise InvalidInput(
-            f"The vault allows {counted(vault.policy.openings, 'opening')}, and {len(known)} were made; ask its owner "
-            "for another."
-        )
-    for entry in (vault.folder / OPENINGS).glob("*"):
+        asked = {"selection": selection["digest"], "models": json_digest(sent), "training": training}
+    folder = vault.folder / OPENINGS / json_digest(asked)
+    if is_new := all(line["opened"] != folder.name for line in known):
+        if len(known) >= policy.openings:
+            allowed = counted(policy.openings, "opening")
+            raise InvalidInput(f"The vault allows {allowed}, and {len(known)} were made; ask its owner for another.")
+        for model in models:
+            isolated(partial(tried, model, vault.items, policy.device), policy)
+    for entry in folder.parent.glob("*"):
         remove_drafts(entry)
-        if entry.name != identity and all(line["opened"] != entry.name for line in known):
+        if entry != folder and all(line["opened"] != entry.name for line in known):
             shutil.rmtree(entry)  # of a request that was killed before its line was written
     folder.mkdir(parents=True, exist_ok=True)
     for digest in named:
         write_whole(folder / digest, methodcaller("write", blobs[digest]))
     write_json(folder / REQUEST, content)
     if is_new:
-        _append(
-            vault,
-            opened=identity,
-            number=len(known) + 1,
-            selection=selection["digest"],
-            search=content["search"],
-            models=json_digest(sent),
-            training=content["training"],
-        )
+        line = {"opened": folder.name, "number": len(known) + 1, "search": content["search"], **asked, "time": _now()}
+        with vault.ledger.locked():
+            vault.ledger.append([line], lambda name: None)
     return folder
 
 
 def _mistakes(vault: Vault, selection: Mapping[str, Any], models: list[Mapping[str, Any]]) -> Iterator[str]:
-    description = vault.description([*map(str, selection["test_metrics"])])
+    description, policy = vault.description([*map(str, selection["test_metrics"])]), vault.policy
     yield from description["problems"]
     if selection["test_digest"] != description["test"]:
         yield "The selection was frozen for another vault, or for test classes of its own."
-    if not 1 <= len(models) <= vault.policy.models:
-        yield f"The request has {len(models)} models; the vault scores 1 to {vault.policy.models}."
-    if any((model["embeddings"] is not None) != vault.policy.labels_only for model in models):
-        takes = "hands out its items and takes embeddings of them" if vault.policy.labels_only else "takes models"
+    if not 1 <= len(models) <= policy.models:
+        yield f"The request has {len(models)} models; the vault scores 1 to {policy.models}."
+    if any((model["form"] == EMBEDDINGS) != policy.labels_only for model in models):
+        takes = "hands out its items and takes embeddings of them" if policy.labels_only else "takes models"
         yield f"This vault {takes}, and the request has something else."
     if json_digest({key: value for key, value in selection.items() if key != "digest"}) != selection["digest"]:
         yield "The selection was changed after it was frozen: its digest does not match."
-
-
-def _try_models(vault: Vault, models: list[SentModel]) -> None:
-    """Raise :class:`InvalidInput` if a model cannot embed noise, so that nothing is opened for it."""
-    from search.vault.sandbox import isolated
-    from search.vault.scoring import tried
-
-    policy, features, count = vault.policy, vault.items.features(), vault.description([])["items"]
-    for model in models:
-        isolated(partial(tried, model, features, count, policy.device), policy)
-
-
-def _append(vault: Vault, **line: Any) -> None:
-    with vault.ledger.locked():
-        vault.ledger.append([{**line, "time": _now()}], lambda name: None)
 
 
 def _answered(vault: Vault, folder: Path) -> tuple[dict[str, Any], list[bytes]]:
     """Return the signed answer of the opening in ``folder`` and its files; score the models if it is not stored."""
     if not (folder / ANSWER).exists():
         content, files = _scored(vault, folder)
-        for name, file in files.items():
-            write_whole(folder / name, methodcaller("write", file))
+        for file in files:
+            write_whole(folder / digest_of(file), methodcaller("write", file))
         write_json(folder / ANSWER, signed(content, vault.private_key))
     stored = read_json(folder / ANSWER)
-    if all(line.get("answered") != folder.name for line in vault.ledger.lines()):
-        _append(vault, answered=folder.name, answer=digest_of(stored["text"].encode()))
-    return stored, [file.read_bytes() for file in sorted(folder.glob("*.npz"))]
+    return stored, [(folder / digest).read_bytes() for digest in filter(None, content_of(stored)["files"])]
 
 
-def _scored(vault: Vault, folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Score the models of the request in ``folder``; return the content of the answer, and the files by name."""
+def _scored(vault: Vault, folder: Path) -> tuple[dict[str, Any], list[bytes]]:
+    """Score the models of the request in ``folder``; return the content of the answer, and its files."""
     from search.vault.sandbox import isolated
     from search.vault.scoring import score, side_of
     from trainables.data.store.view import Store
@@ -154,60 +137,53 @@ def _scored(vault: Vault, folder: Path) -> tuple[dict[str, Any], dict[str, bytes
             f"{request['allow_overlap']}: set it to {overlap} and run the command again, which states it in every "
             "table."
         )
-    line = next(line for line in vault.openings() if line["opened"] == folder.name)
     scores: list[dict[str, Any]] = []
-    files, isolated_by = {}, {"network", "files"}
-    for number, sent in enumerate(request["models"]):
+    files: list[bytes | None] = []
+    isolated_by = {"network", "files"}
+    for sent in request["models"]:
         model = SentModel.of(sent, lambda digest: (folder / digest).read_bytes())
         store = Store(vault.store(side_of(model)))
         if store.features is not None:
             _ = store.features_NF  # opens the file, which the child process cannot
         work = partial(score, model, store, request["selection"]["test_metrics"], vault.items, policy.device)
         try:
-            (entry, content), by = isolated(work, policy)
+            (entry, file), by = isolated(work, policy)
+            isolated_by &= {*by}
         except InvalidInput as error:
-            scores.append({"reason": error.sentences[0]})
-            continue
-        isolated_by &= {*by}
+            entry, file = {"reason": error.sentences[0]}, b""
         scores.append(entry)
-        if policy.by_class:
-            files[f"{number:04d}.npz"] = content
+        files.append(file if policy.by_class and file else None)
+    line = next(line for line in vault.openings() if line["opened"] == folder.name)
     answered = {
-        **{name: line[name] for name in ("opened", "number", "selection", "models", "training", "search", "previous")},
+        **line,
         "of": policy.openings,
         "labels_only": policy.labels_only,
-        "line": line["sha256"],
+        "key": public_key(vault.private_key),
         "test": vault.description([])["test"],
         "items": len(found),
         "overlap": overlap,
         "copies": found.copies,
         "rows": [sent["row"] for sent in request["models"]],
         "scores": scores,
-        "files": {name: digest_of(file) for name, file in files.items()},
+        "files": [file and digest_of(file) for file in files],
         "isolated": sorted(isolated_by),
-        "time": time.time(),
+        "finished": time.time(),
     }
-    return answered, files
+    return answered, [file for file in files if file]
 
 
 def problems_of(folder: Path) -> Iterator[str]:
     """Yield what is wrong with the vault in ``folder``: its ledger, its answers, and scores that are computed again."""
     vault = Vault(folder)
     yield from vault.ledger.broken_links()
-    answers = {line["answered"]: line["answer"] for line in vault.ledger.lines() if "answered" in line}
     for line in vault.openings():
         place = folder / OPENINGS / line["opened"]
         what = f"Opening {line['number']}, of {line['search']}"
         if not (place / ANSWER).exists():
-            if line["opened"] in answers:
-                yield f"{what}: its answer is missing; restore it from a copy."
             continue
-        stored = read_json(place / ANSWER)
-        content = content_of(stored, public_key(vault.private_key))
-        if answers.get(line["opened"]) != digest_of(stored["text"].encode()):
-            yield f"{what}: its answer is not the one in the ledger; restore both from a copy."
+        content = content_of(read_json(place / ANSWER), public_key(vault.private_key))
         anew, _ = _scored(vault, place)
-        if any(anew[name] != content[name] for name in ("scores", "overlap", "copies", "selection", "models", "files")):
+        if any(anew[name] != content[name] for name in anew.keys() - OF_THE_MOMENT):
             yield f"{what}: its models give other scores now than those that were signed."
 
 

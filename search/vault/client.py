@@ -10,9 +10,9 @@ from typing import Any
 
 from search.selection import BaselineScoring, Scoring, baseline_entry
 from search.stages import UNTRAINED, WHITENED
-from search.vault.protocol import FORMAT, SentModel, content_of, receive, send
+from search.vault.protocol import FORMAT, NETWORK, PROGRAM, SentModel, content_of, receive, send
 from trainables.errors import Failure, InvalidInput
-from trainables.files import DAMAGED, as_path, digest_of
+from trainables.files import as_path, digest_of, reading
 
 DESCRIBED = (
     "key", "test", "features", "classes", "items", "by_class", "labels_only", "openings", "opened", "problems",
@@ -59,32 +59,16 @@ def describe(address: str, metrics: Sequence[str]) -> dict[str, Any]:
     nonce = secrets.token_hex(16)
     try:
         answer, _ = ask(address, {"verb": "describe", "nonce": nonce, "metrics": [*metrics]}, seconds=DESCRIBED_S)
-        content = content_of(answer)
-        if content.pop("nonce") != nonce:
-            raise ValueError("it answers another request")
-        return {name: content[name] for name in DESCRIBED}
     except Failure as error:
         raise InvalidInput(f"final.vault: {error}") from error
-    except InvalidInput:
-        raise
-    except DAMAGED as error:
-        raise InvalidInput(f"final.vault: {address!r} answers as no vault does ({error}); correct it.") from error
+    with reading(f"final.vault: The answer of {address!r}", "name a vault"):
+        content = content_of(answer)
+        if content["nonce"] != nonce:
+            raise ValueError("it is that to another request")
+        return {name: content[name] for name in DESCRIBED}
 
 
 # The models of an opening.
-
-
-def opening_request(
-    content: Mapping[str, Any], models: Sequence[SentModel], training: bytes
-) -> tuple[dict[str, Any], list[bytes]]:
-    """Return the head and the blobs of the request to score ``models``.
-
-    ``content`` has the frozen selection, the search's name and the number of test images that may be among the
-    ``training`` ones, whose digests these are.
-    """
-    sent = [model.to_json() for model in models]
-    head = {"verb": "open", **content, "models": sent, "training": digest_of(training)}
-    return head, [training, *(blob for model in models for blob in model.blobs)]
 
 
 def models_of(scoring: Scoring | BaselineScoring) -> Iterator[SentModel]:
@@ -94,16 +78,18 @@ def models_of(scoring: Scoring | BaselineScoring) -> Iterator[SentModel]:
     from trainables.models.backbones import is_own_network
     from trainables.training.inputs import of_backbone, untrained, whole_network
 
-    config, backbone = scoring.spec.model, of_backbone(scoring.spec.model)
-    is_own = is_own_network(config.backbone)
+    config = scoring.spec.model
+    is_own, backbone = is_own_network(config.backbone), of_backbone(config)
+    form = PROGRAM if is_own else NETWORK
+    files: tuple[bytes, ...]
     if isinstance(scoring, BaselineScoring):
         layer, state = scoring.whitening, untrained(backbone).state_dict()
         description = description_of(layer)
         spec = replace(EmbedderSpec.from_json(description, "The whitening"), model=backbone)
-        tensors, program = ((layer,), program_of(spec, state)) if is_own else ((tensors_bytes(state), layer), None)
+        files = (program_of(spec, state) if is_own else tensors_bytes(state), layer)
         for name in (UNTRAINED, WHITENED):
             row = baseline_entry(name, scoring.network, digest_of(layer))
-            yield SentModel(row=row, description=description, kind=name, tensors=tensors, program=program)
+            yield SentModel(row=row, form=form, files=files, description=description)
         return
     path = as_path(scoring.checkpoint)
     row = {**scoring.row, "model_sha256": digest_of(path.read_bytes())}
@@ -111,8 +97,7 @@ def models_of(scoring: Scoring | BaselineScoring) -> Iterator[SentModel]:
     frozen = description["origin"].get(FROZEN)
     if is_own:
         whole = whole_network(state, config, frozen) if frozen else state
-        program = program_of(EmbedderSpec.from_json(description, path), whole)
-        yield SentModel(row=row, description=description, program=program)
-        return
-    first = [tensors_bytes(untrained(backbone).state_dict())] if frozen else []
-    yield SentModel(row=row, description=description, tensors=(*first, tensors_bytes(state)))
+        files = (program_of(EmbedderSpec.from_json(description, path), whole),)
+    else:
+        files = (*([tensors_bytes(untrained(backbone).state_dict())] if frozen else []), tensors_bytes(state))
+    yield SentModel(row=row, form=form, files=files, description=description)

@@ -5,7 +5,7 @@ Only its owner may read it (mode 0700). It holds:
 - ``vault.json``: the policy (:class:`Policy`), which the owner may edit, and the salt;
 - ``key``: the private key, 32 bytes;
 - ``test.json`` and ``test/``: the test items under neutral names, with their classes and marks;
-- ``ledger.jsonl``: a line for each opening, written before its first item is read, and one for its answer;
+- ``ledger.jsonl``: a line for each opening, written before its first item is read;
 - ``openings/``: what was asked for in each opening, and the answer.
 """
 
@@ -72,6 +72,9 @@ class HeldItems(Dataset):
     @cached_property
     def _vectors(self) -> np.ndarray:
         return np.load(Path(self.vault, FOLDER, VECTORS), allow_pickle=False)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.classes().values()))
 
     def classes(self) -> dict[str, tuple[str, ...]]:
         return {name: tuple(keys) for name, keys in self._content["classes"].items()}
@@ -147,23 +150,22 @@ class Vault:
         except InvalidInput as error:  # it names items, and an answer does not
             raise RuntimeError("The test items cannot be read.") from error
 
-    def openings(self) -> list[Mapping[str, Any]]:
+    def openings(self) -> list[dict[str, Any]]:
         """Return the lines of its openings, in order."""
-        return [line for line in self.ledger.lines() if "opened" in line]
+        return self.ledger.lines()
 
     def description(self, metrics: list[str]) -> dict[str, Any]:
         """Return what the vault says of itself to a search that asks for ``metrics``, as JSON types.
 
-        That is its public key, a salted digest of its test items (equal ones of other vaults have others), what they
-        are, what it answers, its openings and those that were made, and sentences on metrics that it does not compute.
+        The digest of its test items is salted: equal ones of other vaults have others.
         """
-        classes, policy = self.items.classes(), self.policy
+        policy = self.policy
         return {
             "key": public_key(self.private_key),
             "test": self._config["test"],
             "features": self.items.features(),
-            "classes": len(classes),
-            "items": sum(map(len, classes.values())),
+            "classes": len(self.items.classes()),
+            "items": len(self.items),
             "by_class": policy.by_class,
             "labels_only": policy.labels_only,
             "openings": policy.openings,
@@ -173,15 +175,12 @@ class Vault:
 
     def _metric_problems(self, metrics: list[str]) -> Iterator[str]:
         """Yield sentences on ``metrics`` that the vault does not compute."""
-        own = [name for name in metrics if is_own(name)]
-        bases = {name: split_subset(name) for name in metrics if name not in own}
-        others, subsets = [base for base, _ in bases.values()], (None, *self.items.test_subsets())
-        unknown = [*unknown_metrics(others), *(name for name, (_, part) in bases.items() if part not in subsets)]
-        if own:
-            yield f"metrics: {listed(own)} is your own code, which a vault does not run; leave it out."
-        if unknown:
-            yield f"metrics: {listed(unknown)} is not computed by this vault; leave it out."
-        elif superclass_metrics(others) and self.items.superclasses() is None:
-            yield "metrics: the items of this vault have no superclasses; leave out metrics of them."
-        elif (k := largest_k(others)) >= sum(map(len, self.items.classes().values())):
+        base_of, subsets = {name: split_subset(name) for name in metrics}, (None, *self.items.test_subsets())
+        refused = {name for name, (_, part) in base_of.items() if is_own(name) or part not in subsets}
+        refused |= {name for name, (base, _) in base_of.items() if unknown_metrics([base])}
+        if self.items.superclasses() is None:
+            refused |= {*superclass_metrics(metrics)}
+        if refused:
+            yield f"metrics: {listed(sorted(refused))} is your own code, or not of the vault's items; leave it out."
+        elif (k := largest_k(metrics)) >= len(self.items):
             yield f"metrics: k = {k} needs more than {k} {self.items.noun}; name a smaller k."

@@ -16,7 +16,7 @@ from PIL import Image
 
 from search.selection import images_in
 from search.vault.held import CONFIG, FOLDER, KEY, TEST, VECTORS, HeldItems, Policy
-from search.vault.protocol import new_key, public_key
+from search.vault.protocol import public_key
 from search.vault.sandbox import READABLE
 from trainables.data.dataset import Dataset, ItemDataset
 from trainables.data.marks import TRAIN, check_galleries
@@ -59,7 +59,7 @@ def make_vault(dataset: Dataset, to: Path, training: Path, items: Path | None, p
     split = split_dataset(dataset, classes, ratio=0.9, seed=seed)
     check_images(split, classes, dataset.noun)
     check_galleries(dataset, split, classes)
-    key, salt = new_key(), secrets.token_hex(16)
+    key, salt = secrets.token_bytes(32), secrets.token_hex(16)
     with _together(folders) as (draft, *others):
         draft.chmod(0o700)
         half = {*split.train, *split.validation}

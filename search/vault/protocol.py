@@ -60,11 +60,6 @@ def receive(stream: IO[bytes], most: int) -> tuple[dict[str, Any], dict[str, byt
 # Signatures.
 
 
-def new_key() -> bytes:
-    """Return a new private key, 32 bytes."""
-    return Ed25519PrivateKey.generate().private_bytes_raw()
-
-
 def public_key(private: bytes) -> str:
     """Return the public key (hex) of a ``private`` one."""
     return Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw().hex()
@@ -80,21 +75,25 @@ def content_of(answer: Mapping[str, Any], key: str | None = None) -> dict[str, A
     """Return the content of a signed ``answer``.
 
     Raises:
-        InvalidInput: the owner of the public ``key``, by default that which the content names, did not sign it.
+        InvalidInput: the owner of the key that it names did not sign it, or that is not the public ``key``.
     """
     try:
         text, signature = str(answer["text"]), bytes.fromhex(answer["signature"])
         found: dict[str, Any] = json.loads(text)
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key or found["key"])).verify(signature, text.encode())
+        if key not in (None, found["key"]):
+            raise ValueError("another key")
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(found["key"])).verify(signature, text.encode())
     except (InvalidSignature, *DAMAGED) as error:
-        raise InvalidInput(f"The answer was not signed by the vault {key or ''}, or was changed afterwards.") from error
+        said = f"The answer was not signed by the vault {key or 'that it names'}, or was changed afterwards."
+        raise InvalidInput(said) from error
     return found
 
 
 # Models.
 
-TRAINED = "trained"
-"""The kind of a model whose embeddings are scored, and not the features of its backbone."""
+NETWORK, PROGRAM, EMBEDDINGS = FORMS = ("network", "program", "embeddings")
+"""What a model is: tensors of a described network, an ONNX program in place of a network of the user's own, or
+embeddings of all items in the order of their keys, where only labels are secret."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,35 +101,22 @@ class SentModel:
     """A model in a request.
 
     Attributes:
-        row: what identifies it in ``test.json``.
+        row: what identifies it in ``test.json``; for a network without training its name.
+        form: one of :data:`FORMS`.
+        files: its files; of a network the backbone's tensors apart from the others where it was frozen.
         description: that of its checkpoint, :class:`~trainables.inference.model_files.EmbedderSpec` as JSON.
-        kind: :data:`TRAINED`, or ``untrained`` or ``whitened`` for the features of its backbone.
-        tensors: files of tensors, the backbone's apart from the others' where it was frozen.
-        program: an ONNX program in place of a network of the user's own.
-        embeddings: a file with embeddings of all items, in the order of their keys, where only labels are secret.
     """
 
     row: Mapping[str, Any]
+    form: str
+    files: tuple[bytes, ...]
     description: Any = None
-    kind: str = TRAINED
-    tensors: tuple[bytes, ...] = ()
-    program: bytes | None = None
-    embeddings: bytes | None = None
-
-    @property
-    def blobs(self) -> list[bytes]:
-        return [*self.tensors, *filter(None, (self.program, self.embeddings))]
 
     def to_json(self) -> dict[str, Any]:
         """Return it with digests in place of its files."""
-        one = {
-            "program": self.program and digest_of(self.program),
-            "embeddings": self.embeddings and digest_of(self.embeddings),
-        }
-        return {**vars(self), **one, "tensors": [*map(digest_of, self.tensors)]}
+        return {**vars(self), "files": [*map(digest_of, self.files)]}
 
     @classmethod
     def of(cls, sent: Mapping[str, Any], file_of: Callable[[str], bytes]) -> "SentModel":
         """Return the model that :meth:`to_json` wrote, whose files are ``file_of`` their digests."""
-        files = {name: sent[name] and file_of(sent[name]) for name in ("program", "embeddings")}
-        return cls(**{**sent, **files, "tensors": tuple(map(file_of, sent["tensors"]))})
+        return cls(**{**sent, "files": tuple(map(file_of, sent["files"]))})

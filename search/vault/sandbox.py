@@ -8,15 +8,17 @@ import ctypes
 import json
 import os
 import resource
-import select
 import signal
 import struct
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from search.vault.held import Policy
 from trainables.errors import InvalidInput
@@ -33,6 +35,7 @@ READ = 1 << 0 | 1 << 2 | 1 << 3
 
 READABLE = (
     *("/usr", "/lib", "/lib64", "/etc", "/proc", "/sys", "/opt", sys.prefix, sys.base_prefix),
+    str(Path(np.__file__).parents[1]),  # of a user's own installation
     *(str(Path(__file__).parents[2] / package) for package in ("search", "spaces", "trainables")),
 )
 """Where Python and its libraries lie, and this package."""
@@ -52,45 +55,32 @@ def isolated(work: Callable[[], Outcome], policy: Policy) -> tuple[Outcome, list
     Raises:
         InvalidInput: it raises one, or exceeds a limit.
     """
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if not child:
-        with suppress(BaseException):
-            os.close(ours)
-            _run(work, theirs, policy)
-        os._exit(0)
-    os.close(theirs)
-    content, end = bytearray(), time.monotonic() + policy.seconds
+    ours, theirs = Pipe(duplex=False)
+    child = get_context("fork").Process(target=_run, args=(work, theirs, policy), daemon=True)
+    child.start()
+    theirs.close()
     try:
-        while len(content) < MOST_ANSWERED and select.select([ours], [], [], max(0.0, end - time.monotonic()))[0]:
-            if not (part := os.read(ours, 1 << 20)):
-                break
-            content += part
-        is_late = time.monotonic() >= end
-    finally:
-        os.close(ours)
-        with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    if is_late:
-        raise InvalidInput(
-            f"A model takes more than {policy.seconds:g} s, the limit of the vault for one; make it smaller."
-        )
-    try:
-        size = struct.unpack_from("<Q", content)[0]
-        head = json.loads(content[8 : 8 + size])
-    except (struct.error, ValueError) as error:
+        if not ours.poll(policy.seconds):
+            raise InvalidInput(
+                f"A model takes more than {policy.seconds:g} s, the limit of the vault for one; make it smaller."
+            )
+        head, content = json.loads(ours.recv_bytes(MOST_ANSWERED)), ours.recv_bytes(MOST_ANSWERED)
+    except (EOFError, OSError) as error:
         raise InvalidInput(
             f"A model ended its process: it takes more memory than the vault allows ({policy.memory_gb:g} GB), or "
             "fails in a library; make it smaller."
         ) from error
+    finally:
+        child.kill()
+        child.join()
+        ours.close()
     if "error" in head:
         raise InvalidInput(str(head["error"]))
-    return (head["found"], bytes(content[8 + size :])), [*head["isolated"]]
+    return (head["found"], content), [*head["isolated"]]
 
 
-def _run(work: Callable[[], Outcome], answer: int, policy: Policy) -> None:
-    """Isolate this process, run ``work`` and write what it returns to the file descriptor ``answer``."""
+def _run(work: Callable[[], Outcome], answer: Connection, policy: Policy) -> None:
+    """Isolate this process, run ``work`` and send what it returns."""
     silent = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # those of the request
         os.dup2(silent, stream)
@@ -112,9 +102,8 @@ def _run(work: Callable[[], Outcome], answer: int, policy: Policy) -> None:
         is_memory = isinstance(error, MemoryError) or "alloc" in str(error)  # libraries raise errors of their own
         other = f"A model cannot be scored ({type(error).__name__}); `holdout check` tries it here."
         head = {"error": TOO_LARGE if is_memory else other}
-    text = json.dumps(head).encode()
-    with open(answer, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + content)
+    for part in (json.dumps(head).encode(), content):
+        answer.send_bytes(part)
 
 
 def _without_network_and_files(libc: ctypes.CDLL) -> list[str]:

@@ -14,7 +14,7 @@ from search.selection.ledger_file import ImageSet
 from search.vault.answer import answer
 from search.vault.held import LEDGER, Policy, Vault
 from search.vault.make import make_vault
-from search.vault.protocol import FORMAT, SentModel, content_of, receive, send
+from search.vault.protocol import FORMAT, NETWORK, SentModel, content_of, receive, send
 from trainables.data.augment import Frame
 from trainables.data.sets.features import FeatureFile
 from trainables.data.sets.folders import Folder
@@ -67,7 +67,7 @@ def model_of(config: ModelConfig = VECTORS, seed: int = 0, **changes: Any) -> Se
     torch.manual_seed(seed)
     weights = tensors_bytes(EmbeddingModel(config).state_dict())
     row = {"loss": "pnp", "source_trial": 0, "seed": seed, "fold": None, "per_image": f"{seed}.npz"}
-    return replace(SentModel(row=row, description=described(config), tensors=(weights,)), **changes)
+    return replace(SentModel(row=row, form=NETWORK, files=(weights,), description=described(config)), **changes)
 
 
 def images_of(*numbers: int) -> ImageSet:
@@ -91,7 +91,7 @@ def opening_of(
         "models": [model.to_json() for model in models],
         "training": digest_of(digests),
     }
-    return head, [digests, *(blob for model in models for blob in model.blobs)]
+    return head, [digests, *(file for model in models for file in model.files)]
 
 
 def message(head: Mapping[str, Any], blobs: Iterable[bytes] = ()) -> bytes:

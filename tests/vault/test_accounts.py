@@ -3,6 +3,7 @@
 Two accounts and an sshd on a port of loopback are made for these tests, and removed.
 """
 
+import ctypes
 import io
 import json
 import os
@@ -16,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -56,8 +57,22 @@ class Account:
         return done
 
 
+def show(place: Path, through: Path) -> None:
+    """Show ``place`` to other accounts, in mounts that only this process and its children see.
+
+    Root's own Python is often below its home, which nobody else may enter. It is mounted ``through`` another folder.
+    """
+    closed = next((parent for parent in reversed(place.parents) if not parent.stat().st_mode & 1), None)
+    if closed is not None and not ctypes.CDLL(None).unshare(0x20000):
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+        subprocess.run(["mount", "--bind", place, through], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "none", closed], check=True)
+        place.mkdir(parents=True)
+        subprocess.run(["mount", "--bind", through, place], check=True)
+
+
 @pytest.fixture(scope="module")
-def accounts() -> Iterator[tuple[Account, Account]]:
+def accounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Account, Account]]:
     """The account of a vault's owner, and that of a searcher."""
     if os.geteuid() or not all(map(shutil.which, ("useradd", "usermod", "userdel", "runuser"))):
         pytest.skip("accounts can only be made by root, with useradd")
@@ -68,6 +83,7 @@ def accounts() -> Iterator[tuple[Account, Account]]:
             subprocess.run(["useradd", "--create-home", "--shell", "/bin/sh", name], check=True)
             subprocess.run(["usermod", "--password", "*", name], check=True)  # unlocked, without a password
             found.append(Account(name, Path("/home", name)))
+        show(Path(sys.base_prefix), tmp_path_factory.mktemp("python"))
         if found[0].run(sys.executable, "-c", "import torch", code=None).returncode:
             pytest.skip(f"other accounts cannot run {sys.executable}")
         yield found[0], found[1]
@@ -148,10 +164,12 @@ def test_no_module_of_the_searcher_runs_on_the_account_of_the_vault(
     done = keeper.run(sys.executable, script, "vault", "answer", vault, given=request, cwd=here)
     head, _ = receive(io.BytesIO(done.stdout), 1 << 20)
     assert content_of(head)["openings"] == 3
-    opening = message(*opening_of(vault, model_of(IMAGES)))  # which imports PyTorch
+    networks = [model_of(replace(IMAGES, backbone=name)) for name in ("convnet", "resnet18")]
+    opening = message(*opening_of(vault, *networks))  # which imports PyTorch and torchvision
     done = keeper.run(sys.executable, script, "vault", "answer", vault, given=opening, cwd=here)
     head, _ = receive(io.BytesIO(done.stdout), 1 << 20)
-    assert "scores" in content_of(head, public_key((vault / "key").read_bytes()))
+    scores = content_of(head, public_key((vault / "key").read_bytes()))["scores"]
+    assert [score.keys() for score in scores] == [{"metrics"}, {"metrics"}]
     assert not proof.exists(), proof.read_text()
 
 
@@ -261,5 +279,5 @@ def test_a_search_is_tested_by_ssh_and_verified(accounts: tuple[Account, Account
     assert opening["scores"]
     verified = searcher.run(*HOLDOUT, "verify", "small", "--runs", searcher.home / "runs").stdout.decode()
     assert "as the vault signed them" in verified
-    assert verified.splitlines()[-1] == "Verified."
+    assert verified.splitlines()[-1].startswith("Verified")
     assert keeper.run(*HOLDOUT, "vault", "verify", vault).stderr.startswith(b"Verified: every opening")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import secrets
 import shlex
 import shutil
 import sys
@@ -30,11 +31,12 @@ from search.trust import addresses_in, remember
 from search.vault.answer import answer
 from search.vault.held import OPENINGS, Policy, Vault
 from search.vault.make import make_vault
-from search.vault.protocol import FORMAT, content_of, new_key, receive, send, signed
+from search.vault.protocol import FORMAT, content_of, receive, send, signed
 from trainables.data.sets.folders import Folder
 from trainables.errors import Failure, InvalidInput
 from trainables.files import digest_of, json_text
 
+OTHER_KEY = secrets.token_bytes(32)
 READ = [("status", "small"), ("report", "small"), ("verify", "small"), ("select", "small"), ("test", "small")]
 
 
@@ -92,9 +94,6 @@ def test_the_search_has_the_signed_values(tested: ByVault) -> None:
     assert [score.content()["metrics"] for score in tested.record.scores] == [content["scores"][0]["metrics"]]
     told = {"number": 1, "of": 2, "labels_only": False, "isolated": content["isolated"]}
     assert tested.record.vault == {"key": key, **told}
-    said = holdout_here("verify", "small", "--runs", tested.runs).stdout
-    assert "scores, selection and number, as the vault signed them" in said
-    assert "the models and training images that the vault saw" in said
 
 
 def test_each_region_of_an_answer_is_signed(tested: ByVault) -> None:
@@ -113,7 +112,7 @@ def test_each_region_of_an_answer_is_signed(tested: ByVault) -> None:
                 assert sentences_of(lambda edited=edited: content_of(edited, key)) == (refused,)  # type: ignore[misc]
     for other in ({}, {"text": stored["text"]}, {**stored, "text": None}, {**stored, "signature": "no hex"}):
         assert sentences_of(lambda other=other: content_of(other, key)) == (refused,)  # type: ignore[misc]
-    forged = signed(json.loads(stored["text"]), new_key())
+    forged = signed(json.loads(stored["text"]), OTHER_KEY)
     assert sentences_of(lambda: content_of(forged, key)) == (refused,)
 
 
@@ -163,7 +162,7 @@ REPLIES: dict[str, tuple[Callable[[bytes], bytes], type[Exception], str]] = {
     "a changed file": (lambda reply: reply[:-1] + bytes([reply[-1] ^ 1]), Failure, "does not answer"),
     "better values": (lambda reply: edited(reply, better), InvalidInput, "or was changed afterwards"),
     "another key": (
-        lambda reply: edited(reply, lambda head, _: head.update(signed(json.loads(head["text"]), new_key()))),
+        lambda reply: edited(reply, lambda head, _: head.update(signed(json.loads(head["text"]), OTHER_KEY))),
         InvalidInput,
         "or was changed afterwards",
     ),
@@ -233,17 +232,6 @@ def test_better_values_with_fitting_digests_are_found(tested: ByVault) -> None:
     assert "vault" in next(check_answer(Records(tested.folder), fewer))
     other = record.model_copy(update={"overlap": 0, "copies": 99})
     assert "copies" in next(check_answer(Records(tested.folder), other))
-
-
-@pytest.mark.parametrize("at", [0.05, 0.3, 0.6, 0.97])
-def test_verify_names_a_changed_answer(at: float, tested: ByVault, tmp_path: Path) -> None:
-    copied = Copied(tested.runs, tmp_path / "runs")
-    path = copied.path / "test" / tested.record.id / ANSWER
-    content = bytearray(path.read_bytes())
-    content[int(at * len(content))] ^= 4
-    copied.write(path, bytes(content))
-    done = holdout_here("verify", "small", "--runs", tmp_path / "runs", code=1)
-    assert "vault" in plain(done.stderr)
 
 
 # The command of a stranger's vault

@@ -12,9 +12,9 @@ import pytest
 import torch
 from support.bare_networks import save_convnet
 from support.finished_search import finish, in_turn
-from support.kinds import FEW, Finished
+from support.kinds import FEW, Finished, feature_file, on_features
 from support.small_search import GLYPHS, SHORTEST
-from support.vault_requests import ask, message
+from support.vault_requests import ask, message, opening_of
 
 from examples.tiny_network import TinyNetwork
 from search.config.yaml_file import read_yaml
@@ -24,12 +24,12 @@ from search.plan.make_plan import reopened
 from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.results.comparison import compare
-from search.selection import ScoredOpening, Selection, images_in, scored_openings
+from search.selection import BaselineScoring, ScoredOpening, Scoring, Selection, images_in, score, scored_openings
 from search.trust import own_code, remember
-from search.vault.client import opening_request
 from search.vault.held import Policy, Vault
 from search.vault.make import make_vault
-from search.vault.protocol import FORMAT, content_of
+from search.vault.protocol import content_of
+from trainables.inference.model_files import read_tensors, tensors_bytes
 from trainables.metrics.table import is_retrieval
 
 SMALL: dict[str, Any] = {**GLYPHS, **SHORTEST, "name": "small", "metrics": FEW}
@@ -39,7 +39,7 @@ TINY = "examples.tiny_network:TinyNetwork"
 OTHERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "MPA and an own loss": lambda _: {"losses": ["mpa", "pnp", "support.own_parts:Pull"], "final": {"seeds": 2}},
     "torchvision": lambda _: {"model": {"backbone": "resnet18", "embedding_dim": 8}},
-    "timm": lambda _: {"model": {"backbone": "timm:test_resnet", "embedding_dim": 8}},
+    "timm": lambda _: {"model": {"backbone": "timm:test_resnet.r160_in1k", "embedding_dim": 8}},
     "LoRA of a built-in network": lambda _: {"model": {"backbone": "convnet", "embedding_dim": 8, "lora": {"rank": 2}}},
     "pretrained": lambda folder: {
         "model": {"backbone": "convnet", "weights": str(save_convnet(folder)), "embedding_dim": 8}
@@ -71,6 +71,7 @@ class BothWays:
     """A finished search, its only opening, and the record and files of the same models from a vault."""
 
     folder: RunFolder
+    scorings: list[Scoring | BaselineScoring]
     own: ScoredOpening
     parts: dict[str, Any]
     files: dict[str, bytes]
@@ -89,8 +90,10 @@ def searches(kinds: Callable[[str], Finished], tmp_path_factory: pytest.TempPath
     return found
 
 
-def both_ways(folder: RunFolder, to: Path, **policy: Any) -> BothWays:
-    """Score the final models of a finished search by a vault of its data set, too."""
+def both_ways(
+    folder: RunFolder, to: Path, change: Callable[[Any], Any] = lambda scorings: scorings, **policy: Any
+) -> BothWays:
+    """Score the final models of a finished search, or their ``change``, by a vault of its data set, too."""
     remember(folder.path, own_code(read_yaml(folder.config)))  # each test has a state folder of its own
     plan = reopened(folder.runs, folder.name)
     source, items = plan.config.dataset.source, to / "items" if policy.get("labels_only") else None
@@ -100,19 +103,15 @@ def both_ways(folder: RunFolder, to: Path, **policy: Any) -> BothWays:
     vault, selection = Vault(to / "vault").description([]), Selection.load(folder.selection)
     final = plan.config.final.model_copy(update={"vault_items": items and str(items)})
     shown = items_of(replace(plan, config=plan.config.model_copy(update={"final": final})))
-    scorings = kept_scorings(Records(folder, plan), selection, scored_names(own), shown)
+    scorings = change(kept_scorings(Records(folder, plan), selection, scored_names(own), shown))
     models = models_to_send(scorings, in_turn, labels_only=items is not None)
-    content = {
-        "format": FORMAT,
-        "selection": replace(selection, test_digest=vault["test"]).to_json(),
-        "search": folder.name,
-        "allow_overlap": 0,
-    }
-    head, blobs = opening_request(content, models, images_in(plan.images.make()).to_bytes())
+    head, blobs = opening_of(to / "vault", *models, training=images_in(plan.images.make()))
+    head["selection"] = replace(selection, test_digest=vault["test"]).to_json()
     signed, sent = ask(to / "vault", message(head, blobs))
     assert "error" not in signed, signed
     found = content_of(signed, vault["key"])
-    return BothWays(folder, own, parts_of(found, vault["key"]), {n: sent[d] for n, d in files_of(found).items()})
+    files = {name: sent[digest] for name, digest in files_of(found).items()}
+    return BothWays(folder, scorings, own, parts_of(found), files)
 
 
 def of_classes(content: Path | bytes) -> dict[str, list[tuple[int, float]]]:
@@ -160,6 +159,35 @@ def test_embeddings_alone_have_the_same_values(searches: Callable[[str], RunFold
     scored = both_ways(searches(kind), tmp_path, labels_only=True)
     assert_near(scored)
     assert_same_pairs(scored, tmp_path)
+
+
+def test_a_model_that_overflows_on_the_test_has_the_same_record(tmp_path: Path) -> None:
+    """Its weights are large, and one test class has large vectors, so that noise and other classes tell nothing."""
+    with np.load(feature_file(tmp_path)) as arrays:
+        content = dict(arrays)
+    content["embeddings"][content["labels"] == "class-15"] *= 1e20
+    np.savez(tmp_path / "large.npz", **content)
+    dataset = {"name": "features", "file": str(tmp_path / "large.npz")}
+    short = {"search": {"trials": 1}, "selection": SHORTEST["selection"], "space": {}}
+    runs = finish(tmp_path / "runs", on_features(tmp_path, dataset=dataset, **short))
+
+    def first_with_large_weights(scorings: Any) -> Any:
+        first, *others = scorings
+        tensors, description = read_tensors(Path(first.checkpoint))
+        large = {name: tensor * 1e19 if name.startswith("head") else tensor for name, tensor in tensors.items()}
+        (tmp_path / "large.safetensors").write_bytes(tensors_bytes(large, description))
+        return [replace(first, checkpoint=str(tmp_path / "large.safetensors")), *others]
+
+    scored = both_ways(folder := RunFolder(runs, "small"), tmp_path, first_with_large_weights)
+    images = replace(scored.scorings[0].images, class_names=Records(folder).split.test)
+    own = [entry for scoring in scored.scorings for entry, _ in score(replace(scoring, images=images))]
+    (failed,) = [entry for entry in own if "reason" in entry]
+    assert failed.pop("final")
+    assert failed.pop("reason").startswith("Diverged: Of the test vectors, 10 of 80 embeddings are zero or not finite")
+    (by_vault,) = scored.parts["failed"]
+    assert by_vault.pop("reason") == "Diverged: Of the test vectors, embeddings are zero or not finite, or equal."
+    assert by_vault == failed
+    assert [*scored.parts["scores"], *scored.parts["baselines"]] == [entry for entry in own if "metrics" in entry]
 
 
 def assert_near(scored: BothWays) -> None:

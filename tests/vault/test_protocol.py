@@ -28,7 +28,7 @@ from support.vault_requests import (
     vault_of_vectors,
 )
 
-from search.vault.protocol import FORMAT, SentModel
+from search.vault.protocol import EMBEDDINGS, FORMAT, PROGRAM, SentModel
 from trainables.inference.model_files import tensors_bytes
 from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel
@@ -117,12 +117,12 @@ def test_a_changed_request_is_a_sentence_or_no_other_model(vault: Path) -> None:
 
 SELECTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "another vault's": ({"test_digest": "f" * 64}, "frozen for another vault, or for test classes of its own"),
-    "own code": ({"test_metrics": ["os:system"]}, "os:system is your own code, which a vault does not run"),
-    "an unknown metric": ({"test_metrics": ["items"]}, "items is not computed by this vault"),
-    "an unknown subset": ({"test_metrics": ["map_at_r[x]"]}, "map_at_r[x] is not computed by this vault"),
+    "own code": ({"test_metrics": ["os:system"]}, "os:system is your own code, or not of the vault's items"),
+    "an unknown metric": ({"test_metrics": ["items"]}, "items is your own code, or not"),
+    "an unknown subset": ({"test_metrics": ["map_at_r[x]"]}, "map_at_r[x] is your own code, or not"),
     "a huge k": ({"test_metrics": ["recall_at_1000000000"]}, "k = 1000000000 needs more than 1000000000 vectors"),
-    "text for metrics": ({"test_metrics": "map_at_r"}, "is not computed by this vault"),
-    "numbers for metrics": ({"test_metrics": [3]}, "3 is not computed by this vault"),
+    "text for metrics": ({"test_metrics": "map_at_r"}, "is your own code, or not"),
+    "numbers for metrics": ({"test_metrics": [3]}, "3 is your own code, or not"),
 }  # fmt: skip
 
 
@@ -145,13 +145,13 @@ HEADS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "too many": (lambda head: head.update(models=head["models"] * 257), "The request has 257 models"),
     "no list": (lambda head: head.update(models={"a": 1}), f"{DAMAGED} (TypeError"),
     "a number for a model": (lambda head: head.update(models=[7]), f"{DAMAGED} (TypeError"),
-    "a file that it lacks": (lambda head: head["models"][0].update(tensors=["f" * 64]), "The request lacks 1 file"),
-    "a path for a file": (lambda head: head["models"][0].update(tensors=["../key"]), "The request lacks 1 file"),
+    "a file that it lacks": (lambda head: head["models"][0].update(files=["f" * 64]), "The request lacks 1 file"),
+    "a path for a file": (lambda head: head["models"][0].update(files=["../key"]), "The request lacks 1 file"),
     "no training digests": (lambda head: head.update(training="f" * 64), "The request lacks 1 file"),
-    "other training digests": (lambda head: head.update(training=head["models"][0]["tensors"][0]), "is damaged"),
+    "other training digests": (lambda head: head.update(training=head["models"][0]["files"][0]), "is damaged"),
     "a text for a number": (lambda head: head.update(allow_overlap="all"), "is damaged"),
     "embeddings": (
-        lambda head: head["models"][0].update(embeddings=head["training"]),
+        lambda head: head["models"][0].update(form=EMBEDDINGS),
         "This vault takes models, and the request has something else.",
     ),
 }  # fmt: skip
@@ -201,7 +201,7 @@ MODELS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "code": (lambda: _named("mylab.networks:Net"), "'mylab.networks:Net', whose code a vault does not run"),
     "a function of Python": (lambda: _named("os:system"), "'os:system', whose code a vault does not run"),
     "a file": (lambda: _named("/tmp/net.py:Net"), "'/tmp/net.py:Net', whose code a vault does not run"),
-    "code as a library's": (lambda: _named("torchvision:os.system"), "'torchvision:os.system', whose code"),
+    "code as a library's": (lambda: _named("torchvision:os.system"), "'torchvision:os.system', which torchvision does"),
     "a training of one's own": (
         lambda: {"description": {"format": 1, "trainable": "os:system", "params": {}, "origin": {}}},
         "is a model of os:system, a user-defined training",
@@ -214,27 +214,31 @@ MODELS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
         lambda: {"description": {**(given := described(VECTORS)), "model": {**given["model"], "weights": "imagenet"}}},
         "model.weights must be null",
     ),
-    "a pickle": (lambda: {"tensors": (pickle.dumps(Planted()),)}, "is not a valid safetensors file"),
-    "petabytes in a header": (lambda: {"tensors": (_lying_header(),)}, "is not a valid safetensors file"),
-    "no weights": (lambda: {"tensors": ()}, "weights of the model are not those of its network features:8"),
+    "a pickle": (lambda: {"files": (pickle.dumps(Planted()),)}, "is not a valid safetensors file"),
+    "petabytes in a header": (lambda: {"files": (_lying_header(),)}, "is not a valid safetensors file"),
+    "no weights": (lambda: {"files": ()}, "weights of the model are not those of its network features:8"),
     "another network's weights": (
-        lambda: {"tensors": (_weights(replace(VECTORS, embedding_dim=5)),)},
+        lambda: {"files": (_weights(replace(VECTORS, embedding_dim=5)),)},
         "weights of the model are not those of its network features:8",
     ),
     "weights that are no numbers": (
-        lambda: {"tensors": (_weights(VECTORS, float("nan")),)}, "embeddings of a model are not finite"
+        lambda: {"files": (_weights(VECTORS, float("nan")),)}, "embeddings of a model are not finite"
     ),
-    "65,536 dimensions": (lambda: _of_model(embedding_dim=65_536), "65,536 dimensions; a vault scores at most 16,384"),
+    "65,536 dimensions": (
+        lambda: {
+            **_of_model(embedding_dim=65_536), "files": (_weights(replace(VECTORS, embedding_dim=65_536)),)
+        }, "The embeddings of 4 items are of 4 × 65536; a vault scores one"
+    ),
     "more dimensions than a model has": (lambda: {
         "description": {**(given := described(VECTORS)), "model": {**given["model"], "embedding_dim": 10**12}}
     }, "embedding_dim"),
     "vectors of another size": (lambda: {
         "description": described(replace(VECTORS, backbone="features:9")),
-        "tensors": (_weights(replace(VECTORS, backbone="features:9")),),
-    }, "A model takes vectors of 9 numbers, and the items of the vault are vectors of 8 numbers."),
+        "files": (_weights(replace(VECTORS, backbone="features:9")),),
+    }, "A model cannot be scored (RuntimeError)"),
     "a network of images": (
-        lambda: {"description": described(IMAGES), "tensors": (_weights(IMAGES),)},
-        "A model takes images, and the items of the vault are vectors of 8 numbers.",
+        lambda: {"description": described(IMAGES), "files": (_weights(IMAGES),)},
+        "A model cannot be scored (ValueError)",
     ),
     "a huge batch": (lambda: _with(batch_size=10**9), "batch_size must be a whole number from 1 to 16384"),
     "a huge image": (lambda: _with(decoded_side=10**9), "decoded_side must be a whole number from 1 to 16384"),
@@ -244,7 +248,7 @@ MODELS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     ),
     "no description": (lambda: {"description": None}, "describes a model in the format None"),
     "a list for a description": (lambda: {"description": [1]}, "describes a model in the format None"),
-    "another kind": (lambda: {"kind": "evil"}, "evil"),
+    "another form": (lambda: {"form": "evil", "files": ()}, "weights of the model are not those"),
 }  # fmt: skip
 
 
@@ -270,14 +274,14 @@ PROGRAMS: dict[str, tuple[Callable[[], bytes], str]] = {
     "two outputs": (onnx_programs.two_outputs, "must have one input and one output"),
     "sparse weights": (onnx_programs.sparse, "has weights in other files"),
     "10 GB": (lambda: onnx_programs.huge(10), "more memory than the vault allows"),
-    "a million dimensions": (lambda: onnx_programs.wide(1_000_000), "1,000,000 dimensions; a vault scores at most"),
+    "a million dimensions": (lambda: onnx_programs.wide(1_000_000), "The embeddings of 4 items are of 4 × 1000000"),
     "numbers that are none": (onnx_programs.not_finite, "are not finite"),
-    "one embedding for all": (onnx_programs.one_for_all, "must return one embedding an item"),
+    "one embedding for all": (onnx_programs.one_for_all, "The embeddings of 4 items are of 1 ×"),
 }  # fmt: skip
 
 
 def of_program(content: bytes, **changes: Any) -> SentModel:
-    return model_of(description=described(VECTORS), tensors=(), program=content, **changes)
+    return model_of(description=described(VECTORS), form=PROGRAM, files=(content,), **changes)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -338,27 +342,33 @@ def test_a_model_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 def of_embeddings(*shape: int, value: float | None = None) -> SentModel:
     embeddings_ND = torch.randn(shape) if value is None else torch.full(shape, value)
     row = {"loss": "pnp", "source_trial": 0, "seed": 0, "fold": None, "per_image": "0.npz"}
-    return SentModel(row=row, embeddings=tensors_bytes({"embeddings": embeddings_ND}))
+    return SentModel(row=row, form=EMBEDDINGS, files=(tensors_bytes({"embeddings": embeddings_ND}),))
 
 
-EMBEDDINGS: dict[str, tuple[Callable[[], SentModel], str]] = {
-    "one item fewer": (lambda: of_embeddings(47, 4), "The embeddings are of 47 × 4; the vault has 48 items"),
-    "one axis": (lambda: of_embeddings(48), "The embeddings are of 48; the vault has 48 items"),
-    "no dimensions": (lambda: of_embeddings(48, 0), "The embeddings are of 48 × 0; the vault has 48 items"),
-    "too many dimensions": (lambda: of_embeddings(48, 16_385), "accepts at most 16,384 dimensions"),
+GIVEN: dict[str, tuple[Callable[[], SentModel], str]] = {
+    "one item fewer": (lambda: of_embeddings(47, 4), "The embeddings of 48 items are of 47 × 4; a vault"),
+    "one axis": (lambda: of_embeddings(48), "The embeddings of 48 items are of 48; a vault"),
+    "no dimensions": (lambda: of_embeddings(48, 0), "The embeddings of 48 items are of 48 × 0; a vault"),
+    "too many dimensions": (
+        lambda: of_embeddings(48, 16_385),
+        "48 × 16385; a vault scores one of at most 16,384 dimensions",
+    ),
     "numbers that are none": (lambda: of_embeddings(48, 4, value=float("nan")), "are not finite"),
     "infinite numbers": (lambda: of_embeddings(48, 4, value=float("inf")), "are not finite"),
-    "a pickle": (lambda: SentModel(row={}, embeddings=pickle.dumps(Planted())), "is not a valid safetensors file"),
+    "a pickle": (
+        lambda: model_of(form=EMBEDDINGS, files=(pickle.dumps(Planted()),)),
+        "is not a valid safetensors file",
+    ),
     "another tensor": (
-        lambda: SentModel(row={}, embeddings=tensors_bytes({"labels": torch.randn(48, 4)})),
-        "The embeddings are of 0; the vault has 48 items",
+        lambda: model_of(form=EMBEDDINGS, files=(tensors_bytes({"labels": torch.randn(48, 4)}),)),
+        "The embeddings of 48 items are of 0; a vault",
     ),
     "a model": (model_of, "This vault hands out its items and takes embeddings of them"),
 }
 
 
-@pytest.mark.parametrize("name", EMBEDDINGS)
+@pytest.mark.parametrize("name", GIVEN)
 def test_wrong_embeddings_are_a_sentence(name: str, by_embeddings: Path) -> None:
-    make, sentence = EMBEDDINGS[name]
+    make, sentence = GIVEN[name]
     assert sentence in said(by_embeddings, message(*opening_of(by_embeddings, make())))
     assert not Path("/tmp/vault-was-here").exists()

@@ -1,5 +1,6 @@
 """Whole searches whose test classes a vault has, and what is refused before they begin."""
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 from support.commands import holdout_here, plain, write_search
-from support.finished_search import finish
+from support.finished_search import campaign_here, finish
 from support.kinds import FEW, feature_file, own as own_training
 from support.refusals import refused
 from support.small_search import SHORTEST, draw_folder, small_search
 from support.tampered import Copied
+from support.vault_requests import openings
 
 from search.plan.records import Records
 from search.plan.runs import RunFolder
@@ -98,6 +101,49 @@ def test_it_is_verified_on_both_sides(by_vault: tuple[Made, RunFolder]) -> None:
     assert "the models and training images that the vault saw" in plain(said)
     assert said.splitlines()[-1].startswith("Verified")
     assert holdout_here("vault", "verify", vault.vault).stderr.startswith("Verified")
+
+
+def test_mlflow_has_its_values(by_vault: tuple[Made, RunFolder], tmp_path: Path) -> None:
+    copied = Copied(by_vault[1].runs, tmp_path / "runs")
+    holdout_here("sync", "small", "--runs", copied.runs, "--trust-code")
+    client = MlflowClient(RunFolder(copied.runs, "small").tracking)
+    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
+    (run,) = client.search_runs([experiment.experiment_id], "tags.`holdout.kind` = 'search'")
+    scored = f"opening 1 of 1 by the vault {scored_openings(copied.path / 'test.json')[0].vault['key'][:12]}"
+    assert scored in run.data.tags["holdout.openings"].replace("Opening", "opening")
+    losses = client.search_runs([experiment.experiment_id], "tags.`holdout.kind` = 'loss'")
+    values = {row.test["map_at_r"].mean for row in compare([Records(by_vault[1])]).rows}
+    assert len(losses) == 2
+    assert {entry.data.metrics.get("test/map_at_r") for entry in losses} <= values
+
+
+def test_the_doctor_counts_its_classes(unopened: Made, tmp_path: Path) -> None:
+    file = write_search(tmp_path / "x.yaml", unopened.changed("resources", engine="local"))
+    found = json.loads(holdout_here("doctor", file, "--runs", tmp_path / "runs", "--json").stdout)
+    checks = {check["check"]: check for check in found}
+    assert checks["data"]["found"].endswith("validate, 8 test")
+    assert checks["vault"]["found"].endswith("has all of 80 test items of 8 classes")
+    assert "training images" in checks
+    assert "test images" not in checks
+    assert openings(unopened.vault) == []
+
+
+def test_a_campaign_takes_an_opening_for_each_search(images: Path, tmp_path: Path) -> None:
+    vault = made(tmp_path, images, "--openings", "2")
+    base = {**vault.content, **SHORTEST, "final": {**vault.content["final"], "seeds": 1}}
+    campaign = {
+        "name": "lot",
+        "study": "dimensions",
+        "base": {name: entry for name, entry in base.items() if name != "name"},
+        "vary": {"dimensions": {"eight": {}, "four": {"model.embedding_dim": 4}}},
+        "table": {"rows": ["loss"], "metrics": ["map_at_r"]},
+    }
+    with campaign_here(tmp_path / "runs", campaign) as (_, result):
+        (told,) = result.openings.values()
+    assert openings(vault.vault) == [1, 2]
+    assert [told.count(f"opening {number} of 2 by the vault") for number in (1, 2)] == [1, 1], told
+    said = holdout_here("verify", "lot", "--runs", tmp_path / "runs").stdout
+    assert said.splitlines()[-1].startswith("Verified")
 
 
 def _replace(path: Path, old: str, new: str) -> None:
@@ -222,11 +268,19 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "a metric of your own": (
         "metrics",
         {"test": ["support.own_trainings:quality"]},
-        "quality is your own code, which a vault does not run; leave it out.",
+        "quality is your own code, or not of the vault's items; leave it out.",
     ),
-    "a metric of superclasses": ("metrics", {"test": ["nmi_super"]}, "the items of this vault have no superclasses"),
+    "a metric of superclasses": (
+        "metrics",
+        {"test": ["nmi_super"]},
+        "metrics: nmi_super is your own code, or not of the vault's items",
+    ),
     "a large k": ("metrics", {"test": ["recall_at_1000"]}, "k = 1000 needs more than 1000 images"),
-    "a subset": ("metrics", {"test": ["recall_at_1-small"]}, "recall_at_1-small is not computed by this vault"),
+    "a subset": (
+        "metrics",
+        {"test": ["recall_at_1-small"]},
+        "recall_at_1-small is your own code, or not of the vault's items",
+    ),
     "items of one that keeps them": (
         "final",
         {"vault_items": "."},
