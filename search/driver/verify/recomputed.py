@@ -367,6 +367,8 @@ def again_problems(what: str, scorings: Sequence[Scoring | BaselineScoring], rec
                 yield f"{place}its model has scores, and the record says that it could not be scored."
             elif kept is not None and "metrics" not in entry:
                 yield f"{place}its model gives no scores ({entry['reason']})."
-            for name, value in entry.get("metrics", {}).items() if kept is not None else ():
+            for name, value in entry.get("metrics", {}).items():
+                if kept is None:
+                    continue
                 close = partial(math.isclose, rel_tol=0, abs_tol=max(tolerance, AGAIN[is_retrieval(name)]))
                 yield from differing(f"{place}{name}", kept.get(name), value, close)
