@@ -33,7 +33,7 @@ from search.results.statistics import over_seeds
 from search.results.summarise import summarise
 from search.results.summary import Incumbent
 from search.stages import Stage
-from trainables.spec import TrialSpec, derived_seed
+from trainables.training.spec import TrialSpec, derived_seed
 from trainables.training.train import train
 
 LOSSES = ("proxy_anchor", "multi_similarity")

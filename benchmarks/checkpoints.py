@@ -22,7 +22,7 @@ from torchvision.models import resnet50
 
 from benchmarks.slow_store import register_slow_store
 from benchmarks.timing import Step
-from trainables.files import as_path, write_whole
+from trainables.common.files import as_path, write_whole
 from trainables.training.checkpoints import Checkpoints
 
 EPOCH_S = 10.0

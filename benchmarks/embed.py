@@ -28,15 +28,15 @@ from torchvision import transforms
 
 from benchmarks.input import draw_photographs
 from benchmarks.timing import machine, medians
-from trainables.data import DATASETS
-from trainables.data.augment import Frame
+from trainables.data import DATASETS, Frame
 from trainables.data.images import read_image
 from trainables.data.sets.folders import images_below
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.inference.embedder import Embedder
 from trainables.inference.model_files import EmbedderSpec
-from trainables.models import EmbeddingModel, ModelConfig
+from trainables.models import ModelConfig
 from trainables.models.backbones import IMAGENET_MEAN, IMAGENET_SCALE
+from trainables.models.embedding import EmbeddingModel
 
 SIDE, SHORT_SIDE, LONG_SIDE = 224, 256, 500
 BATCH = 32

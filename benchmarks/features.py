@@ -18,11 +18,11 @@ from rich.console import Console
 
 from benchmarks.timing import machine
 from trainables.data.sets.folders import Folder
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.models import ModelConfig
-from trainables.spec import TrialSpec
-from trainables.training.config import TrainingConfig
+from trainables.training.spec import TrialSpec
 from trainables.training.train import Training
+from trainables.training.training_config import TrainingConfig
 
 EPOCHS = {"cached": 10, "images": 2}
 

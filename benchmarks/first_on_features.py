@@ -33,12 +33,12 @@ from search.tables import SAMPLERS
 from spaces.search_space import SearchSpace, search_space
 from trainables.data.sets.folders import Folder
 from trainables.data.split import make_split
-from trainables.data.store.spec import StoreSpec
-from trainables.models.config import BACKBONE, ModelConfig
-from trainables.spec import TrialSpec
-from trainables.training.config import TrainingConfig
+from trainables.data.store.store_spec import StoreSpec
+from trainables.models.model_config import BACKBONE, ModelConfig
 from trainables.training.epoch_training import Diverged
+from trainables.training.spec import TrialSpec
 from trainables.training.train import train
+from trainables.training.training_config import TrainingConfig
 
 DATASETS = {"groceries": "grocery/images", "drawings": "omniglot/images"}
 LOSSES = ("proxy_anchor", "multi_similarity", "triplet")

@@ -32,15 +32,15 @@ from spaces.search_space import search_space
 from spaces.space import Params
 from trainables.data import DATASETS
 from trainables.data.split import ClassSplit, make_split
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import Store, StoreView
 from trainables.inference.model_files import read_network
-from trainables.metrics import evaluate
-from trainables.models import EmbeddingModel
-from trainables.models.config import ModelConfig
-from trainables.spec import TrialSpec, derived_seed
-from trainables.training.config import TrainingConfig
+from trainables.metrics.evaluation import evaluate
+from trainables.models.embedding import EmbeddingModel
+from trainables.models.model_config import ModelConfig
+from trainables.training.spec import TrialSpec, derived_seed
 from trainables.training.train import Training, embed
+from trainables.training.training_config import TrainingConfig
 
 LOSSES = ("proxy_anchor", "multi_similarity")
 CONFIGURATIONS, SEEDS = 12, 3

@@ -30,16 +30,16 @@ import torch
 
 from benchmarks.timing import best_device, machine, medians, peak_bytes
 from trainables.data import DATASETS
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.losses import LOSSES
 from trainables.metrics.clustering import kmeans
-from trainables.metrics.ranking import faiss_for, nearest
+from trainables.metrics.gallery import faiss_for, nearest
 from trainables.models import ModelConfig
-from trainables.spec import TrialSpec
 from trainables.training import steps as ways
-from trainables.training.config import TrainingConfig
+from trainables.training.spec import TrialSpec
 from trainables.training.steps import Mode, compiled
 from trainables.training.train import LateValue, Training
+from trainables.training.training_config import TrainingConfig
 
 ROOT = Path(__file__).parents[1]
 ROWS, PAGE = "gpu-day.jsonl", "gpu-day.md"

@@ -25,13 +25,13 @@ from rich.table import Table
 from torch.nn.functional import cosine_similarity
 
 from trainables.data import DATASETS
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.losses import LOSSES, loss_row
-from trainables.losses.base import ProxyLoss
-from trainables.models.config import ModelConfig
-from trainables.spec import TrialSpec
-from trainables.training.config import Schedule, TrainingConfig
+from trainables.losses.loss import ProxyLoss
+from trainables.models.model_config import ModelConfig
+from trainables.training.spec import TrialSpec
 from trainables.training.train import Training
+from trainables.training.training_config import Schedule, TrainingConfig
 
 SEEDS = 3
 ROWS: tuple[tuple[str, dict[str, Any]], ...] = (

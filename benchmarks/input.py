@@ -26,13 +26,13 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 from benchmarks.timing import best_device, machine, medians
-from trainables.data import DATASETS
-from trainables.data.augment import Frame
+from trainables.data import DATASETS, Frame
 from trainables.data.loading import load
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import StoreView, on_device
 from trainables.losses import LOSSES
-from trainables.models import EmbeddingModel, ModelConfig
+from trainables.models import ModelConfig
+from trainables.models.embedding import EmbeddingModel
 
 SIDE = 224
 BATCH = 64

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainables.files import write_whole
+from trainables.common.files import write_whole
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

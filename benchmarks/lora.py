@@ -20,11 +20,11 @@ from rich.table import Table
 
 from benchmarks.timing import machine
 from trainables.data.sets.folders import Folder
-from trainables.data.store.spec import StoreSpec
-from trainables.models.config import Lora, ModelConfig
-from trainables.spec import TrialSpec
-from trainables.training.config import TrainingConfig
+from trainables.data.store.store_spec import StoreSpec
+from trainables.models.model_config import Lora, ModelConfig
+from trainables.training.spec import TrialSpec
 from trainables.training.train import Training
+from trainables.training.training_config import TrainingConfig
 
 CLASSES, BATCH, STEPS = 8, 16, 3
 CPU = torch.device("cpu")

@@ -21,11 +21,11 @@ from rich.table import Table
 
 from trainables.data import DATASETS
 from trainables.data.split import make_split
-from trainables.data.store.spec import StoreSpec
-from trainables.models.config import ModelConfig
-from trainables.spec import TrialSpec
-from trainables.training.config import Schedule, TrainingConfig
+from trainables.data.store.store_spec import StoreSpec
+from trainables.models.model_config import ModelConfig
+from trainables.training.spec import TrialSpec
 from trainables.training.train import Training
+from trainables.training.training_config import Schedule, TrainingConfig
 
 SEEDS = 3
 D = 512

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.timing import best_device, machine, medians
-from trainables.metrics import all_metrics, evaluate
-from trainables.metrics.ranking import nearest
+from trainables.metrics import all_metrics
+from trainables.metrics.evaluation import evaluate
+from trainables.metrics.gallery import nearest
 
 D = 512
 SLOW = ("map", "nmi", "f1")

@@ -24,14 +24,14 @@ from rich.table import Table
 from benchmarks.timing import best_device
 from search.results.statistics import over_seeds
 from trainables.data import DATASETS
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import StoreView
-from trainables.metrics import evaluate
-from trainables.models.config import ModelConfig
+from trainables.metrics.evaluation import evaluate
 from trainables.models.embedding import embed
-from trainables.spec import TrialSpec
-from trainables.training.config import TrainingConfig
+from trainables.models.model_config import ModelConfig
+from trainables.training.spec import TrialSpec
 from trainables.training.train import Training
+from trainables.training.training_config import TrainingConfig
 
 LOSSES = ("proxy_anchor", "multi_similarity")
 SEEDS = 6

@@ -7,7 +7,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from trainables.metrics import per_query_metrics
+from trainables.metrics.evaluation import per_query_metrics
 
 POSITIVES = 4
 METRICS = ("recall_at_10", "precision_at_10", "map_at_r", "map_at_10", "ndcg_at_10")

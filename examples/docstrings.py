@@ -20,7 +20,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 
-from trainables.files import write_whole
+from trainables.common.files import write_whole
 
 PACKAGES = ("matplotlib", "numpy", "optuna", "pandas", "ray", "scipy", "sklearn", "torch")
 SHORTEST = 200  # characters

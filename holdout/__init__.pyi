@@ -7,17 +7,17 @@ from holdout.searches import (
     run as run,
 )
 from search import __version__ as __version__
+from trainables.common.errors import Failure as Failure, InvalidInput as InvalidInput
+from trainables.common.ranges import Choice as Choice, Float as Float, Int as Int
 from trainables.data.dataset import Dataset as Dataset, ItemDataset as ItemDataset
-from trainables.errors import Failure as Failure, InvalidInput as InvalidInput
 from trainables.inference.embedder import Embedder as Embedder
 from trainables.inference.index import ImageIndex as ImageIndex
-from trainables.ranges import Choice as Choice, Float as Float, Int as Int
 from trainables.training.library_trainables import (
     EstimatorTrainable as EstimatorTrainable,
     LightningTrainable as LightningTrainable,
     SentenceTransformerTrainable as SentenceTransformerTrainable,
 )
-from trainables.training.own_model import OwnModel as OwnModel
+from trainables.training.own import OwnModel as OwnModel
 from trainables.training.trainable import (
     Items as Items,
     Report as Report,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from search.config.parts import LossDescription
     from trainables.inference.embedder import Embedder
-    from trainables.training.own_model import OwnModel
+    from trainables.training.own import OwnModel
 
 
 def load(
@@ -73,9 +73,9 @@ def evaluate(
     """
     import torch
 
-    from trainables.given import classes, mask, numbers
-    from trainables.metrics import evaluate as evaluate_tensors
-    from trainables.metrics.protocol import RetrievalProtocol
+    from trainables.common.vectors import classes, mask, numbers
+    from trainables.metrics.evaluation import evaluate as evaluate_tensors
+    from trainables.metrics.retrieval import RetrievalProtocol
 
     labels_N = classes(labels, "labels")
     superclasses_N = None if superclasses is None else classes(superclasses, "superclasses")

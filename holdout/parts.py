@@ -5,10 +5,10 @@
 
 from search.engines.base import Engine
 from spaces.space import Choice, Float, Int, Space
+from trainables.common.errors import InvalidInput, raise_if_any
+from trainables.data.batch_samplers import BatchSampler
 from trainables.data.dataset import Dataset, ItemDataset
-from trainables.data.samplers import BatchSampler
-from trainables.errors import InvalidInput, raise_if_any
-from trainables.losses.base import (
+from trainables.losses.loss import (
     Loss,
     ProxyLoss,
     Used,

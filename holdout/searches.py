@@ -19,8 +19,8 @@ from search.results.comparison import Comparison
 from search.results.summary import Summary
 from search.trials import epochs_of
 from search.trust import ALLOWED, is_trusted, own_code
-from trainables.errors import InvalidInput
-from trainables.files import read_json
+from trainables.common.errors import InvalidInput
+from trainables.common.files import read_json
 
 if TYPE_CHECKING:
     import pandas
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from search.results.campaign import CampaignResult
     from search.show.trial_page import TrialPage
     from trainables.inference.embedder import Embedder
-    from trainables.training.own_model import OwnModel
+    from trainables.training.own import OwnModel
 
 
 Loss = str | type | Callable[..., Any]

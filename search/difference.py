@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from search.stages import Role
-from trainables.errors import counted
-from trainables.metrics.table import is_bounded
+from trainables.common.errors import counted
+from trainables.metrics import is_bounded
 
 LEVEL = 0.05
 """The level of all tests."""

@@ -10,8 +10,8 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from search.trials import by_fold, epochs_of
-from trainables.errors import InvalidInput
-from trainables.metrics.table import metric_name
+from trainables.common.errors import InvalidInput
+from trainables.metrics import metric_name
 
 Measured = Mapping[str, float]
 """Values by the name of a metric."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from trainables.errors import InvalidInput, listed
+from trainables.common.errors import InvalidInput, listed
 
 IN_REPOSITORY = not __name__.startswith("holdout.")
 

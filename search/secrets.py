@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from trainables.errors import InvalidInput
-from trainables.files import absolute
-from trainables.secrets import PASSWORD, refer
+from trainables.common.errors import PASSWORD, InvalidInput, refer
+from trainables.common.files import absolute
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -20,7 +19,7 @@ def expand(address: str) -> str:
     """Replace every ``${NAME}`` in ``address`` by that environment variable.
 
     Values are quoted where libraries unquote them, so that an ``@`` or ``/`` in a password does not end it. From then
-    on :func:`trainables.secrets.without_password` shows the references instead of the values.
+    on :func:`trainables.common.errors.without_password` shows the references instead of the values.
 
     Raises:
         InvalidInput: a variable is not set.

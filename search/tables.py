@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trainables.errors import Mistake
-from trainables.parts import PartRow, PartTable
+from trainables.common.errors import Mistake
+from trainables.common.part_tables import PartRow, PartTable
 
 AUTO = "auto"
 

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainables.errors import InvalidInput, raise_if_any
-from trainables.files import write_text
+from trainables.common.errors import InvalidInput, raise_if_any
+from trainables.common.files import write_text
 
 NOTHING = "–"
 

@@ -13,7 +13,7 @@ from spaces.space import Params
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-    from trainables.spec import EpochRecord, TrialSpec
+    from trainables.training.spec import EpochRecord, TrialSpec
 
 # The epochs of a trial are user attributes: ``epoch:<n>``, in a cross-validation ``epoch:<fold>:<n>``.
 

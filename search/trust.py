@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from search.secrets import sqlite_file
-from trainables.errors import InvalidInput, listed
-from trainables.files import DAMAGED, absolute, write_json
-from trainables.parts import is_import_path
-from trainables.storage import AnyPath
+from trainables.common.errors import InvalidInput, listed
+from trainables.common.files import DAMAGED, absolute, write_json
+from trainables.common.part_tables import is_import_path
+from trainables.common.storage import AnyPath
 
 logger = logging.getLogger(__name__)
 

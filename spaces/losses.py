@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from spaces.space import Choice, Float, Int, Range, Space, Value
-from trainables.errors import InvalidInput, raise_if_any
+from trainables.common.errors import InvalidInput, raise_if_any
 from trainables.losses import LIBRARY, LOSSES, LossPart
 from trainables.training.trainable import trainable_class
 

@@ -16,11 +16,11 @@ from optuna import Trial
 
 from spaces.losses import declared_space, space_of_trainable
 from spaces.space import MODEL, TRAINING, Choice, Float, Int, Params, Range, Space, Value, in_section, value_text
-from trainables.errors import InvalidInput, Mistake, raise_if_any, suggestion
+from trainables.common.errors import InvalidInput, Mistake, raise_if_any, suggestion
+from trainables.common.ranges import is_number
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
-from trainables.models.config import BACKBONE, HEAD_INIT, HEADS, MOST_DIMENSIONS, POOLING, ModelConfig
-from trainables.ranges import is_number
-from trainables.training.config import TrainingConfig
+from trainables.models.model_config import BACKBONE, HEAD_INIT, HEADS, MOST_DIMENSIONS, POOLING, ModelConfig
+from trainables.training.training_config import TrainingConfig
 
 SEARCHABLE: Mapping[str, Mapping[str, Range]] = {
     TRAINING: {

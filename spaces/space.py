@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainables.ranges import Choice as Choice, Float as Float, Int as Int, Range as Range, Value as Value
+from trainables.common.ranges import Choice as Choice, Float as Float, Int as Int, Range as Range, Value as Value
 
 Space = Mapping[str, Range]
 """Ranges by name, each after those that its ``when`` names."""

@@ -24,7 +24,7 @@ from search.config.search_config import parse_config
 from search.driver.sealed import with_training_images
 from search.plan.make_plan import make_plan
 from search.plan.search import WritableRecords, open_search
-from trainables.secrets import REFERRED
+from trainables.common.errors import REFERRED
 
 if TYPE_CHECKING:  # import torch, which the process that only distributes the tests does without
     from support.kinds import Finished, FinishedCampaign

@@ -17,7 +17,7 @@ from search.config.campaign import CampaignConfig
 from search.config.keys import SECTION, keys_of
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import apply_settings, parse_yaml
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

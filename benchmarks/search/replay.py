@@ -28,7 +28,7 @@ from search.study.sampler import Availability, Sampler
 from search.tables import PRUNERS
 from search.trials import epochs_trained, values_of
 from spaces.space import Value
-from trainables.spec import derived_seed
+from trainables.training.spec import derived_seed
 
 OBJECTIVE = "map_at_r"
 DIVERGED = {"cause": "DIVERGED", "reason": "The training loss became nan."}

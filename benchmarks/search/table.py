@@ -28,7 +28,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from spaces.search_space import SearchSpace
 from spaces.space import Float, Params, Space, Value
-from trainables.ranges import range_of
+from trainables.common.ranges import range_of
 
 Floats = NDArray[np.float64]
 

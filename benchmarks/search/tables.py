@@ -46,18 +46,18 @@ from search.stages import Stage
 from search.study.samplers import Qmc
 from spaces.search_space import SearchSpace, search_space
 from spaces.space import Params
+from trainables.common.files import write_whole
 from trainables.data import DATASETS
 from trainables.data.split import ClassSplit, make_split
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import training_half
-from trainables.files import write_whole
 from trainables.models import ModelConfig
-from trainables.spec import EpochRecord, TrialSpec, derived_seed
-from trainables.training.config import TrainingConfig
 from trainables.training.epoch_training import Diverged, Validation
 from trainables.training.inputs import Inputs
+from trainables.training.spec import EpochRecord, TrialSpec, derived_seed
 from trainables.training.train import Training
-from trainables.training.untrained import whitened, whitening
+from trainables.training.training_config import TrainingConfig
+from trainables.training.untrained_network import whitened, whitening
 
 TABLES = Path(__file__).parent.parent / "tables"
 NETWORKS = TABLES / "networks.json"

@@ -6,7 +6,7 @@ from pathlib import Path
 from examples.papers.figures import FIGURES, SUFFIXES, picture
 from search.cli.output import Tables, show, show_line
 from search.text_table import TextTable
-from trainables.files import write_whole
+from trainables.common.files import write_whole
 
 
 def listed() -> TextTable:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from search.text_table import TextTable
-from trainables.parts import PartRow, load_part
+from trainables.common.part_tables import PartRow, load_part
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,11 +21,11 @@ from examples.papers.figures import Shown
 from examples.papers.pnp import built, named
 from search.show.drawing import COLOURS, FAINT
 from search.text_table import TextTable
-from trainables.losses.base import Loss
+from trainables.common.vectors import unit
+from trainables.losses.loss import Loss
 from trainables.losses.ranking import VARIANTS
 from trainables.metrics.evaluation import evaluate
-from trainables.training.optimizers import Adam
-from trainables.unit import unit
+from trainables.training.steps import Adam
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

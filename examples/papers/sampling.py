@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from examples.papers.figures import INK, Shown
 from search.show.drawing import COLOURS, FAINT
 from search.text_table import NOTHING, TextTable
+from trainables.common.vectors import unit
 from trainables.losses.mining import Pairs
 from trainables.losses.pairs import Triplet
 from trainables.losses.ranking import TopKPrecision
 from trainables.metrics.evaluation import per_query_metrics
-from trainables.unit import unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,8 +16,8 @@ from rich.text import Text
 from search.cli.options import Json
 from search.cli.output import Tables, messages, show, stacked
 from search.text_table import TextTable
-from trainables.errors import InvalidInput
-from trainables.parts import is_own, load_part
+from trainables.common.errors import InvalidInput
+from trainables.common.part_tables import is_own, load_part
 
 if TYPE_CHECKING:
     from search.config.keys import Key
@@ -122,7 +122,7 @@ def backbones(
         from rich.progress import wrap_file
 
         from trainables.models.backbones import backbone
-        from trainables.models.download import download as downloaded
+        from trainables.models.weights import download as downloaded
 
         if name is None:
             raise InvalidInput("--download needs a network, as in `holdout backbones resnet50 --download`.")

@@ -14,7 +14,7 @@ from search.cli.output import Tables, say, show
 from search.config.names import is_plain_name
 from search.stages import Stage
 from search.text_table import NOTHING, TextTable
-from trainables.errors import InvalidInput, counted
+from trainables.common.errors import InvalidInput, counted
 
 if TYPE_CHECKING:
     from search.cli.ray_jobs import Jobs, SearchJob

@@ -14,8 +14,8 @@ from rich.text import Text
 from search.cli.options import Json
 from search.cli.output import messages, say, show, stacked
 from search.text_table import writing
-from trainables.errors import InvalidInput
-from trainables.files import write_whole
+from trainables.common.errors import InvalidInput
+from trainables.common.files import write_whole
 
 if TYPE_CHECKING:
     from trainables.data.dataset import Dataset
@@ -118,8 +118,7 @@ def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
 
 def _split(dataset: "Dataset") -> "ClassSplit":
     from search.config.search_config import SplitSection
-    from trainables.data.marks import check_galleries
-    from trainables.data.split import check_images, split_dataset
+    from trainables.data.split import check_galleries, check_images, split_dataset
 
     classes, defaults = dataset.classes(), SplitSection()
     split = split_dataset(dataset, classes, ratio=defaults.ratio, seed=defaults.seed)
@@ -130,7 +129,7 @@ def _split(dataset: "Dataset") -> "ClassSplit":
 
 def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
     """Print which files look damaged by their headers; none is decoded, so test images are not seen."""
-    from trainables.data.header import inspect
+    from trainables.data.images import inspect
 
     classes = dataset.classes()
     for part, names in {"training": split.train + split.validation, "test": split.test}.items():

@@ -12,8 +12,7 @@ from search.cli.options import RUNS, AnyName, Json, Runs, TrustCode
 from search.cli.output import Tables, say, show
 from search.text_table import TextTable
 from search.trust import started
-from trainables.errors import InvalidInput, counted
-from trainables.secrets import without_password
+from trainables.common.errors import InvalidInput, counted, without_password
 
 if TYPE_CHECKING:
     from search.plan.disk import Removal

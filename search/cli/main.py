@@ -19,8 +19,8 @@ from typer.core import TyperCommand, TyperGroup
 from search import __version__
 from search.cli.output import LEAST_WIDTH, say, set_up_logging
 from search.config.names import find_parts_here
-from trainables.errors import Failure, InvalidInput
-from trainables.storage import DiskFull, is_full
+from trainables.common.errors import Failure, InvalidInput
+from trainables.common.storage import DiskFull, is_full
 
 FAILED, MISTAKE = 1, 2
 UNUSABLE = (

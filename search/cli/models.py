@@ -25,8 +25,8 @@ from search.cli.options import (
 from search.cli.output import Tables, messages, say, show, show_line
 from search.text_table import TextTable, writing
 from search.trust import INDEX_MODEL, addresses_in, check_addresses, remember
-from trainables.errors import InvalidInput, counted
-from trainables.files import given_path, write_whole
+from trainables.common.errors import InvalidInput, counted
+from trainables.common.files import given_path, write_whole
 from trainables.inference.index import ImageIndex, Neighbour, read_description, refuse_neighbours, refuse_other_folder
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from trainables.data.images import Unreadable
     from trainables.inference.embedder import Embedder
-    from trainables.training.own_model import OwnModel
+    from trainables.training.own import OwnModel
 
 
 # holdout export
@@ -243,7 +243,7 @@ _WRITERS = {".npz": _as_npz, ".parquet": _as_parquet}
 def image_files(paths: Sequence[Path]) -> list[Path]:
     """Return the images among and below ``paths``, and print what is left out; errors as in :func:`found_images`."""
     from trainables.data.sets.folders import left_out
-    from trainables.inference.images import found_images
+    from trainables.inference.given_images import found_images
 
     found = found_images(paths)
     say([*filter(None, (left_out(path, of_classes=False) for path in paths if path.is_dir()))], "yellow")

@@ -23,8 +23,7 @@ from rich.text import Text
 
 from search.packages import PACKAGES
 from search.text_table import TextTable
-from trainables.errors import printable
-from trainables.secrets import traced, without_password
+from trainables.common.errors import printable, traced, without_password
 
 
 def show(record: Any, as_json: bool, for_people: Callable[[], RenderableType]) -> None:

@@ -28,8 +28,8 @@ from search.cli.job_log import LogFilter
 from search.config.names import plain_name
 from search.engines.ray_session import TOKEN_FILE, import_ray, token_path
 from search.packages import check_extra
-from trainables.errors import Failure, InvalidInput
-from trainables.files import reading
+from trainables.common.errors import Failure, InvalidInput
+from trainables.common.files import reading
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient

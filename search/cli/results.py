@@ -16,7 +16,7 @@ from search.cli.output import Tables, messages, say, show, show_line
 from search.driver.progress_view import phase
 from search.packages import check_extra
 from search.text_table import refuse_unknown, write_output
-from trainables.errors import Failure, InvalidInput, counted, listed
+from trainables.common.errors import Failure, InvalidInput, counted, listed
 
 if TYPE_CHECKING:
     from search.driver.verify import Check

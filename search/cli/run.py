@@ -27,7 +27,7 @@ from search.config.names import is_plain_name
 from search.driver.progress_view import phase
 from search.stages import Stage
 from search.text_table import refuse_unknown, write_output
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 
 if TYPE_CHECKING:
     from search.plan.records import Records

@@ -20,10 +20,10 @@ from search.packages import PACKAGES, TOP
 from search.plan.checks.parts import check_parts, check_spaces
 from search.secrets import sqlite_file
 from search.trust import TRACKING, own_code
+from trainables.common.errors import InvalidInput
+from trainables.common.part_tables import is_own
 from trainables.data import DATASETS
-from trainables.errors import InvalidInput
-from trainables.models.config import IMAGENET
-from trainables.parts import is_own
+from trainables.models.model_config import IMAGENET
 
 SUBMITTED = "submitted.yaml"
 """The name that the file has there."""

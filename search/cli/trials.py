@@ -13,8 +13,8 @@ from rich.text import Text
 from search.cli.options import RUNS, Json, Name, Runs, TrustCode
 from search.cli.output import Tables, say, show
 from search.text_table import NOTHING, TextTable
-from trainables.errors import InvalidInput, counted
-from trainables.files import write_text
+from trainables.common.errors import InvalidInput, counted
+from trainables.common.files import write_text
 
 if TYPE_CHECKING:
     from search.plan.records import Records

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from search.cli.output import say
-from trainables.errors import Failure, InvalidInput
+from trainables.common.errors import Failure, InvalidInput
 
 
 def vault(

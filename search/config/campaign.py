@@ -16,7 +16,7 @@ from search.config.sections import Names
 from search.config.validation import ConfigSection, Findings, key_paths, validate
 from search.config.yaml_file import with_value
 from search.stages import Role
-from trainables.errors import InvalidInput, Mistake, raise_if_any
+from trainables.common.errors import InvalidInput, Mistake, raise_if_any
 
 # The campaign file: a search file, the settings that vary, and the table of the results.
 

@@ -6,15 +6,21 @@ from pathlib import Path
 from statistics import median
 
 from search.difference import FEW_CLASSES, confirms_on_halves, shown_points
+from trainables.common.errors import InvalidInput, counted, ranged
 from trainables.data.dataset import Dataset, similar_names
-from trainables.data.marks import check_galleries
 from trainables.data.sets.features import FeatureFile, is_feature_file
 from trainables.data.sets.folders import Folder
 from trainables.data.sets.manifest import Manifest, is_manifest
-from trainables.data.split import FEWEST_CLASSES, FEWEST_IMAGES, ClassSplit, check_images, split_dataset
+from trainables.data.split import (
+    FEWEST_CLASSES,
+    FEWEST_IMAGES,
+    ClassSplit,
+    check_galleries,
+    check_images,
+    split_dataset,
+)
 from trainables.data.store.build import image_sizes
-from trainables.errors import InvalidInput, counted, ranged
-from trainables.training.config import RESIZE
+from trainables.training.training_config import RESIZE
 
 SAMPLE = 200
 """Number of images whose size is read: only their headers, and only of classes that train or validate."""

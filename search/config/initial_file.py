@@ -9,16 +9,16 @@ from typing import Any
 from search.config.image_facts import SMALL_SIDE, ImageFacts
 from search.config.keys import commented, commented_out
 from search.config.search_config import SearchConfig
+from trainables.common.errors import InvalidInput
+from trainables.common.files import absolute, write_text
+from trainables.common.process import allotted_cpus
 from trainables.data.sets.features import is_feature_file
 from trainables.data.sets.manifest import is_manifest
-from trainables.errors import InvalidInput
-from trainables.files import absolute, write_text
-from trainables.machine import allotted_cpus
-from trainables.metrics.table import KS
+from trainables.metrics import KS
 from trainables.models.backbones import FEATURES, backbone
-from trainables.models.config import BACKBONE, IMAGENET, ModelConfig
+from trainables.models.model_config import BACKBONE, IMAGENET, ModelConfig
 from trainables.models.weights import weights_path
-from trainables.training.config import RESIZE
+from trainables.training.training_config import RESIZE
 
 SMALLEST_SIDE, MIDDLE_SIDE, LARGE_SIDE = 16, 112, 224
 """In pixels: the minimum of the small network, the size of ImageNet's networks, and half of it for a CPU."""

@@ -1,7 +1,7 @@
 """The keys of a file as its classes declare them: type, default, range, what each does, and an example.
 
 Each field of a section is followed by a docstring. A sentence "Example: …" at its end gives an example where the
-default shows none. Ranges and choices come from the types (:mod:`trainables.rules`).
+default shows none. Ranges and choices come from the types (:mod:`trainables.common.rules`).
 """
 
 import ast
@@ -23,8 +23,8 @@ from pydantic_core import PydanticUndefined
 
 from search.config.validation import fields_of
 from search.config.yaml_file import yaml_text
-from trainables.errors import InvalidInput, suggestion
-from trainables.rules import OneOf, rules_of
+from trainables.common.errors import InvalidInput, suggestion
+from trainables.common.rules import OneOf, rules_of
 
 SECTION = "section"
 MAPPING = "keys and values"

@@ -8,9 +8,8 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
-from trainables.errors import InvalidInput, raise_if_any, suggestion
-from trainables.metrics import METRICS, all_metrics, unknown_metrics
-from trainables.metrics.table import split_subset
+from trainables.common.errors import InvalidInput, raise_if_any, suggestion
+from trainables.metrics import METRICS, all_metrics, split_subset, unknown_metrics
 
 # Names of searches and campaigns, which are folders.
 
@@ -70,7 +69,7 @@ def known_metric(name: str) -> str:
 
 def allowed_measure(name: str) -> str:
     """Return ``name``; raise unless it is a cost of a model, such as ``embed_ms``, or a metric."""
-    from trainables.spec import COSTS  # imports the configuration of trainings
+    from trainables.training.spec import COSTS  # imports the configuration of trainings
 
     return name if name in COSTS else known_metric(name)
 

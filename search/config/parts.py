@@ -11,12 +11,12 @@ from search.config.names import plain_name, unique
 from search.config.validation import ConfigSection, Findings, holds, key_paths, validate
 from search.stages import BASELINES
 from spaces.space import Range, Value
+from trainables.common.errors import InvalidInput, Mistake, raise_if_any, suggestion
+from trainables.common.part_tables import is_own
+from trainables.common.rules import OneOf
 from trainables.data import DATASETS, Dataset
-from trainables.errors import InvalidInput, Mistake, raise_if_any, suggestion
 from trainables.losses import LOSSES, LossPart, loss_part
-from trainables.parts import is_own
-from trainables.rules import OneOf
-from trainables.training.config import TrainingConfig
+from trainables.training.training_config import TrainingConfig
 
 # The built-in losses, described.
 

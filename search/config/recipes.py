@@ -9,7 +9,7 @@ from pydantic import Field
 from search.config.validation import ConfigSection, validate
 from search.config.yaml_file import apply_settings, read_yaml
 from search.packages import SPACES
-from trainables.errors import InvalidInput, suggestion
+from trainables.common.errors import InvalidInput, suggestion
 
 # Search files (recipes) and campaign files.
 

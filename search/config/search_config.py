@@ -29,19 +29,19 @@ from search.config.validation import ConfigSection, Findings, validate
 from search.goal import Goal
 from search.stages import Stage
 from spaces.space import MODEL, Value
+from trainables.common.errors import InvalidInput, Mistake, raise_if_any
+from trainables.common.files import absolute, json_digest
+from trainables.common.part_tables import is_own, plain_name
+from trainables.common.process import contained
 from trainables.data.dataset import ItemDataset
-from trainables.errors import InvalidInput, Mistake, raise_if_any
-from trainables.files import absolute, json_digest
 from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, backbone, is_of_timm
-from trainables.models.config import BACKBONE, IMAGENET
-from trainables.parts import is_own, plain_name
-from trainables.process import contained
-from trainables.spec import COSTS, EMBED_MS, SIZE_MB
-from trainables.training.config import TrainingConfig
+from trainables.models.model_config import BACKBONE, IMAGENET
+from trainables.training.spec import COSTS, EMBED_MS, SIZE_MB
 from trainables.training.trainable import trainable_class
+from trainables.training.training_config import TrainingConfig
 
 AskedStage = Literal[Stage.SEARCH, Stage.SELECT, Stage.TEST]
 STAGES: tuple[AskedStage, ...] = (Stage.SEARCH, Stage.SELECT, Stage.TEST)

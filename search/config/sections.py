@@ -16,10 +16,10 @@ from search.goal import bound_text
 from search.packages import PACKAGES
 from search.secrets import absolute_sqlite, without_a_password
 from search.tables import AUTO, ENGINES, PRUNERS, SAMPLERS
+from trainables.common.errors import InvalidInput, Mistake, raise_if_any
+from trainables.common.files import absolute
+from trainables.common.rules import Bounds, OneOf
 from trainables.data import Dataset
-from trainables.errors import InvalidInput, Mistake, raise_if_any
-from trainables.files import absolute
-from trainables.rules import Bounds, OneOf
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Address = Annotated[str, Field(min_length=1), AfterValidator(without_a_password)]

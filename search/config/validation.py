@@ -11,10 +11,9 @@ from typing import Any, Generic, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from trainables.common.errors import InvalidInput, Mistake, raise_if_any, shortened, suggestion, without_password
+from trainables.common.ranges import as_python
 from trainables.data.dataset import is_utf8
-from trainables.errors import InvalidInput, Mistake, raise_if_any, shortened, suggestion
-from trainables.ranges import as_python
-from trainables.secrets import without_password
 
 Built = TypeVar("Built")
 Result = TypeVar("Result")

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from trainables.errors import InvalidInput, raise_if_any, shortened
+from trainables.common.errors import InvalidInput, raise_if_any, shortened
 
 MOST_CHARACTERS = 1_000_000
 

@@ -10,9 +10,9 @@ from search.selection import BaselineScoring, ImageSet, ScoredOpening, Scoring, 
 from search.vault.client import ask, models_of
 from search.vault.held import HeldItems
 from search.vault.protocol import EMBEDDINGS, SentModel, content_of
-from trainables.data.store.spec import StoreSpec
-from trainables.errors import Failure, InvalidInput
-from trainables.files import digest_of, json_digest, json_text, read_json, reading
+from trainables.common.errors import Failure, InvalidInput
+from trainables.common.files import digest_of, json_digest, json_text, read_json, reading
+from trainables.data.store.store_spec import StoreSpec
 
 ANSWER = "vault.json"
 """The signed answer, beside the results of the models."""

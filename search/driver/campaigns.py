@@ -19,8 +19,8 @@ from search.results.summarise import summarise
 from search.show.campaigns import campaign_csv, campaign_tables, data_set_tables
 from search.text_table import as_markdown, rows_as_markdown
 from search.trust import CAMPAIGN_RECIPE, check_addresses, check_trusted, own_code
-from trainables.errors import InvalidInput
-from trainables.files import read_json, reading
+from trainables.common.errors import InvalidInput
+from trainables.common.files import read_json, reading
 
 
 def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignResult, folder: CampaignFolder) -> None:

@@ -24,8 +24,8 @@ from search.selection import (
 )
 from search.stages import BASELINES, Role, Stage, short_study_name, study_name
 from search.trials import Tally
-from trainables.errors import Failure, raise_if_any
-from trainables.metrics.table import metric_name
+from trainables.common.errors import Failure, raise_if_any
+from trainables.metrics import metric_name
 
 logger = logging.getLogger(__name__)
 

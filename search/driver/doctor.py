@@ -35,13 +35,13 @@ from search.stages import Stage
 from search.study import Pruner
 from search.tables import ENGINES, PRUNERS, engine_name, ray_address
 from spaces.contract import CheckResult
-from trainables.data.header import inspect
-from trainables.errors import InvalidInput, counted, listed
-from trainables.machine import allotted_cpus, allotted_memory, driver_problem
-from trainables.metrics.ranking import faiss_wheels, import_faiss
-from trainables.spec import DeviceMemory, TrialSpec
-from trainables.storage import DiskFull
+from trainables.common.errors import InvalidInput, counted, listed
+from trainables.common.process import allotted_cpus, allotted_memory, driver_problem
+from trainables.common.storage import DiskFull
+from trainables.data.images import inspect
+from trainables.metrics.gallery import faiss_wheels, import_faiss
 from trainables.training.cost import Cost, ImageCounts, measured_costs
+from trainables.training.spec import DeviceMemory, TrialSpec
 
 # The expected duration of a search, from the measured cost of its trainings.
 

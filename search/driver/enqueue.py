@@ -19,8 +19,8 @@ from search.stages import Stage
 from search.study import STOPPED
 from spaces.search_space import SearchSpace
 from spaces.space import Choice, Range, Value
-from trainables.errors import InvalidInput, suggestion
-from trainables.ranges import is_number
+from trainables.common.errors import InvalidInput, suggestion
+from trainables.common.ranges import is_number
 
 
 def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

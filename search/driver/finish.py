@@ -22,10 +22,10 @@ from search.show.model_cards import model_to_hand_out, write_model_folders
 from search.text_table import NOTHING, TextTable, rows_as_markdown
 from search.tracking import Projection
 from search.trust import check_trusted, is_trusted, own_code
-from trainables.errors import InvalidInput
-from trainables.files import draft_of, remove_dead_drafts_of, write_text
+from trainables.common.errors import InvalidInput
+from trainables.common.files import draft_of, remove_dead_drafts_of, write_text
+from trainables.common.storage import DiskFull
 from trainables.inference.model_files import CARD, DESCRIPTION, EmbedderSpec, TrainableSpec
-from trainables.storage import DiskFull
 
 if TYPE_CHECKING:
     from numpy import ndarray

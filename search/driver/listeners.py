@@ -14,11 +14,11 @@ from search.plan.records import Records
 from search.stages import Stage, search_of
 from search.study import RunningTrial, TrialListener
 from search.tracking import Tracker
-from trainables.errors import counted
-from trainables.files import as_path
-from trainables.spec import EpochRecord
-from trainables.storage import AnyPath, StorageFailure, ask, storage_errors
+from trainables.common.errors import counted
+from trainables.common.files import as_path
+from trainables.common.storage import AnyPath, StorageFailure, ask, storage_errors
 from trainables.training.checkpoints import BEST, forget_last
+from trainables.training.spec import EpochRecord
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from search.plan.work import Pace, planned_work, seconds_left
 from search.stages import Stage, study_name
 from search.study import Sampler
 from search.tables import PRUNERS
-from trainables.errors import counted
-from trainables.metrics.table import is_bounded
+from trainables.common.errors import counted
+from trainables.metrics import is_bounded
 
 
 def say(console: Console, sentences: Iterable[str]) -> None:

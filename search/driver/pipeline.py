@@ -39,8 +39,8 @@ from search.selection import validate_untrained
 from search.stages import Stage
 from search.study import TrialQueue
 from search.tracking import Tracker, import_mlflow
-from trainables.errors import InvalidInput, counted
-from trainables.storage import full_disk_errors
+from trainables.common.errors import InvalidInput, counted
+from trainables.common.storage import full_disk_errors
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from search.stages import Stage, search_of
 from search.study import Budget, RunningTrial, TrialListener
 from search.text_table import NOTHING, sparkline
 from search.trials import Tally, epochs_of, value_in
-from trainables.errors import counted, printable
-from trainables.spec import EpochRecord
+from trainables.common.errors import counted, printable
+from trainables.training.spec import EpochRecord
 
 TITLES = {Stage.SEARCH: "Searching", Stage.SELECT: "Confirming the finalists", Stage.TEST: "Training for the test"}
 CURVE = 16

@@ -36,12 +36,12 @@ from search.selection import (
     write_openings,
 )
 from search.stages import Stage, short_study_name, study_name
+from trainables.common.errors import Failure, InvalidInput, counted, listed, raise_if_any
+from trainables.common.files import json_digest, write_json, write_whole
 from trainables.data import Dataset
 from trainables.data.store.contents import digests_by_class, read_contents
-from trainables.data.store.spec import StoreSpec
-from trainables.errors import Failure, InvalidInput, counted, listed, raise_if_any
-from trainables.files import json_digest, write_json, write_whole
-from trainables.spec import TrialSpec
+from trainables.data.store.store_spec import StoreSpec
+from trainables.training.spec import TrialSpec
 
 logger = logging.getLogger(__name__)
 

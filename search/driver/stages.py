@@ -22,9 +22,9 @@ from search.selection import Confirmation, Selection, finalists
 from search.stages import Role, Stage, study_name
 from search.study import Budget, QueuedStage, QueuedStudy, TrialListener
 from spaces.space import Value
-from trainables.errors import counted
-from trainables.spec import derived_seed
+from trainables.common.errors import counted
 from trainables.training.checkpoints import forget_last
+from trainables.training.spec import derived_seed
 
 logger = logging.getLogger(__name__)
 

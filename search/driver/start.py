@@ -14,7 +14,7 @@ from search.plan.records import Records
 from search.plan.runs import refuse_member
 from search.stages import Stage
 from search.study import RunningTrial, TrialListener
-from trainables.spec import EpochRecord
+from trainables.training.spec import EpochRecord
 
 OnEpoch = Callable[[str, int, EpochRecord], None]
 """``on_epoch(study, number, record)``: trial ``number`` of ``study`` (``mpa``, ``mpa@confirm``) finished an epoch."""

@@ -37,10 +37,9 @@ from search.tracking import (
     milliseconds,
 )
 from spaces.space import Value
-from trainables.errors import Failure, InvalidInput, listed
-from trainables.files import read_json, write_json
+from trainables.common.errors import Failure, InvalidInput, listed, without_password
+from trainables.common.files import read_json, write_json
 from trainables.inference.model_files import CARD, DESCRIPTION, is_of_trainable
-from trainables.secrets import without_password
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.selection import BaselineScoring, Selection, frozen_baselines, save_baselines
 from search.stages import Stage
-from trainables.data.store.spec import StoreSpec
-from trainables.spec import UntrainedSpec, ValidatedUntrained
+from trainables.data.store.store_spec import StoreSpec
+from trainables.training.spec import UntrainedSpec, ValidatedUntrained
 
 
 def without_baselines(searches: Sequence[Records]) -> list[Records]:

@@ -1,6 +1,6 @@
 """Engines, which run the trials of a queue (``base``)."""
 
-from trainables.errors import Failure
+from trainables.common.errors import Failure
 
 
 class NoEngine(Failure):

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Protocol
 
 from search.tables import ENGINES, engine_name
 from spaces.contract import CheckResult
-from trainables.data.store.spec import StoreSpec
-from trainables.limits import LIMITS, Limits
-from trainables.spec import TrialSpec
+from trainables.common.storage import LIMITS, Limits
+from trainables.data.store.store_spec import StoreSpec
 from trainables.training.attempt import Worker
+from trainables.training.spec import TrialSpec
 
 
 class Resources(Protocol):

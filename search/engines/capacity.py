@@ -6,8 +6,8 @@ from pathlib import Path
 import yaml
 
 from search.engines.base import Resources
-from trainables.errors import InvalidInput
-from trainables.spec import DeviceMemory
+from trainables.common.errors import InvalidInput
+from trainables.training.spec import DeviceMemory
 
 Node = Mapping[str, float]
 """The resources of a machine by Ray's names: CPU, GPU."""

@@ -19,10 +19,9 @@ from search.engines.base import Engine, Queue, Resources, Running
 from search.engines.capacity import Node, at_once, trials_on
 from search.engines.local_worker import Answer, Assign, Begin, Call, Step
 from search.engines.waiting import Patience, Silences
-from trainables import forecast
-from trainables.errors import Failure
-from trainables.machine import allotted_cpus
-from trainables.secrets import without_password
+from trainables.common import forecast
+from trainables.common.errors import Failure, without_password
+from trainables.common.process import allotted_cpus
 
 POLL_S = 0.2
 """Time between two looks at the queue and at the workers' silence."""

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from trainables import forecast
+from trainables.common import forecast
 
 # Orders and answers. What is a user's own is pickled by itself: if it cannot be read, the rest can.
 

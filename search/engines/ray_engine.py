@@ -13,10 +13,10 @@ from search.engines.ray_session import NoRay, import_ray, ray_session, token_pat
 from search.packages import missing_packages
 from search.tables import AUTO, engine_name, ray_address, ray_mistakes
 from spaces.contract import CheckResult
-from trainables.data.store.spec import StoreSpec
-from trainables.errors import InvalidInput, counted, raise_if_any
-from trainables.files import as_path
-from trainables.storage import AnyPath, DiskFull, ask, in_time
+from trainables.common.errors import InvalidInput, counted, raise_if_any
+from trainables.common.files import as_path
+from trainables.common.storage import AnyPath, DiskFull, ask, in_time
+from trainables.data.store.store_spec import StoreSpec
 
 
 def check_token() -> Iterator[CheckResult]:

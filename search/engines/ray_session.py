@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from search.engines import NoEngine
-from trainables.machine import allotted_cpus
-from trainables.secrets import REFERRED
+from trainables.common.errors import REFERRED
+from trainables.common.process import allotted_cpus
 
 logger = logging.getLogger(__name__)
 

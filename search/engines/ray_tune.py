@@ -29,9 +29,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from search.engines.base import Engine, Queue, Resources, Running
 from search.engines.capacity import Node, at_once, growth, room
 from search.engines.waiting import RAY_DIED, Patience, Placement, Silences, Workers
-from trainables.errors import Failure, InvalidInput
-from trainables.secrets import REFERRED
-from trainables.trial import TrainingTrial
+from trainables.common.errors import REFERRED, Failure, InvalidInput
+from trainables.training.ray_trial import TrainingTrial
 
 logger = logging.getLogger(__name__)
 

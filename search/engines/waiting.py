@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from search.engines.base import Resources
 from search.engines.capacity import Node, trials_on, wanted
-from trainables.errors import Failure
-from trainables.limits import LIMITS, Limits
+from trainables.common.errors import Failure
+from trainables.common.storage import LIMITS, Limits
 
 logger = logging.getLogger(__name__)
 

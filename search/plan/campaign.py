@@ -10,7 +10,7 @@ from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
 from search.plan.records import Records
 from search.plan.runs import CampaignFolder, RunFolder
-from trainables.errors import InvalidInput, raise_if_any
+from trainables.common.errors import InvalidInput, raise_if_any
 
 
 def read_campaign_plans(content: Mapping[str, Any], runs: Path) -> tuple[Campaign, list[Plan]]:

@@ -15,11 +15,10 @@ from search.plan.places import MARKER, checkpoints_elsewhere, default_cache, own
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder, find_runs, missing
 from search.trust import CHECKPOINTS, check_addresses, forget
+from trainables.common.errors import Failure, InvalidInput, raise_if_any, without_password
+from trainables.common.files import as_path
+from trainables.common.storage import AnyPath, DiskFull, ask, existing, within
 from trainables.data.store.cache import is_used, limit_of, stores_in
-from trainables.errors import Failure, InvalidInput, raise_if_any
-from trainables.files import as_path
-from trainables.secrets import without_password
-from trainables.storage import AnyPath, DiskFull, ask, existing, within
 
 PATIENCE_S = 15.0
 """Time limit for a remote storage to list its files."""

@@ -12,7 +12,7 @@ from search.plan.records import Records
 from search.plan.runs import RunFolder
 from spaces.search_space import SearchSpace
 from spaces.space import Choice
-from trainables.errors import listed
+from trainables.common.errors import listed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,9 +28,9 @@ from search.plan.runs import RunFolder, campaign_of
 from search.stages import Stage
 from search.trust import CHECKPOINTS, addresses_in, check_trusted, own_code, remember
 from spaces.search_space import SearchSpace
+from trainables.common.errors import InvalidInput, Mistake
 from trainables.data.dataset import is_utf8, similar_names
 from trainables.data.split import ClassSplit
-from trainables.errors import InvalidInput, Mistake
 
 OF_VAULT = ("final", "metrics", "trainable", "dataset")
 """The sections of a search file that a vault has to fit."""

@@ -9,9 +9,9 @@ from typing import Any
 from search.config.yaml_file import read_yaml
 from search.plan.runs import RunFolder, trials_in
 from search.trust import CHECKPOINTS
-from trainables.errors import InvalidInput
-from trainables.files import DAMAGED, absolute, as_path, read_whole, reading, write_json
-from trainables.storage import AnyPath, ask
+from trainables.common.errors import InvalidInput
+from trainables.common.files import DAMAGED, absolute, as_path, read_whole, reading, write_json
+from trainables.common.storage import AnyPath, ask
 
 MARKER = "holdout.json"
 """The file in a folder of checkpoints that says which search made it."""

@@ -17,18 +17,18 @@ from search.study import Budget
 from search.tables import SAMPLERS
 from search.trials import epochs_of, params_of
 from spaces.search_space import SearchSpace
-from trainables.data.augment import short_side_needed
+from trainables.common.errors import InvalidInput
+from trainables.common.files import as_path
+from trainables.common.storage import ask
+from trainables.data import short_side_needed
 from trainables.data.batch_samplers import fitting_batch
-from trainables.data.marks import GALLERY
+from trainables.data.dataset import GALLERY
 from trainables.data.split import ClassSplit, learned_sizes
-from trainables.data.store.spec import StoreSpec
-from trainables.errors import InvalidInput
-from trainables.files import as_path
-from trainables.metrics.table import is_bounded, metric_name
+from trainables.data.store.store_spec import StoreSpec
+from trainables.metrics import is_bounded, metric_name
 from trainables.models.backbones import on_features
-from trainables.spec import COSTS, TrialSpec
-from trainables.storage import ask
-from trainables.training.config import TrainingConfig
+from trainables.training.spec import COSTS, TrialSpec
+from trainables.training.training_config import TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)

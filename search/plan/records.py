@@ -16,8 +16,8 @@ from search.stages import Stage, short_study_name, study_name
 from search.study import JournalReader, StudyCounts
 from search.trials import Tally
 from search.trust import ADDRESSES, CHECKPOINTS, addresses_in, check_addresses, check_trusted, own_code, started
-from trainables.errors import InvalidInput, suggestion
-from trainables.files import read_json, reading
+from trainables.common.errors import InvalidInput, suggestion
+from trainables.common.files import read_json, reading
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial

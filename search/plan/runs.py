@@ -17,8 +17,8 @@ from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from search.secrets import sqlite_address
 from search.trust import CAMPAIGN_RECIPE, addresses_in, remember
-from trainables.errors import Failure, InvalidInput, suggestion
-from trainables.files import DAMAGED, read_json, reading, remove_dead_drafts, write_json, write_text
+from trainables.common.errors import Failure, InvalidInput, suggestion
+from trainables.common.files import DAMAGED, read_json, reading, remove_dead_drafts, write_json, write_text
 
 if TYPE_CHECKING:
     from search.config.campaign import CampaignConfig

@@ -20,8 +20,8 @@ from search.study import LossStudy, StudyStorage, copy_studies, open_studies
 from search.tables import PRUNERS
 from search.trials import Tally
 from spaces.search_space import SearchSpace
-from trainables.errors import InvalidInput
-from trainables.files import file_digest, write_json, write_text
+from trainables.common.errors import InvalidInput
+from trainables.common.files import file_digest, write_json, write_text
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,10 +10,9 @@ from search.plan.records import Records
 from search.stages import Stage, short_study_name
 from search.trials import Tally, record_keys
 from spaces.space import Value
-from trainables.errors import InvalidInput, printable
-from trainables.files import read_json, reading
-from trainables.metrics.table import metric_name
-from trainables.secrets import without_password
+from trainables.common.errors import InvalidInput, printable, without_password
+from trainables.common.files import read_json, reading
+from trainables.metrics import metric_name
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial

@@ -13,7 +13,7 @@ from search.plan.records import Records
 from search.stages import Stage, search_of, study_name
 from search.study import Budget
 from search.trials import Tally, epochs_of
-from trainables.machine import allotted_cpus
+from trainables.common.process import allotted_cpus
 from trainables.models.backbones import backbone
 
 RECENT = 50
@@ -91,7 +91,7 @@ def numbers_of(config: SearchConfig) -> int:
     row, model = backbone(config.model.backbone), config.model
     if row.numbers is not None and model.head == "linear":
         return row.numbers * (not model.is_frozen) + (model.features + 1) * model.dimensions
-    from trainables.models import EmbeddingModel  # the check of such a network has imported torch already
+    from trainables.models.embedding import EmbeddingModel
 
     network = EmbeddingModel(replace(model, weights=None, freeze=None))
     learned = network.head if model.is_frozen else network

@@ -11,7 +11,7 @@ from search.results.pairs import Pair
 from search.results.rows import Result
 from search.results.summary import Summary
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role
-from trainables.errors import counted, listed
+from trainables.common.errors import counted, listed
 from trainables.models.backbones import on_features
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from search.results.summary import Summary
 from search.stages import BASELINES, UNTRAINED, Role, Stage
 from search.trials import epochs_trained
 from spaces.space import Value
-from trainables.errors import InvalidInput
-from trainables.files import reading
+from trainables.common.errors import InvalidInput
+from trainables.common.files import reading
 
 if TYPE_CHECKING:
     import pandas

@@ -16,8 +16,8 @@ from search.results.pairs import Pair, models_of, pairs_of
 from search.results.rows import Result, Row, Shown, frame_of
 from search.results.summary import OlderSummary, SplitSummary, Summary
 from spaces.space import MODEL, TRAINING
-from trainables.errors import InvalidInput, counted, listed
-from trainables.files import file_digest
+from trainables.common.errors import InvalidInput, counted, listed
+from trainables.common.files import file_digest
 
 if TYPE_CHECKING:
     import pandas

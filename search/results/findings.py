@@ -10,10 +10,10 @@ from optuna.trial import FrozenTrial, TrialState
 from search.results.summary import Finding
 from search.trials import best_epochs, epochs_of, is_constant, learned_nothing
 from spaces.space import Choice, Float, Int, Params, Range, Space, Value
-from trainables.errors import counted
+from trainables.common.errors import counted
 from trainables.losses import LOSSES
-from trainables.metrics.table import is_bounded
-from trainables.training.config import TrainingConfig
+from trainables.metrics import is_bounded
+from trainables.training.training_config import TrainingConfig
 
 # Edges: the best configuration is at an end of a range, so the range may be too small.
 

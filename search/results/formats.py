@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from search.difference import LEVEL
 from search.results.pairs import Pair
 from spaces.space import Value, value_text
-from trainables.errors import counted
-from trainables.metrics.table import is_bounded
+from trainables.common.errors import counted
+from trainables.metrics import is_bounded
 
 # Numbers and hyperparameters.
 

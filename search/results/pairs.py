@@ -13,8 +13,7 @@ from search.plan.records import Records
 from search.results.rows import Result, Row
 from search.results.statistics import MIN_CLASSES, ScoredRows
 from search.stages import Role
-from trainables.arrays import array_names, read_arrays
-from trainables.files import reading
+from trainables.common.files import array_names, read_arrays, reading
 
 # Per-image results of a test opening, summed by test class. Shapes: N images, C test classes.
 

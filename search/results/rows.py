@@ -17,7 +17,7 @@ from search.difference import RowKey
 from search.stages import Role
 from search.text_table import NOTHING
 from spaces.space import Value
-from trainables.errors import suggestion
+from trainables.common.errors import suggestion
 
 if TYPE_CHECKING:
     import pandas
@@ -168,7 +168,7 @@ class Row(Result):
         final: objective of the trainings for the test, on the validation classes.
         test: each metric on the test classes; None if it is undefined in all of its models.
         distinct_proxies: mean number of distinct proxies of a class in the models for the test, for a loss with several
-            (:func:`trainables.losses.base.distinct_proxies`).
+            (:func:`trainables.losses.loss.distinct_proxies`).
         clipped: True for a default that the space excludes.
         confirmed_seeds: outcomes of the seeds of the confirmation.
         final_seeds: outcomes of the seeds of the trainings for the test.

@@ -35,10 +35,10 @@ from search.selection import (
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
 from search.trials import epochs_of, running_value
 from spaces.space import Value
-from trainables.errors import InvalidInput
-from trainables.files import json_text, write_text
-from trainables.metrics.table import is_bounded
-from trainables.spec import EpochRecord
+from trainables.common.errors import InvalidInput
+from trainables.common.files import json_text, write_text
+from trainables.metrics import is_bounded
+from trainables.training.spec import EpochRecord
 
 Trials = Mapping[Stage, Sequence[FrozenTrial]]
 """The trials of one loss in each stage."""

@@ -11,9 +11,9 @@ from search.difference import FEW_CLASSES, Recommendation
 from search.results.rows import Named, Result, Row, SeedStatistics, Shown, frame_of
 from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import Value
-from trainables.errors import InvalidInput
-from trainables.files import json_digest, reading
-from trainables.metrics.table import metric_name
+from trainables.common.errors import InvalidInput
+from trainables.common.files import json_digest, reading
+from trainables.metrics import metric_name
 
 if TYPE_CHECKING:
     import pandas

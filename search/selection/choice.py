@@ -11,7 +11,7 @@ from search.difference import Basis, Difference, Recommendation, best_baseline
 from search.goal import Goal
 from search.trials import best_epochs, by_params, classes_of, epochs_of, mean_of, values_of
 from spaces.space import Value
-from trainables.errors import counted
+from trainables.common.errors import counted
 
 # Confirmations of a search's finalists with fresh seeds.
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from search.selection.ledger_file import Entry, ImageSet, LedgerFile
 from search.trust import state_folder
-from trainables.errors import Failure, InvalidInput, counted, listed
-from trainables.files import digest_of, reading
+from trainables.common.errors import Failure, InvalidInput, counted, listed
+from trainables.common.files import digest_of, reading
 
 logger = logging.getLogger(__name__)
 

@@ -22,10 +22,10 @@ import filelock
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.common.errors import InvalidInput
+from trainables.common.files import DAMAGED, digest_of, json_digest, remove_drafts, write_whole
+from trainables.common.storage import full_disk_errors
 from trainables.data.store.contents import digests_by_class, read_contents
-from trainables.errors import InvalidInput
-from trainables.files import DAMAGED, digest_of, json_digest, remove_drafts, write_whole
-from trainables.storage import full_disk_errors
 
 Entry = Mapping[str, Any]
 """The content of a line, without its place in the chain."""

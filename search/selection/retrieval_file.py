@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.stages import WHITENED
-from trainables.arrays import read_arrays
-from trainables.data.store.spec import StoreSpec
-from trainables.files import in_digest_order, reading
-from trainables.spec import TrialSpec, UntrainedSpec
+from trainables.common.files import in_digest_order, read_arrays, reading
+from trainables.data.store.store_spec import StoreSpec
+from trainables.training.spec import TrialSpec, UntrainedSpec
 
 
 @dataclass(frozen=True, kw_only=True)

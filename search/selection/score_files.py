@@ -13,16 +13,16 @@ from pydantic import BaseModel, ConfigDict
 
 from search.selection.ledger import Opening
 from search.stages import UNTRAINED, WHITENED
-from trainables.errors import InvalidInput
-from trainables.files import json_digest, read_json, reading, write_json, write_whole
-from trainables.spec import UntrainedSpec, ValidatedUntrained
+from trainables.common.errors import InvalidInput
+from trainables.common.files import json_digest, read_json, reading, write_json, write_whole
+from trainables.training.spec import UntrainedSpec, ValidatedUntrained
 
 # The networks that are scored without training, on the validation classes.
 
 
 def validate_untrained(spec: UntrainedSpec) -> ValidatedUntrained:
     """Score the initial network on the validation classes, on a worker; the driver does not import torch for it."""
-    from trainables.training.untrained import validate
+    from trainables.training.untrained_network import validate
 
     return validate(spec)
 

@@ -25,24 +25,23 @@ from search.selection.retrieval_file import (
     sampled_queries,
 )
 from search.stages import UNTRAINED, WHITENED
+from trainables.common.errors import InvalidInput
+from trainables.common.files import as_path
+from trainables.common.process import contained
+from trainables.common.vectors import unit, without_order
 from trainables.data.dataset import Dataset
 from trainables.data.store.view import StoreView, protocol_for, superclasses_for
-from trainables.errors import InvalidInput
-from trainables.files import as_path
 from trainables.inference.model_files import parsed_tensors, tensors_bytes
-from trainables.metrics import evaluate, metric_name
-from trainables.metrics.evaluation import from_parts, metric_parts
-from trainables.metrics.protocol import RetrievalProtocol
-from trainables.metrics.ranking import Gallery
-from trainables.metrics.table import is_retrieval, split_subset
-from trainables.process import contained
-from trainables.spec import TrialSpec, defined
+from trainables.metrics import is_retrieval, metric_name, split_subset
+from trainables.metrics.evaluation import evaluate, from_parts, metric_parts
+from trainables.metrics.gallery import Gallery
+from trainables.metrics.retrieval import RetrievalProtocol
 from trainables.training.cross_validation import training_class
 from trainables.training.epoch_training import Diverged
 from trainables.training.inputs import Inputs, of_backbone, raise_if_other
+from trainables.training.spec import TrialSpec, defined
 from trainables.training.train import failure_of
-from trainables.training.untrained import whitened
-from trainables.unit import unit, without_order
+from trainables.training.untrained_network import whitened
 
 # Neighbours and a few embeddings.
 

@@ -14,11 +14,11 @@ from search.difference import Family, Recommendation
 from search.selection.choice import Confirmation
 from search.selection.ledger import Opening
 from search.stages import Role
+from trainables.common.errors import InvalidInput
+from trainables.common.files import json_digest, reading, write_json
 from trainables.data.dataset import Dataset
 from trainables.data.split import ClassSplit
-from trainables.data.store.spec import StoreSpec
-from trainables.errors import InvalidInput
-from trainables.files import json_digest, reading, write_json
+from trainables.data.store.store_spec import StoreSpec
 
 # The exported model of a loss, determined before the test is opened.
 
@@ -169,7 +169,7 @@ class SealedTest:
 
     def damage(self, seconds: float) -> str | None:
         """Inspect the files of the test images for at most ``seconds``; return a message about damaged ones."""
-        from trainables.data.header import inspect  # imports numpy and Pillow
+        from trainables.data.images import inspect  # imports numpy and Pillow
 
         classes = self.dataset.classes()
         keys = [key for name in self.split.test for key in classes[name]]

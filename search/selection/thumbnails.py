@@ -21,11 +21,10 @@ from PIL import Image
 from search.selection.choice import Confirmation
 from search.selection.retrieval_file import FOLDER
 from search.selection.selection import Selection
-from trainables.arrays import read_arrays
+from trainables.common.files import in_digest_order, read_arrays, reading
 from trainables.data.dataset import Dataset
 from trainables.data.store.contents import StoreContents, read_contents
-from trainables.files import in_digest_order, reading
-from trainables.metrics.table import is_retrieval
+from trainables.metrics import is_retrieval
 
 # The queries that a report shows with their neighbours, the same ones for every loss.
 

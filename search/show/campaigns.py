@@ -16,9 +16,9 @@ from search.show.document import ReportPage, as_html, campaign_page, write_searc
 from search.show.drawing import Figure, Section, looks_of, plotted, rounded, scatter
 from search.stages import Role
 from search.text_table import NOTHING, TextTable
-from trainables.errors import InvalidInput
-from trainables.files import write_text
-from trainables.metrics.table import is_bounded
+from trainables.common.errors import InvalidInput
+from trainables.common.files import write_text
+from trainables.metrics import is_bounded
 
 # Units: tables print per cent, as papers do, except for metrics that may leave 0 to 1.
 

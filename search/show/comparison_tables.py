@@ -13,8 +13,8 @@ from search.results.rows import COLUMNS, Column, Entry, Row, SeedStatistics
 from search.results.summary import SplitSummary
 from search.stages import UNTRAINED, WHITENED, Role
 from search.text_table import NOTHING, TextTable
-from trainables.errors import counted
-from trainables.metrics.table import is_bounded, split_subset
+from trainables.common.errors import counted
+from trainables.metrics import is_bounded, split_subset
 
 # The columns of the result table that an output shows.
 

@@ -18,8 +18,8 @@ from search.show.drawing import Plot, Section
 from search.show.sections.answer import again, answer, anytime_curves, outcome
 from search.show.sections.loss import loss_section
 from search.show.sections.models import models_section
-from trainables.errors import listed
-from trainables.files import reading, write_text
+from trainables.common.errors import listed
+from trainables.common.files import reading, write_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment

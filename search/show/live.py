@@ -27,8 +27,8 @@ from search.results.rows import Result
 from search.show.document import ReportPage, environment, plotly_script, search_report, shared_file
 from search.stages import Stage, short_study_name
 from search.trials import epochs_of, value_in
-from trainables.errors import Failure, InvalidInput, printable
-from trainables.files import reading
+from trainables.common.errors import Failure, InvalidInput, printable
+from trainables.common.files import reading
 
 # Responses of the API.
 

@@ -15,8 +15,8 @@ from search.selection import Selection, exported_trial, frozen_baselines
 from search.show.comparison_tables import baselines_told, headline_losses, headline_sentences
 from search.stages import BASELINES, UNTRAINED, Stage, short_study_name
 from search.text_table import rows_as_markdown
-from trainables.errors import InvalidInput
-from trainables.files import as_path
+from trainables.common.errors import InvalidInput
+from trainables.common.files import as_path
 from trainables.inference.model_files import (
     DESCRIPTION,
     FROZEN,

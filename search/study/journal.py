@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from search.trials import EPOCH, Tally
-from trainables.errors import Failure, InvalidInput
-from trainables.files import reading
-from trainables.storage import storage_errors
+from trainables.common.errors import Failure, InvalidInput
+from trainables.common.files import reading
+from trainables.common.storage import storage_errors
 
 Log = dict[str, Any]
 """An operation as JSON."""

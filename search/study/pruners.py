@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 
 from optuna.trial import FrozenTrial, TrialState
 
-from trainables.errors import counted
+from trainables.common.errors import counted
 
 REDUCTION_FACTOR = 2
 

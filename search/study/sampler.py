@@ -14,8 +14,8 @@ from optuna.trial import FrozenTrial, TrialState
 from search.trials import Tally
 from spaces.search_space import SearchSpace
 from spaces.space import Float, Int, Range, Value
-from trainables.errors import Mistake
-from trainables.spec import derived_seed
+from trainables.common.errors import Mistake
+from trainables.training.spec import derived_seed
 
 
 @dataclass(frozen=True, kw_only=True)

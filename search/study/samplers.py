@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.study.sampler import READY, WAIT, Availability, Fixed, Sampler, failed_by_params
 from spaces.space import Choice, Float, Value
-from trainables.errors import Mistake
+from trainables.common.errors import Mistake
 
 
 class Tpe(Sampler):

@@ -13,8 +13,8 @@ from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import FrozenTrial
 
 from search.study.journal import JournalReader, JournalWriter, Log
-from trainables.errors import Failure
-from trainables.files import reading
+from trainables.common.errors import Failure
+from trainables.common.files import reading
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

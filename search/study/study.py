@@ -24,7 +24,7 @@ from search.study.storage import StudyStorage
 from search.trials import Tally, changed, params_of, record_key, record_keys, running_value
 from spaces.search_space import SearchSpace
 from spaces.space import Params, Value
-from trainables.spec import EpochRecord
+from trainables.training.spec import EpochRecord
 
 
 def pruning_sentence(objective: str, step: int, value: float, reason: str) -> str:

@@ -19,9 +19,9 @@ from search.stages import Stage
 from search.study.sampler import STOPPED, Budget
 from search.study.study import LossStudy
 from search.trials import whole_training
-from trainables.errors import Failure
-from trainables.spec import EpochRecord, TrialSpec
-from trainables.storage import DiskFull
+from trainables.common.errors import Failure
+from trainables.common.storage import DiskFull
+from trainables.training.spec import EpochRecord, TrialSpec
 
 
 @dataclass(kw_only=True)

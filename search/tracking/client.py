@@ -15,15 +15,14 @@ from filelock import FileLock
 from search.packages import INSTALL, check_extra, missing_packages
 from search.secrets import absolute_sqlite, sqlite_address, sqlite_file
 from search.tracking.models import FOLDER
-from trainables.errors import InvalidInput
-from trainables.secrets import without_password
+from trainables.common.errors import InvalidInput, without_password
 
 if TYPE_CHECKING:
     import torch
     from mlflow import MlflowClient
 
     from trainables.inference.embedder import Embedder
-    from trainables.training.own_model import OwnModel
+    from trainables.training.own import OwnModel
 
 DATABASES = ("sqlite", "postgresql", "mysql")
 PATIENCE_S = 20
@@ -208,7 +207,7 @@ def load_model(
     files = read_model(str(downloaded_model(address)) if in_mlflow else address)
     found: Embedder | OwnModel
     if is_of_trainable(files.description):
-        from trainables.training.own_model import own_model_of
+        from trainables.training.own import own_model_of
 
         found = own_model_of(files, device=device, trust_code=trust_code)
     else:

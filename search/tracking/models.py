@@ -32,7 +32,7 @@ from search.tracking.summary_runs import (
     params_of,
     tags_of,
 )
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 from trainables.inference.model_files import DESCRIPTION
 from trainables.models.backbones import backbone, on_features
 

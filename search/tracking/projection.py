@@ -45,7 +45,7 @@ from search.tracking.summary_runs import (
 )
 from search.trials import epochs_of
 from spaces.space import Value
-from trainables.errors import Failure
+from trainables.common.errors import Failure
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

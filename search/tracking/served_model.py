@@ -41,7 +41,7 @@ class ServedModel:
             MlflowException: some images cannot be read; the message names all of them. MLflow's server responds with
                 this message, and with a traceback to other errors.
         """
-        from trainables.errors import InvalidInput
+        from trainables.common.errors import InvalidInput
 
         try:
             if self.embedder.network.on_vectors:

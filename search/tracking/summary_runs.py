@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from spaces.space import Value
-from trainables.files import DAMAGED
-from trainables.secrets import without_password
+from trainables.common.errors import without_password
+from trainables.common.files import DAMAGED
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -11,8 +11,7 @@ from optuna.trial import FrozenTrial
 from search.stages import search_of
 from search.tracking.client import is_outage
 from search.tracking.projection import Projection
-from trainables.errors import counted
-from trainables.secrets import without_password
+from trainables.common.errors import counted, without_password
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ import filelock
 from search.selection import ImageSet, images_in
 from search.vault.held import OPENINGS, Vault
 from search.vault.protocol import EMBEDDINGS, FORMAT, SentModel, content_of, public_key, receive, send, signed
-from trainables.errors import Failure, InvalidInput, counted, raise_if_any
-from trainables.files import digest_of, json_digest, read_json, reading, remove_drafts, write_json, write_whole
+from trainables.common.errors import Failure, InvalidInput, counted, raise_if_any
+from trainables.common.files import digest_of, json_digest, read_json, reading, remove_drafts, write_json, write_whole
 
 REQUEST, ANSWER, TRAINING, ERRORS = "request.json", "answer.json", "training", "errors.log"
 

@@ -11,8 +11,8 @@ from typing import Any
 from search.selection import BaselineScoring, Scoring, baseline_entry
 from search.stages import UNTRAINED, WHITENED
 from search.vault.protocol import FORMAT, NETWORK, PROGRAM, SentModel, content_of, receive, send
-from trainables.errors import Failure, InvalidInput
-from trainables.files import as_path, digest_of, reading
+from trainables.common.errors import Failure, InvalidInput
+from trainables.common.files import as_path, digest_of, reading
 
 DESCRIBED = (
     "key", "test", "features", "classes", "items", "by_class", "labels_only", "openings", "opened", "problems",

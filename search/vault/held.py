@@ -19,13 +19,12 @@ import numpy as np
 
 from search.selection import LedgerFile
 from search.vault.protocol import public_key
+from trainables.common.errors import InvalidInput, listed
+from trainables.common.files import read_json, reading
 from trainables.data.dataset import Dataset
 from trainables.data.images import read_image
-from trainables.data.store.spec import StoreSpec
-from trainables.errors import InvalidInput, listed
-from trainables.files import read_json, reading
-from trainables.metrics import largest_k
-from trainables.metrics.table import is_own, split_subset, superclass_metrics, unknown_metrics
+from trainables.data.store.store_spec import StoreSpec
+from trainables.metrics import is_own, largest_k, split_subset, superclass_metrics, unknown_metrics
 
 CONFIG, KEY, TEST, LEDGER, OPENINGS = "vault.json", "key", "test.json", "ledger.jsonl", "openings"
 FOLDER, VECTORS = "test", "vectors.npy"

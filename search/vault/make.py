@@ -18,16 +18,15 @@ from search.selection import images_in
 from search.vault.held import CONFIG, FOLDER, KEY, TEST, VECTORS, HeldItems, Policy
 from search.vault.protocol import public_key
 from search.vault.sandbox import READABLE
-from trainables.data.dataset import Dataset, ItemDataset
-from trainables.data.marks import TRAIN, check_galleries
+from trainables.common.errors import InvalidInput, raise_if_any
+from trainables.common.files import digest_of, draft_of, json_text
+from trainables.common.storage import full_disk_errors
+from trainables.data.dataset import TRAIN, Dataset, ItemDataset
 from trainables.data.sets.features import EMBEDDINGS, GROUPS, IDS, LABELS
 from trainables.data.sets.folders import RootedDataset
 from trainables.data.sets.manifest import CAMERA, CLASS, GROUP, PART, PATH
-from trainables.data.split import check_images, split_dataset
+from trainables.data.split import check_galleries, check_images, split_dataset
 from trainables.data.store.build import read_item
-from trainables.errors import InvalidInput, raise_if_any
-from trainables.files import digest_of, draft_of, json_text
-from trainables.storage import full_disk_errors
 
 LISTED, VECTORS_FILE = "data.csv", "data.npz"
 """The file of a training half of images, and that of one of vectors."""

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainables.errors import InvalidInput, listed
+from trainables.common.errors import InvalidInput, listed
 from trainables.inference.model_files import EmbedderSpec
-from trainables.models.config import Lora
+from trainables.models.model_config import Lora
 
 OPERATORS = frozenset(
     """

@@ -12,8 +12,8 @@ from typing import IO, Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from trainables.errors import InvalidInput
-from trainables.files import DAMAGED, digest_of
+from trainables.common.errors import InvalidInput
+from trainables.common.files import DAMAGED, digest_of
 
 FORMAT = 1
 """Version of the messages, incremented with every change of their keys or their meaning."""

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from search.vault.held import Policy
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 
 Outcome = tuple[dict[str, Any], bytes]
 """What the work returns: JSON types, and the content of a file."""

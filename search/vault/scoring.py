@@ -20,18 +20,18 @@ from search.vault.held import HeldItems
 from search.vault.programs import Program
 from search.vault.protocol import EMBEDDINGS, PROGRAM, SentModel
 from search.vault.sandbox import Outcome
+from trainables.common.errors import InvalidInput
+from trainables.common.vectors import without_order
 from trainables.data.loading import FeaturesInMemory, ImagesInMemory
 from trainables.data.store.view import Store, StoreView
-from trainables.errors import InvalidInput
 from trainables.inference.model_files import FROZEN, EmbedderSpec, of_network, parsed_tensors
-from trainables.metrics.table import is_retrieval
+from trainables.metrics import is_retrieval
 from trainables.models.backbones import FEATURES, is_own_network
-from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
+from trainables.models.model_config import ModelConfig
+from trainables.training.epoch_training import KeptModel, probed
 from trainables.training.inputs import BATCH, of_backbone
-from trainables.training.kept import KeptModel, probed
-from trainables.training.untrained import whitened
-from trainables.unit import without_order
+from trainables.training.untrained_network import whitened
 
 MOST_DIMENSIONS = 16_384
 TRIED = 4

@@ -10,14 +10,12 @@ import numpy as np
 import torch
 
 from spaces.contract import Check
+from trainables.common.errors import raise_if_any
+from trainables.common.rules import OneOf
 from trainables.data import DATASETS, Dataset
-from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.data.dataset import ItemDataset
-from trainables.data.items import item_bytes
-from trainables.data.marks import check_listing
-from trainables.data.samplers import BatchSampler
-from trainables.errors import raise_if_any
-from trainables.rules import OneOf
+from trainables.data.batch_samplers import BATCH_SAMPLERS, BatchSampler
+from trainables.data.dataset import ItemDataset, check_listing
+from trainables.data.store.contents import item_bytes
 
 
 def _copy(dataset: Dataset) -> Dataset:

@@ -14,10 +14,10 @@ import torch
 from spaces.contract import Check
 from spaces.losses import declared_space
 from spaces.space import Choice, Space, Value
-from trainables.errors import raise_if_any
+from trainables.common.errors import raise_if_any
+from trainables.common.rules import OneOf
 from trainables.losses import LOSSES, loss_part, loss_row
-from trainables.losses.base import Loss, Unit, Used
-from trainables.rules import OneOf
+from trainables.losses.loss import Loss, Unit, Used
 
 CLASSES, DIMENSIONS = 12, 16
 

@@ -18,21 +18,19 @@ from spaces.contract import Check, CheckResult
 from spaces.contract.check_data import DatasetContract, SamplerContract
 from spaces.contract.check_loss import LossContract
 from spaces.contract.check_trainable import TrainableContract
+from trainables.common.errors import InvalidInput, suggestion, without_password
+from trainables.common.part_tables import is_own, load_part
+from trainables.common.vectors import without_order
 from trainables.data import DATASETS, Dataset
-from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.data.samplers import BatchSampler
-from trainables.errors import InvalidInput, suggestion
+from trainables.data.batch_samplers import BATCH_SAMPLERS, BatchSampler
 from trainables.losses import LOSSES
-from trainables.losses.base import Loss
+from trainables.losses.loss import Loss
+from trainables.metrics import METRICS, metric_name, own_metric, unknown_metrics
 from trainables.metrics.evaluation import evaluate
-from trainables.metrics.table import METRICS, metric_name, own_metric, unknown_metrics
 from trainables.models.backbones import BACKBONES, LIBRARIES, Backbone, backbone
-from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel, depends_on_batch
-from trainables.parts import is_own, load_part
-from trainables.secrets import without_password
+from trainables.models.model_config import ModelConfig
 from trainables.training.trainable import Trainable
-from trainables.unit import without_order
 
 TABLES: Mapping[str, Mapping[str, Any]] = {
     "loss": LOSSES,

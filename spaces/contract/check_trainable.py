@@ -13,18 +13,17 @@ import torch
 from spaces.contract import Check
 from spaces.losses import space_of_trainable
 from spaces.space import Space, Value
+from trainables.common.errors import InvalidInput, counted, raise_if_any
+from trainables.common.rules import OneOf
+from trainables.common.vectors import unit
 from trainables.data import DATASETS, Dataset
-from trainables.data.store.spec import StoreSpec
-from trainables.errors import InvalidInput, counted, raise_if_any
+from trainables.data.store.store_spec import StoreSpec
 from trainables.inference.model_files import read_model
 from trainables.models import ModelConfig
-from trainables.rules import OneOf
-from trainables.spec import EpochRecord, TrialSpec
-from trainables.training.config import TrainingConfig
-from trainables.training.own import OwnTraining
-from trainables.training.own_model import own_model_of
+from trainables.training.own import OwnTraining, own_model_of
+from trainables.training.spec import EpochRecord, TrialSpec
 from trainables.training.trainable import has_predictor, trainable_class
-from trainables.unit import unit
+from trainables.training.training_config import TrainingConfig
 
 EPOCHS = 2
 MOST_CLASSES = 12

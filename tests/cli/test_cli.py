@@ -140,7 +140,7 @@ def test_a_closed_stream_stops_no_command(closed: str) -> None:
 
 
 def test_progress_is_no_warning() -> None:
-    program = "from search.cli.output import set_up_logging; from trainables.forecast import Forecast; "
+    program = "from search.cli.output import set_up_logging; from trainables.common.forecast import Forecast; "
     program += "set_up_logging(); Forecast('Counting', 2, iter([0.0, 30.0]).__next__).add(1)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "Counting: 50.0 % after 30 s, about 30 s left."

@@ -18,10 +18,10 @@ from support.small_search import draw_folder, small_search
 from support.trees import WRITERS, make_cub200, make_tree
 from support.without_ray import MADE_UP
 
+from trainables.common.errors import InvalidInput
 from trainables.data import DATASETS
 from trainables.data.sets.folders import Folder
 from trainables.data.sets.glyphs import Glyphs
-from trainables.errors import InvalidInput
 
 
 def test_each_is_listed_with_publisher_layout_and_options() -> None:

@@ -20,7 +20,7 @@ from search.config.yaml_file import parse_yaml
 from search.driver.doctor import examine
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 
 CPU = Machine(cpus=1, gpus=0)
 

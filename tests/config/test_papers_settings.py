@@ -25,8 +25,8 @@ from search.stages import Stage
 from spaces.search_space import SearchSpace
 from spaces.space import Params
 from trainables.losses import LOSSES, loss_row
-from trainables.training.config import TrainingConfig
 from trainables.training.train import train
+from trainables.training.training_config import TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from search.plan.make_plan import read_plan
 from search.plan.plan import training_of
 from search.plan.search import open_search
 from search.stages import Stage
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 from trainables.losses import LossRow
 
 SearchFile = Callable[..., dict[str, Any]]
@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from optuna.distributions import FloatDistribution
 from spaces.space import Float
 from support.own_parts import Greys
-from trainables.data.samplers import RandomSampler
+from trainables.data.batch_samplers import RandomSampler
 from trainables.data.dataset import Dataset
 from trainables.losses.pairs import Contrastive
 

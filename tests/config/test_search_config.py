@@ -35,10 +35,10 @@ from search.plan.make_plan import make_plan
 from search.plan.plan import Plan, training_of
 from search.stages import Stage
 from search.tables import engine_name
-from trainables.errors import InvalidInput, suggestion
+from trainables.common.errors import InvalidInput, suggestion
 from trainables.losses import loss_row
-from trainables.spec import TrialSpec
-from trainables.training.config import Schedule, TrainingConfig
+from trainables.training.spec import TrialSpec
+from trainables.training.training_config import Schedule, TrainingConfig
 
 SearchFile = Callable[..., dict[str, Any]]
 

@@ -28,9 +28,8 @@ from search.secrets import expand, health_page, sqlite_address, sqlite_file, wit
 from search.show.live import live_app
 from search.tracking.client import open_client
 from search.trust import addresses_in, own_code, remember
-from trainables.errors import Failure, InvalidInput
-from trainables.files import given_path
-from trainables.secrets import LEAST, traced, without_password
+from trainables.common.errors import LEAST, Failure, InvalidInput, traced, without_password
+from trainables.common.files import given_path
 from trainables.training.train import failure_of
 
 

@@ -21,7 +21,7 @@ from search.plan.make_plan import read_plan
 from search.plan.search import WritableRecords, open_search
 from search.results.summarise import write_summary
 from search.trust import forget, started
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 
 READ = [
     ("status",), ("status", "small"), ("trials", "small"), ("trials", "small", "pnp", "0"), ("report", "small"),

@@ -14,7 +14,7 @@ from search.plan.plan import trial_directory
 from search.plan.search import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial
-from trainables.files import as_path
+from trainables.common.files import as_path
 
 SIZE = 1000
 LOSS = "pnp"

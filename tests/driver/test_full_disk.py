@@ -15,7 +15,7 @@ from support.without_ray import without_mlflow
 from search.engines.in_process import InProcess
 from search.selection.ledger import Ledger
 from search.study import JournalReader
-from trainables.data.store.spec import opened_store
+from trainables.data.store.store_spec import opened_store
 from trainables.inference.model_files import read_tensors
 from trainables.training.checkpoints import parsed_state
 

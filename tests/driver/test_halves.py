@@ -15,7 +15,7 @@ from support.small_search import GLYPHS
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan, read_plan
 from search.trials import epochs_of
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 
 LOSSES = ("pnp", "triplet")
 OWN = "support.own_trainings:Scales"

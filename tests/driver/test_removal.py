@@ -21,7 +21,7 @@ from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.search import open_search
 from search.stages import Stage
 from search.trust import addresses_in, remember
-from trainables.errors import Failure, InvalidInput
+from trainables.common.errors import Failure, InvalidInput
 
 Make = Callable[..., Path]
 

@@ -37,8 +37,8 @@ from search.selection.retrieval_file import Scoring
 from search.selection.selection import Selection
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
+from trainables.common.files import write_json
 from trainables.data.store.contents import read_contents
-from trainables.files import write_json
 
 SMALL: dict[str, Any] = {
     **SHORTEST,

@@ -21,8 +21,8 @@ from search.engines.base import Engine
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from search.study.trial_queue import TrialQueue
+from trainables.common.errors import InvalidInput
 from trainables.data.store.cache import is_used
-from trainables.errors import InvalidInput
 
 
 @pytest.fixture

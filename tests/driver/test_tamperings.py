@@ -36,7 +36,7 @@ from search.selection.ledger_file import LedgerFile
 from search.selection.selection import Selection
 from search.show.model_cards import write_model_folders
 from search.stages import BASELINES
-from trainables.files import file_digest, json_digest
+from trainables.common.files import file_digest, json_digest
 from trainables.inference.model_files import parsed_tensors, tensors_bytes
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from support.without_ray import only_records
 
 import holdout
 from search.selection.ledger import Ledger
-from trainables.errors import Failure
+from trainables.common.errors import Failure
 from trainables.training.epoch_training import Diverged
 
 TESTED = 80

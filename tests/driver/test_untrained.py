@@ -41,7 +41,7 @@ from search.selection import Ledger, Selection
 from search.show.comparison_tables import text_tables
 from search.stages import Role
 from search.study.trial_queue import TrialQueue
-from trainables.files import write_json
+from trainables.common.files import write_json
 
 Floats = NDArray[np.float64]
 

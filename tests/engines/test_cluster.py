@@ -21,7 +21,7 @@ from support.services import ROOT, SECRET, Nodes
 from support.small_search import small_search
 
 from search.cli.submission import submission
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 
 pytestmark = pytest.mark.cluster
 

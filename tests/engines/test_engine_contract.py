@@ -23,7 +23,7 @@ from search.stages import Stage
 from search.study.trial_queue import QueuedStage, QueuedStudy, TrialQueue
 from search.tables import ENGINES
 from search.trials import epochs_of
-from trainables.errors import InvalidInput, raise_if_any
+from trainables.common.errors import InvalidInput, raise_if_any
 from trainables.models import ModelConfig
 
 LOSS = "proxy_anchor"

@@ -24,7 +24,7 @@ from search.plan.search import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialListener, TrialQueue
 from search.trials import epochs_of
-from trainables.errors import Failure
+from trainables.common.errors import Failure
 from trainables.training.cross_validation import begin
 
 LOSS = "pnp"

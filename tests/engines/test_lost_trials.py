@@ -24,8 +24,8 @@ from search.driver.stages import search_stage
 from search.plan.search import WritableRecords
 from search.study.trial_queue import TrialQueue
 from search.trials import epochs_of
-from trainables.errors import Failure
-from trainables.limits import Limits
+from trainables.common.errors import Failure
+from trainables.common.storage import Limits
 
 pytestmark = [pytest.mark.cluster, needs_ray]
 

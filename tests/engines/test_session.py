@@ -31,7 +31,7 @@ from search.engines.ray_engine import check_ray
 from search.engines.ray_session import ATTEMPTS, NoRay, ray_session, watched_head
 from search.engines.ray_tune import ActorManager, ActorOutOfMemory, _is_own, error_of
 from search.tables import engine_name, ray_mistakes
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 
 
 class FakeRay:

@@ -10,9 +10,9 @@ from support.services import ROOT
 from search.config.sections import ResourcesSection
 from search.engines.capacity import CONTEXT_BYTES, Node, at_once, growth, roomier, too_tight, trials_on
 from search.engines.waiting import AWAKE_S, SILENCE_POLL_S, Patience, Placement, Silences, Workers
-from trainables.errors import Failure, InvalidInput
-from trainables.limits import LIMITS
-from trainables.spec import DeviceMemory
+from trainables.common.errors import Failure, InvalidInput
+from trainables.common.storage import LIMITS
+from trainables.training.spec import DeviceMemory
 
 
 class Clock:

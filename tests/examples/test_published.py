@@ -22,7 +22,7 @@ from search.config.recipes import read_file
 from search.config.yaml_file import read_yaml
 from search.plan.runs import CampaignFolder
 from search.results.campaign import CampaignResult, Cell, data_axes, measured
-from trainables.metrics.table import split_subset
+from trainables.metrics import split_subset
 
 
 def place(cell: Cell) -> tuple[str, ...]:

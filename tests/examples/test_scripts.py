@@ -17,9 +17,9 @@ from examples.texts import Languages
 from examples.trainers import tiny
 from examples.trainers.tiny import Pictures
 from trainables.data.sets.features import FeatureFile
-from trainables.data.store.spec import StoreSpec
-from trainables.spec import TrialSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.training.cross_validation import begin
+from trainables.training.spec import TrialSpec
 from trainables.training.trainable import Items, network_embeddings, trainable_class
 
 FOLDER = Path(__file__).parent / "scripts"

@@ -23,10 +23,10 @@ from examples.trainers import tiny
 from examples.trainers.tiny import Pictures, Signs
 from spaces.contract.check_trainable import DrawnFeatures
 from trainables.data.sets.features import FeatureFile
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.metrics.evaluation import evaluate
-from trainables.spec import TrialSpec
 from trainables.training.cross_validation import begin
+from trainables.training.spec import TrialSpec
 from trainables.training.trainable import trainable_class
 
 ROOT = Path(__file__).parents[2]

@@ -13,20 +13,20 @@ import pytest
 import torch
 from PIL import Image
 
-from trainables.data.augment import AUGMENTATIONS, Frame
+from trainables.data import AUGMENTATIONS, Frame
 from trainables.data.loading import load, prefetched
 from trainables.data.sets.folders import Folder
 from trainables.data.store import view as resident
-from trainables.data.store.spec import StoreSpec
-from trainables.metrics import all_metrics, evaluate
+from trainables.data.store.store_spec import StoreSpec
+from trainables.metrics import SUPERCLASSES, all_metrics
 from trainables.metrics.clustering import kmeans
-from trainables.metrics.ranking import Gallery, nearest
-from trainables.metrics.table import SUPERCLASSES
-from trainables.models import EmbeddingModel, ModelConfig
-from trainables.models.embedding import embed
-from trainables.spec import TrialSpec
-from trainables.training.config import TrainingConfig
+from trainables.metrics.evaluation import evaluate
+from trainables.metrics.gallery import Gallery, nearest
+from trainables.models import ModelConfig
+from trainables.models.embedding import EmbeddingModel, embed
+from trainables.training.spec import TrialSpec
 from trainables.training.train import LateValue, Training, train
+from trainables.training.training_config import TrainingConfig
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is here")
 

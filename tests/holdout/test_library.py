@@ -23,10 +23,10 @@ from search.driver.stages import search_stage
 from search.plan.search import WritableRecords
 from search.study.trial_queue import TrialQueue
 from search.tables import ENGINES
+from trainables.common.part_tables import PartTable, load_part
 from trainables.data import DATASETS
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.losses import LOSSES
-from trainables.parts import PartTable, load_part
 from trainables.training.trainable import Trainable
 
 Files = Callable[..., dict[str, Any]]

@@ -24,7 +24,7 @@ import yaml
 from support.mutations import OF_ARRAYS, bits, replace_array, replace_leaf, replace_value
 
 from hostile.world import LOSSES, World
-from trainables.files import read_regular
+from trainables.common.files import read_regular
 
 Change = Callable[[Path, bytes, World], object]
 """Puts something else in place of a file, given its content before."""

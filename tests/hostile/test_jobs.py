@@ -16,7 +16,7 @@ from support.commands import holdout_here, plain
 from search.cli.job_log import LogFilter
 from search.cli.ray_jobs import Jobs
 from search.cli.submission import submission, working_directory
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 
 GOOD: dict[str, Any] = {
     "submission_id": "holdout-birds-1",

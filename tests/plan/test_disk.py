@@ -23,9 +23,9 @@ from search.plan.plan import Plan
 from search.plan.search import WritableRecords, open_search
 from search.stages import Stage
 from search.trust import ALLOWED, remember
+from trainables.common.storage import DiskFull
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.cache import InUse
-from trainables.storage import DiskFull
 from trainables.training.cost import Cost
 
 TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 32}

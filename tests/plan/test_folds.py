@@ -15,7 +15,7 @@ from search.results.summarise import write_summary
 from search.stages import Stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.trials import best_epochs, epochs_of, running_value
-from trainables.spec import EpochRecord
+from trainables.training.spec import EpochRecord
 
 Opened = Callable[..., WritableRecords]
 

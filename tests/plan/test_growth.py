@@ -22,7 +22,7 @@ from search.plan.work import planned_budgets
 from search.selection.selection import Selection
 from search.stages import Stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 
 SearchFile = Callable[..., dict[str, Any]]
 RANGE = {"temperature": {"low": 0.01, "high": 0.2, "log": True}, "variant": ["Ds", "Dq"]}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from search.plan.runs import RunFolder
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 
 
 def _refused(*searches: RunFolder) -> None:

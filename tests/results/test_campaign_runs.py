@@ -39,7 +39,7 @@ from search.show.live import live_app
 from search.show.sections.models import models_section
 from search.stages import Role, Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 from trainables.training.train import Training
 
 ALL = (Stage.SEARCH, Stage.SELECT, Stage.TEST)

@@ -28,8 +28,8 @@ from search.results.summary import LossSummary, Summary
 from search.selection.ledger import Ledger
 from search.show.campaigns import campaign_table
 from search.text_table import TextTable
-from trainables.errors import InvalidInput
-from trainables.files import write_json
+from trainables.common.errors import InvalidInput
+from trainables.common.files import write_json
 
 SMALL = [name for name, path in campaigns().items() if not recipes_of(read_config(read_yaml(path)))]
 OTHERS = ("mpa-losses-", "pnp-losses-")  # comparisons that loss-benchmark stands for

@@ -34,8 +34,8 @@ from search.show.comparison_tables import as_csv, headline_tables, text_tables
 from search.show.sections.answer import answer, outcome
 from search.study.trial_queue import TrialQueue
 from search.text_table import as_latex, as_markdown
-from trainables.errors import InvalidInput
-from trainables.files import write_json
+from trainables.common.errors import InvalidInput
+from trainables.common.files import write_json
 
 
 def compared(runs: Path, *names: str) -> Comparison:

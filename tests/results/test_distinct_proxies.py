@@ -18,7 +18,7 @@ from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.results.comparison import Comparison, compare
 from search.show.comparison_tables import as_csv, text_tables
-from trainables.losses.base import SAME_PROXY
+from trainables.losses.loss import SAME_PROXY
 
 PROXIES = 16
 

@@ -13,7 +13,7 @@ from scipy.stats import sem, t, ttest_rel
 
 from search.results.rows import SeedStatistics
 from search.results.statistics import Estimate, ScoredRows, over_seeds
-from trainables.metrics.table import is_bounded
+from trainables.metrics import is_bounded
 
 Floats = NDArray[np.float64]
 

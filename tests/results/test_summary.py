@@ -33,9 +33,9 @@ from search.study.trial_queue import QueuedStage, TrialQueue
 from search.trials import record_key, running_value, whole_training
 from spaces.losses import SPACES
 from spaces.space import Choice, Float, Int, Range, Space, Value
-from trainables.files import write_json
-from trainables.spec import EpochRecord
-from trainables.training.config import TrainingConfig
+from trainables.common.files import write_json
+from trainables.training.spec import EpochRecord
+from trainables.training.training_config import TrainingConfig
 
 STATISTICS = "mean std seeds values ci95"
 SEEDS = "wanted complete failed missing"

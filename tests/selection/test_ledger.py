@@ -21,8 +21,8 @@ from support.small_disk import small_disk
 
 from search.selection.ledger import NAME, Ledger, Opening
 from search.selection.ledger_file import ImageSet
-from trainables.errors import InvalidInput
-from trainables.storage import DiskFull
+from trainables.common.errors import InvalidInput
+from trainables.common.storage import DiskFull
 
 
 def images(*classes: str) -> ImageSet:

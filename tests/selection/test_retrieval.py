@@ -19,9 +19,9 @@ from search.selection.scoring import retrieval_of
 from search.selection.thumbnails import ExampleKind, GalleryQuery, Thumbnails, gallery_queries, make_pictures
 from trainables.data.sets.folders import Folder
 from trainables.data.store.contents import StoreContents, read_contents
-from trainables.data.store.spec import StoreSpec
-from trainables.metrics import per_query_metrics
-from trainables.metrics.protocol import RetrievalProtocol
+from trainables.data.store.store_spec import StoreSpec
+from trainables.metrics.evaluation import per_query_metrics
+from trainables.metrics.retrieval import RetrievalProtocol
 
 NAMES = ("<b>a</b>", "$x$", "c", "alone", "e")
 

@@ -20,7 +20,7 @@ from search.difference import CLASS_POINTS, Basis, Difference, Family, Recommend
 from search.goal import Constraint, Goal
 from search.selection.choice import Confirmation, choose, confirmations, finalists, recommend, unmet_sentence
 from search.selection.selection import Selection
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 
 
 def trial(number: int, value: float | None, x: float, **attributes: Any) -> FrozenTrial:

@@ -20,7 +20,7 @@ from search.selection.choice import Confirmation
 from search.selection.retrieval_file import RetrievalFile
 from search.selection.selection import Selection, exported_trial
 from search.show.model_cards import model_folder
-from trainables.spec import derived_seed
+from trainables.training.spec import derived_seed
 
 
 def kept_of(runs: Path, model: holdout.Embedder) -> tuple[RetrievalFile, list[Path]]:

@@ -19,14 +19,14 @@ from search.selection.retrieval_file import Scoring
 from search.selection.scoring import score
 from trainables.data.loading import prefetched
 from trainables.data.store import view
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.inference.portable import _network_of
 from trainables.metrics import all_metrics
 from trainables.models import ModelConfig
 from trainables.models.embedding import autocast
-from trainables.spec import DeviceMemory
 from trainables.training import cost
 from trainables.training.attempt import Worker
+from trainables.training.spec import DeviceMemory
 from trainables.training.train import Training
 
 pytestmark = pytest.mark.simulated_gpu

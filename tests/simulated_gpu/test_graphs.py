@@ -15,14 +15,14 @@ from support.simulated_gpu.streams import WAITS
 
 from spaces.losses import SPACES
 from trainables.data import DATASETS
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.losses import LOSSES
 from trainables.losses.mining import most_pairs
 from trainables.losses.pairs import Contrastive
 from trainables.models import ModelConfig
 from trainables.training import steps
-from trainables.training.config import Schedule
 from trainables.training.train import Training
+from trainables.training.training_config import Schedule
 
 pytestmark = pytest.mark.simulated_gpu
 

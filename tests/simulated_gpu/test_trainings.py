@@ -13,16 +13,15 @@ from support.small_search import small_search
 from support.without_ray import only_records
 
 from spaces.losses import SPACES
-from trainables.data import loading
-from trainables.data.augment import AUGMENTATIONS
+from trainables.data import AUGMENTATIONS, loading
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.store import view
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.losses import LOSSES
 from trainables.models import ModelConfig
-from trainables.models.config import POOLING
-from trainables.training.config import OPTIMIZERS
+from trainables.models.model_config import POOLING
 from trainables.training.train import Training
+from trainables.training.training_config import OPTIMIZERS
 
 pytestmark = pytest.mark.simulated_gpu
 

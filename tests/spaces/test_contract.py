@@ -7,8 +7,7 @@ import torch
 
 from spaces.contract.check_part import BackboneContract, check_part, outcomes
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.metrics import all_metrics
-from trainables.metrics.table import SUPERCLASSES
+from trainables.metrics import SUPERCLASSES, all_metrics
 
 ITEMS = "Its items are uint8 RGB, float32 features or of a known kind, the same each time."
 OWN = "support.own_parts"

@@ -13,10 +13,10 @@ from hypothesis import given, settings, strategies as st
 from spaces.losses import SPACES
 from spaces.search_space import SearchSpace, search_space
 from spaces.space import Choice, Float, Int, Range, Value
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 from trainables.losses import LOSSES
 from trainables.models import ModelConfig
-from trainables.training.config import TrainingConfig
+from trainables.training.training_config import TrainingConfig
 
 TRAINING = TrainingConfig(lr=2e-3)
 

@@ -24,8 +24,8 @@ from support.small_disk import SmallDisk
 
 from search.study import JournalReader, StudyCounts, StudyStorage, copy_studies, open_studies, read_studies
 from search.trials import Tally
-from trainables.errors import Failure, InvalidInput
-from trainables.storage import DiskFull
+from trainables.common.errors import Failure, InvalidInput
+from trainables.common.storage import DiskFull
 
 numbers = count(1)
 

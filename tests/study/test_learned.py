@@ -13,7 +13,7 @@ from search.plan.search import WritableRecords
 from search.stages import Stage
 from search.study import open_studies
 from search.study.trial_queue import TrialQueue
-from trainables.spec import derived_seed
+from trainables.training.spec import derived_seed
 
 Opened = Callable[..., WritableRecords]
 TRIALS = {"tpe": 9, "random": 4, "gp": 5, "cmaes": 9}

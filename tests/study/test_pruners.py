@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 from search.driver.doctor import expected_steps
 from search.study.pruners import Hyperband, Pruner, SuccessiveHalving
 from search.tables import PRUNERS
-from trainables.spec import derived_seed
+from trainables.training.spec import derived_seed
 
 EPOCHS = 16
 

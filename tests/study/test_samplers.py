@@ -25,7 +25,7 @@ from search.study.sampler import quantile
 from search.study.trial_queue import RunningTrial, TrialQueue
 from search.tables import SAMPLERS
 from spaces.space import Choice, Float, Int, Range
-from trainables.spec import derived_seed
+from trainables.training.spec import derived_seed
 
 Make = Callable[..., WritableRecords]
 

@@ -28,8 +28,8 @@ from search.study.trial_queue import (
     TrialQueue,
 )
 from search.trials import Tally, epochs_of
-from trainables.errors import Failure
-from trainables.spec import EpochRecord
+from trainables.common.errors import Failure
+from trainables.training.spec import EpochRecord
 
 Opened = Callable[..., WritableRecords]
 

@@ -13,7 +13,7 @@ from search.results.summarise import write_summary
 from search.selection import Baselines
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
-from trainables.files import write_json
+from trainables.common.files import write_json
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from search.plan.search import WritableRecords
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from spaces.search_space import SearchSpace
 from spaces.space import Value
-from trainables.spec import EpochRecord
+from trainables.training.spec import EpochRecord
 
 TrialValue = Callable[[RunningTrial, int], float]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.models import ModelConfig
-from trainables.spec import TrialSpec
-from trainables.training.config import TrainingConfig
+from trainables.training.spec import TrialSpec
 from trainables.training.train import Training
+from trainables.training.training_config import TrainingConfig
 
 CPU = torch.device("cpu")
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainables.data.dataset import Dataset
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 
 
 def build_store(dataset: Dataset, class_names: Sequence[str], *, short_side: int, cache: Path) -> Path:

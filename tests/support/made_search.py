@@ -26,8 +26,8 @@ from search.selection.ledger_file import LedgerFile
 from search.selection.score_files import ScoredOpening
 from search.selection.selection import Selection
 from search.stages import Role
+from trainables.common.files import write_json
 from trainables.data.split import ClassSplit
-from trainables.files import write_json
 
 SPLIT = ClassSplit(
     train=("a", "b", "c"),

@@ -12,9 +12,9 @@ from types import ModuleType
 from typing import Any
 
 from search.engines.local import Local
-from trainables.errors import Failure
-from trainables.forecast import Forecast
-from trainables.limits import Limits
+from trainables.common.errors import Failure
+from trainables.common.forecast import Forecast
+from trainables.common.storage import Limits
 
 
 class MadeUpWorker:

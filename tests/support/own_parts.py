@@ -11,8 +11,8 @@ from torch import nn
 
 from spaces.space import Choice, Float, Space
 from trainables.data import Dataset
-from trainables.data.samplers import BatchSampler
-from trainables.losses.base import Loss, ProxyLoss, Used
+from trainables.data.batch_samplers import BatchSampler
+from trainables.losses.loss import Loss, ProxyLoss, Used
 from trainables.models.backbones import Backbone
 
 NOT_A_PART = 3

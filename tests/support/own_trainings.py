@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 import holdout
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.models import ModelConfig
-from trainables.spec import EpochRecord, TrialSpec, derived_seed
-from trainables.training.config import TrainingConfig
 from trainables.training.cross_validation import begin
+from trainables.training.spec import EpochRecord, TrialSpec, derived_seed
+from trainables.training.training_config import TrainingConfig
 
 CLASSES, EACH = 8, 6
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.commands import holdout_here
 
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 
 NOWHERE = "127.0.0.1:9"
 """An address without Ray. Input that should fail but passes fails here, so that no row of a table ever trains."""

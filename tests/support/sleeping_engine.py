@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.sleeping_trial import SleepingWorker
 from search.engines.ray_engine import RayEngine
-from trainables.limits import Limits
+from trainables.common.storage import Limits
 
 DIES = "HOLDOUT_TEST_DIES"
 STOPS = "HOLDOUT_TEST_STOPS"

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from support.forks import forked
 
 from trainables.data.sets.glyphs import Glyphs
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 
 GLYPHS = Glyphs(num_classes=4, images_per_class=12)
 

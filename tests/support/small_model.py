@@ -5,7 +5,7 @@ from pathlib import Path
 
 from support.small_training import drawn_images, small_spec
 
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.inference.model_files import EmbedderSpec, network_file, write_model
 from trainables.training.train import train
 

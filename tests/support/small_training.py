@@ -6,11 +6,11 @@ from typing import Any
 from support.small_search import draw_folder
 
 from trainables.data.sets.folders import Folder
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.models import ModelConfig
-from trainables.spec import TrialSpec
 from trainables.training.attempt import Worker
-from trainables.training.config import TrainingConfig
+from trainables.training.spec import TrialSpec
+from trainables.training.training_config import TrainingConfig
 
 
 def drawn_images(path: Path) -> StoreSpec:

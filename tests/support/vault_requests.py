@@ -15,13 +15,13 @@ from search.vault.answer import answer
 from search.vault.held import LEDGER, Policy, Vault
 from search.vault.make import make_vault
 from search.vault.protocol import FORMAT, NETWORK, SentModel, content_of, receive, send
-from trainables.data.augment import Frame
+from trainables.common.files import digest_of, json_digest
+from trainables.data import Frame
 from trainables.data.sets.features import FeatureFile
 from trainables.data.sets.folders import Folder
-from trainables.files import digest_of, json_digest
 from trainables.inference.model_files import EmbedderSpec, tensors_bytes
-from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel
+from trainables.models.model_config import ModelConfig
 
 NUMBERS = 8
 """The numbers of a vector."""

@@ -34,7 +34,7 @@ from search.results.comparison import summary_of
 from search.tracking.client import downloaded_model, open_client
 from search.tracking.models import keep_versions
 from search.tracking.summary_runs import DescribedModel, Registration
-from trainables.errors import Failure, InvalidInput
+from trainables.common.errors import Failure, InvalidInput
 from trainables.inference.embedder import load_model
 
 LOSSES = ("pnp", "triplet")

@@ -26,7 +26,7 @@ from search.tracking.client import open_client
 from search.tracking.projection import Projection
 from search.tracking.summary_runs import key_of, origin_tags
 from search.tracking.tracker import Tracker
-from trainables.errors import Failure
+from trainables.common.errors import Failure
 
 Opened = Callable[..., WritableRecords]
 OF_CLUSTERS = {

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import holdout
-from trainables.errors import InvalidInput
-from trainables.given import classes, mask, numbers
+from trainables.common.errors import InvalidInput
+from trainables.common.vectors import classes, mask, numbers
 
 NUMBERS: dict[str, Callable[[np.ndarray], Any]] = {
     "lists": lambda x: x.tolist(),

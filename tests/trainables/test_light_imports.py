@@ -10,12 +10,14 @@ LIGHT = (
     "search.plan.campaign", "search.driver.campaigns", "search.results.campaign", "search.show.campaigns",
     "search.driver.synchronise",
     "search.results.comparison", "search.show.sections.models", "search.results.summarise", "search.text_table",
-    "spaces.losses", "spaces.search_space", "spaces.space", "trainables.data", "trainables.data.augment",
-    "trainables.data.batch_samplers", "trainables.data.dataset", "trainables.data.split", "trainables.data.store.spec",
-    "trainables.files", "trainables.inference.index", "trainables.inference.model_files", "trainables.losses",
-    "trainables.metrics", "trainables.metrics.table", "trainables.errors", "trainables.models",
-    "trainables.models.backbones", "trainables.models.config", "trainables.models.weights", "trainables.parts",
-    "trainables.spec", "trainables.training.checkpoints", "trainables.training.config",
+    "spaces.losses", "spaces.search_space", "spaces.space", "trainables.data",
+    "trainables.data.batch_samplers", "trainables.data.dataset", "trainables.data.split",
+    "trainables.data.store.store_spec",
+    "trainables.common.files", "trainables.inference.index", "trainables.inference.model_files", "trainables.losses",
+    "trainables.metrics", "trainables.common.errors", "trainables.models",
+    "trainables.models.backbones", "trainables.models.model_config", "trainables.models.weights",
+    "trainables.common.part_tables",
+    "trainables.training.spec", "trainables.training.checkpoints", "trainables.training.training_config",
 )  # fmt: skip
 
 USES = {
@@ -24,7 +26,7 @@ USES = {
         "from trainables.losses import LOSSES, loss_row; [loss_row(name).paper for name in LOSSES]; 'mpa' in LOSSES"
     ),
     "settings and models": (
-        "from trainables.models import ModelConfig; from trainables.training.config import TrainingConfig;"
+        "from trainables.models import ModelConfig; from trainables.training.training_config import TrainingConfig;"
         "ModelConfig(backbone='resnet50', weights='imagenet', pooling='gem'); ModelConfig(backbone='timm:x');"
         "TrainingConfig(sampler='up_to', augment='none', optimizer='adam').frame"
     ),
@@ -40,7 +42,7 @@ USES = {
         "from trainables.data.batch_samplers import batch_problems; batch_problems('balanced', [5] * 9, 20, 5)"
     ),
     "a default space": (
-        "from spaces.search_space import search_space; from trainables.training.config import TrainingConfig;"
+        "from spaces.search_space import search_space; from trainables.training.training_config import TrainingConfig;"
         "search_space('mpa', TrainingConfig(), {}, {'training': {'proxy_lr': {'low': 1e-4}}})"
     ),
 }
@@ -55,10 +57,10 @@ import os, sys, tempfile
 import numpy as np
 import holdout
 from trainables.data import DATASETS
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.models import ModelConfig
-from trainables.spec import TrialSpec
-from trainables.training.config import OPTIMIZERS, TrainingConfig
+from trainables.training.spec import TrialSpec
+from trainables.training.training_config import OPTIMIZERS, TrainingConfig
 from trainables.training.train import train
 
 glyphs = DATASETS["glyphs"](num_classes=8, images_per_class=5)
@@ -76,8 +78,8 @@ for optimizer in OPTIMIZERS:
         model = holdout.load(os.path.join(folder, "trial/attempt-1/best.safetensors"), device="cpu")
         model.embed([np.zeros((20, 20, 3), np.uint8)])
 early = [name for name in ("faiss", "pandas", "ray") if name in sys.modules]
-import trainables.trial
-from trainables.metrics import evaluate
+import trainables.training.ray_trial
+from trainables.metrics.evaluation import evaluate
 import torch
 evaluate(torch.randn(300, 4), torch.arange(300) % 30, ["map_at_r"])
 print(*early, "faiss" in sys.modules)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from trainables.machine import allotted_cpus, allotted_memory, driver_problem
+from trainables.common.process import allotted_cpus, allotted_memory, driver_problem
 
 MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 HERE = len(os.sched_getaffinity(0))

@@ -18,10 +18,9 @@ import torch
 from support.small_model import SmallModel
 
 import holdout
-from trainables.arrays import read_arrays
+from trainables.common.errors import InvalidInput
+from trainables.common.files import read_arrays, reading
 from trainables.data.store.contents import ARRAYS, read_contents
-from trainables.errors import InvalidInput
-from trainables.files import reading
 from trainables.training.checkpoints import Checkpoints
 
 

@@ -12,18 +12,19 @@ from support.small_training import small_spec
 
 from spaces.contract.check_part import check_part
 from spaces.search_space import search_space
+from trainables.common.errors import InvalidInput
+from trainables.common.part_tables import load_part, plain_name
+from trainables.common.rules import OneOf
 from trainables.data import DATASETS
 from trainables.data.batch_samplers import batch_problems
-from trainables.data.store.spec import StoreSpec
-from trainables.errors import InvalidInput
+from trainables.data.store.store_spec import StoreSpec
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
-from trainables.models import EmbeddingModel, ModelConfig
+from trainables.models import ModelConfig
 from trainables.models.backbones import backbone
-from trainables.parts import load_part, plain_name
-from trainables.rules import OneOf
-from trainables.spec import TrialSpec
-from trainables.training.config import TrainingConfig
+from trainables.models.embedding import EmbeddingModel
+from trainables.training.spec import TrialSpec
 from trainables.training.train import train
+from trainables.training.training_config import TrainingConfig
 
 CIRCLE, RINGS, TINY = "examples.circle_loss:CircleLoss", "examples.rings:Rings", "examples.tiny_network:TinyNetwork"
 OWN = "support.own_parts"

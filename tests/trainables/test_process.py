@@ -18,8 +18,8 @@ from support.odd_input import LAUNCHERS
 from support.own_trainings import own_spec
 from support.small_training import worker_of
 
-from trainables.parts import load_part
-from trainables.process import TIMERS, Exited, Setting, contained
+from trainables.common.part_tables import load_part
+from trainables.common.process import TIMERS, Exited, Setting, contained
 
 
 def enter_removed_folder() -> None:

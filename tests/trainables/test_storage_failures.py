@@ -17,14 +17,13 @@ from support.small_training import drawn_images, small_spec
 from support.stores import ftp_store, silent_server
 
 from trainables import losses
+from trainables.common.errors import InvalidInput
+from trainables.common.files import as_path
+from trainables.common.storage import DiskFull, Limits, StorageFailure, ask, storage_errors
 from trainables.data.sets.folders import Folder
-from trainables.errors import InvalidInput
-from trainables.files import as_path
-from trainables.limits import Limits
-from trainables.spec import TrialSpec
-from trainables.storage import DiskFull, StorageFailure, ask, storage_errors
 from trainables.training.attempt import Attempt
 from trainables.training.checkpoints import Checkpoints
+from trainables.training.spec import TrialSpec
 from trainables.training.train import Training, failure_of
 
 CPU = torch.device("cpu")

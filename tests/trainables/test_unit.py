@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from trainables.metrics import evaluate
-from trainables.unit import unit, without_order
+from trainables.common.vectors import unit, without_order
+from trainables.metrics.evaluation import evaluate
 
 TYPES = st.sampled_from([(torch.float32, 36), (torch.float64, 306)])
 

@@ -32,9 +32,9 @@ from search.vault.answer import answer
 from search.vault.held import OPENINGS, Policy, Vault
 from search.vault.make import make_vault
 from search.vault.protocol import FORMAT, content_of, receive, send, signed
+from trainables.common.errors import Failure, InvalidInput
+from trainables.common.files import digest_of, json_text
 from trainables.data.sets.folders import Folder
-from trainables.errors import Failure, InvalidInput
-from trainables.files import digest_of, json_text
 
 OTHER_KEY = secrets.token_bytes(32)
 READ = [("status", "small"), ("report", "small"), ("verify", "small"), ("select", "small"), ("test", "small")]

@@ -30,7 +30,7 @@ from search.vault.held import Policy, Vault
 from search.vault.make import make_vault
 from search.vault.protocol import content_of
 from trainables.inference.model_files import read_tensors, tensors_bytes
-from trainables.metrics.table import is_retrieval
+from trainables.metrics import is_retrieval
 
 SMALL: dict[str, Any] = {**GLYPHS, **SHORTEST, "name": "small", "metrics": FEW}
 FINE_LOSS = "support.own_parts:Pull"

@@ -19,7 +19,7 @@ for module in pkgutil.walk_packages(holdout.__path__, "holdout."):
 for name in holdout.__all__:
     getattr(holdout, name)
 
-from holdout.trainables.parts import PartTable
+from holdout.trainables.common.part_tables import PartTable
 
 named = [found for module in [*sys.modules.values()] for found in vars(module).values()]
 tables = {id(found): found for found in named if isinstance(found, PartTable)}
@@ -80,7 +80,7 @@ def test_every_module_and_every_part_is_found_there(built: Path) -> None:
 
 
 def test_an_import_that_binds_the_old_name_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "module.py").write_text("import trainables.files\n")
+    (tmp_path / "module.py").write_text("import trainables.common.files\n")
     program = (
         "import setuptools; setuptools.setup = lambda **_: None\n"
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); from pathlib import Path; import setup\n"

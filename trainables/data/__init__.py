@@ -1,7 +1,14 @@
-"""Data sets by name, class splits, the shared image store, augmentation and batch samplers."""
+"""Data sets, class splits, the shared image store, augmentation and batch samplers.
 
+The tables have the data sets and the augmentations by name.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from trainables.common.part_tables import PartRow, PartTable
 from trainables.data.dataset import Dataset
-from trainables.parts import PartRow, PartTable
 
 _ROWS = {
     "glyphs": PartRow(path="trainables.data.sets.glyphs:Glyphs"),
@@ -18,3 +25,41 @@ _ROWS = {
 }
 
 DATASETS: PartTable[type[Dataset], PartRow] = PartTable("data set", _ROWS, base="trainables.data.dataset:Dataset")
+
+
+# Augmentations, whose functions are in :mod:`trainables.data.crops`.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """Input of a network: squares of ``side`` pixels, cropped from resized images.
+
+    Images are resized to a short side of ``short_side`` pixels, keeping their aspect ratio, as by torchvision's
+    ``Resize(short_side)``; with ``square`` both sides get that length, as by ``Resize((short_side, short_side))``.
+    """
+
+    side: int
+    short_side: int
+    square: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentationRow(PartRow):
+    """An augmentation: the function that draws the crop boxes. ``resizes`` if images are first resized to the frame."""
+
+    resizes: bool = True
+
+
+_AUGMENTATIONS = {
+    "none": AugmentationRow(path="trainables.data.crops:none"),
+    "crop": AugmentationRow(path="trainables.data.crops:crop"),
+    "crop_flip": AugmentationRow(path="trainables.data.crops:crop_flip"),
+    "resized_crop_flip": AugmentationRow(path="trainables.data.crops:resized_crop_flip", resizes=False),
+}
+
+AUGMENTATIONS: PartTable[Callable[..., Any], AugmentationRow] = PartTable("augmentation", _AUGMENTATIONS)
+
+
+def short_side_needed(name: str, frame: Frame, store_size: int) -> int:
+    """Return the short side, in pixels, that a store must keep for this augmentation and for evaluation."""
+    return min(store_size, frame.short_side) if AUGMENTATIONS.rows[name].resizes else store_size

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from trainables.data.augment import Frame
+from trainables.data import Frame
 
 
 @dataclass(frozen=True, kw_only=True)

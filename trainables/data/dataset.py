@@ -1,12 +1,13 @@
-"""The interface of a data set."""
+"""The interface of a data set, and the check of all that it lists."""
 
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trainables.errors import counted, listed
+from trainables.common.errors import InvalidInput, counted, listed, raise_if_any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,7 +108,7 @@ class ItemDataset(Dataset):
     """Named classes of items that are neither images nor vectors: texts, paths, arrays, records.
 
     For a user-defined training (``trainable`` in a search file). ``read`` returns an item of a kind that
-    :mod:`trainables.data.items` names.
+    :mod:`trainables.data.store.contents` names.
     """
 
     publisher: ClassVar[str] = "yourself"
@@ -123,7 +124,7 @@ class ItemDataset(Dataset):
 
     def stamp(self, key: str) -> str:
         """Return the digest of the item. It reads the item; replace it where that is slow."""
-        from trainables.data.items import item_digest  # imports numpy
+        from trainables.data.store.contents import item_digest  # imports numpy
 
         return item_digest(self.read(key))
 
@@ -166,3 +167,68 @@ def _quoted(names: list[str]) -> str:
     """Quote names, escaped where they look the same."""
     look_same = len({unicodedata.normalize("NFC", name) for name in names}) < len(names)
     return ", ".join(map(ascii if look_same else repr, names))
+
+
+# Official parts, groups of images, and the check of all that a data set lists.
+
+
+TRAIN, QUERY, GALLERY = "train", "query", "gallery"
+"""The official parts of a data set."""
+
+
+def check_listing(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> None:
+    """Check, without opening an image, that a data set lists each image once, by names that every file can hold.
+
+    ``classes`` are those of the data set, whose folder may be slow to list.
+
+    Raises:
+        InvalidInput: the keys of a class are in no tuple or list, a name is no text in UTF-8, an image is listed twice;
+            or groups, parts, cameras, superclasses or subsets are of other images and classes, or of too few.
+    """
+    unordered = {name: keys for name, keys in classes.items() if not isinstance(keys, tuple | list)}
+    if loose := [f"{name} ({type(keys).__name__})" for name, keys in unordered.items()]:
+        wrong = f"{counted(len(loose), 'class', 'classes')} whose images are in no tuple or list"
+        raise InvalidInput(f"{wrong}: {listed(loose, shown=3)}. Give a tuple of keys.")
+    counts = Counter(key for keys in classes.values() for key in keys)
+    parts, cameras, superclasses = dataset.parts(), dataset.cameras(), dataset.superclasses()
+    of_subsets = [name for names in dataset.test_subsets().values() for name in names]
+    found = {
+        "names that are no text in UTF-8": [name for name in (*classes, *counts) if not is_utf8(name)],
+        "images that are listed twice": [key for key, count in counts.items() if count > 1],
+        "images of groups() that are not in classes()": dataset.groups().keys() - counts.keys(),
+        "images of parts() that are not in classes()": parts.keys() - counts.keys(),
+        f"parts that are neither {QUERY} nor {GALLERY}": set(parts.values()) - {QUERY, GALLERY},
+        "images of cameras() that are not in classes()": cameras.keys() - counts.keys(),
+        "images without a camera": counts.keys() - cameras.keys() if cameras else (),
+        "classes without a superclass": [] if superclasses is None else classes.keys() - superclasses.keys(),
+        "classes of test_subsets() that are not in classes()": set(of_subsets) - classes.keys(),
+    }
+    raise_if_any(
+        [
+            f"The data set lists {what} ({len(names):,}): {listed(sorted(map(ascii, names)), shown=3)}. Correct it."
+            for what, names in found.items()
+            if names
+        ]
+    )
+
+
+def joined_classes(classes: Mapping[str, Sequence[str]], groups: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+    """Return the connected components of two or more classes, which share groups; ``groups`` are those of images.
+
+    >>> joined_classes({"a": ["1"], "b": ["2"], "c": ["3"]}, {"1": "shop", "3": "shop"})
+    (('a', 'c'),)
+    """
+    component_of: dict[str, list[str]] = {}
+    of_group: dict[str, list[str]] = {}
+    for name, keys in classes.items():
+        component = component_of[name] = [name]
+        for group in dict.fromkeys(groups[key] for key in keys if key in groups):
+            other = of_group.setdefault(group, component)
+            other = component_of[other[0]]
+            if other is not component:
+                other += component
+                component_of |= dict.fromkeys(component, other)
+                component = other
+    components = {id(component): component for component in component_of.values() if len(component) > 1}
+    position = {name: number for number, name in enumerate(classes)}
+    return tuple(tuple(sorted(component, key=position.__getitem__)) for component in components.values())

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainables.data.augment import AUGMENTATIONS, Frame
+from trainables.data import AUGMENTATIONS, Frame
 from trainables.data.crops import Crops, resample
 
 Batch = TypeVar("Batch")

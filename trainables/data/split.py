@@ -25,14 +25,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trainables.data.marks import check_listing, joined_classes
-from trainables.errors import InvalidInput, counted, listed, raise_if_any
-
-if TYPE_CHECKING:
-    from trainables.data.dataset import Dataset
-
+from trainables.common.errors import InvalidInput, counted, listed, raise_if_any
+from trainables.data.dataset import GALLERY, QUERY, Dataset, check_listing, joined_classes
 
 FEWEST_CLASSES = 2  # in each part: one class leaves nothing to distinguish
 FEWEST_IMAGES = 2  # of a class that is scored: a query and one image to find
@@ -152,7 +148,7 @@ def left_out(names: Sequence[str], fold: Sequence[str]) -> tuple[str, ...]:
 
 
 def split_dataset(
-    dataset: "Dataset",
+    dataset: Dataset,
     classes: Mapping[str, Sequence[str]],
     *,
     ratio: float,
@@ -414,3 +410,35 @@ def noisy_labels(labels: Sequence[int], keys: Sequence[str], *, rate: float, see
             label = (label + 1 + int.from_bytes(digest[8:16], "big") % (classes - 1)) % classes
         noisy.append(label)
     return noisy
+
+
+def check_galleries(dataset: Dataset, split: ClassSplit, classes: Mapping[str, Sequence[str]]) -> None:
+    """Check that every official query has an image of its class in its gallery, and each scored part such queries."""
+    parts, cameras = dataset.parts(), dataset.cameras()
+    if not parts and not cameras:
+        return
+    by_other = " that another camera took" if cameras else ""
+    sentences = []
+    scored = [*(("validation", names) for _, names in split.divisions), *([("test", split.test)] if split.test else ())]
+    for part, names in scored:
+        relevant_of = {key: count for name in names for key, count in _relevant(classes[name], parts, cameras)}
+        official = [key for key in relevant_of if parts.get(key) == QUERY]
+        if without := [key for key in official if not relevant_of[key]]:
+            sentences.append(
+                f"A gallery without the query's class: {len(without):,} of the {len(official):,} {part} queries have "
+                f"no image of their class{by_other} in it, such as {listed(without, shown=3)}. Add images, or remove "
+                "these queries."
+            )
+        elif not any(relevant_of.values()):
+            sentences.append(
+                f"No query of the {len(names)} {part} classes has an image of its class{by_other} to find. Correct the "
+                "parts and cameras of the images."
+            )
+    raise_if_any(list(dict.fromkeys(sentences)))
+
+
+def _relevant(keys: Sequence[str], parts: Mapping[str, str], cameras: Mapping[str, str]) -> list[tuple[str, int]]:
+    """Return the queries among the images of a class, each with the number of relevant images in its gallery."""
+    gallery = Counter(cameras.get(key, key) for key in keys if parts.get(key) != QUERY)
+    size = gallery.total()
+    return [(key, size - gallery[cameras.get(key, key)]) for key in keys if parts.get(key) != GALLERY]

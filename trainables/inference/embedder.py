@@ -15,18 +15,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainables.common.errors import InvalidInput
+from trainables.common.vectors import numbers, unit
 from trainables.data.images import Unreadable, cannot_be_read
 from trainables.data.loading import Features, FeaturesInMemory, Images, ImagesInMemory
 from trainables.data.sets.features import SUFFIXES, read_features
-from trainables.errors import InvalidInput
-from trainables.given import numbers
-from trainables.inference.images import ImageLike, decoded_batches, each_image, name_of
+from trainables.inference.given_images import ImageLike, decoded_batches, each_image, name_of
 from trainables.inference.index import ImageIndex
 from trainables.inference.model_files import FROZEN, EmbedderSpec, ModelFiles, not_trusted, read_model, tensors_bytes
 from trainables.models.backbones import backbone, is_own_network
-from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
-from trainables.unit import unit
+from trainables.models.model_config import ModelConfig
 
 OnProgress = Callable[[int], None]
 

@@ -13,15 +13,15 @@ from operator import methodcaller
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainables.errors import InvalidInput, counted
-from trainables.files import DAMAGED, given_path, json_text, read_regular, write_together
-from trainables.storage import AnyPath
+from trainables.common.errors import InvalidInput, counted
+from trainables.common.files import DAMAGED, given_path, json_text, read_regular, write_together
+from trainables.common.storage import AnyPath
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from trainables.inference.images import ImageLike
+    from trainables.inference.given_images import ImageLike
 
 FORMAT = 3
 """Version of the description, incremented with every change of its keys or their meaning."""
@@ -249,7 +249,7 @@ def _deserialized(content: bytes) -> Any:
 
 
 def _faiss() -> ModuleType:
-    from trainables.metrics.ranking import import_faiss
+    from trainables.metrics.gallery import import_faiss
 
     faiss, problem = import_faiss()
     if faiss is None:

@@ -13,11 +13,11 @@ from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainables.data.augment import Frame
-from trainables.errors import InvalidInput
-from trainables.files import DAMAGED, given_path, json_text, read_regular, write_together
-from trainables.models.config import ModelConfig
-from trainables.storage import AnyPath
+from trainables.common.errors import InvalidInput
+from trainables.common.files import DAMAGED, given_path, json_text, read_regular, write_together
+from trainables.common.storage import AnyPath
+from trainables.data import Frame
+from trainables.models.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from trainables.common.files import write_whole
+from trainables.common.storage import AnyPath
+from trainables.common.vectors import unit
 from trainables.data.loading import ImagesInMemory, load
-from trainables.files import write_whole
 from trainables.inference.embedder import Embedder, given_features
-from trainables.inference.images import decoded
+from trainables.inference.given_images import decoded
 from trainables.models.backbones import backbone
 from trainables.models.embedding import EmbeddingModel
-from trainables.storage import AnyPath
-from trainables.unit import unit
 
 TOLERANCE = 1e-5
 """Largest accepted difference between a program's embeddings, of length 1, and the model's. Another order of

@@ -1,7 +1,7 @@
 """Table of losses: `LOSSES[name](num_classes=C, embedding_dim=D, **params)`.
 
 A row holds everything known about a loss without importing torch. Its class takes paper, equation and defaults from the
-row (:func:`trainables.losses.base.declared`).
+row (:func:`trainables.losses.loss.declared`).
 
 Papers cited by author: Psomas, Metric Learning: A Deep Dive (2020); Saeki et al., Multi Proxy Anchor Family Loss; Li et
 al., Rethinking the Optimization of Average Precision; Lu et al., Sampling Wisely.
@@ -13,10 +13,10 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from trainables.parts import PartRow, PartTable, is_own, late_import
+from trainables.common.part_tables import PartRow, PartTable, is_own
 
 if TYPE_CHECKING:
-    from trainables.losses.base import Loss
+    from trainables.losses.loss import Loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +175,7 @@ class LossTable(PartTable["type[Loss]", LossRow]):
 
 LIBRARY = "pytorch_metric_learning"
 
-LOSSES = LossTable("loss", _ROWS, base="trainables.losses.base:Loss")
+LOSSES = LossTable("loss", _ROWS, base="trainables.losses.loss:Loss")
 """Every loss by name; a user-defined one by its import path, ``LOSSES["mylab.losses:CircleLoss"]``."""
 
 
@@ -208,6 +208,3 @@ class LossPart:
 def loss_part(loss: str) -> LossPart:
     """Return the part of a loss; one given by its import path is imported, and labelled by its name or class name."""
     return LossPart(name=LOSSES.plain_name(loss), path=loss) if is_own(loss) else LossPart(name=loss)
-
-
-__getattr__ = late_import(__name__, {"Loss": ".base"})

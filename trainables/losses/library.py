@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
+from trainables.common.part_tables import load_part
 from trainables.losses import LIBRARY
-from trainables.losses.base import Loss
-from trainables.parts import load_part
+from trainables.losses.loss import Loss
 
 GIVEN = {"num_classes": "num_classes", "embedding_size": "embedding_dim"}
 """The library's names for what a search gives every loss, and ours."""

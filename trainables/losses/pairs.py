@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from torch.nn.functional import threshold
 
-from trainables.losses.base import (
+from trainables.common.rules import Bounds
+from trainables.losses.loss import (
     Among,
     Cosine,
     Loss,
@@ -31,7 +32,6 @@ from trainables.losses.base import (
     same_and_different,
 )
 from trainables.losses.mining import MINERS, Pairs, informative_pairs, top_k
-from trainables.rules import Bounds
 
 
 def entries(values_BB: torch.Tensor, row_T: torch.Tensor, column_T: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,9 @@ from typing import Annotated
 import torch
 from torch.nn.functional import cross_entropy, softplus, threshold
 
-from trainables.losses.base import (
+from trainables.common.rules import Bounds
+from trainables.common.vectors import unit
+from trainables.losses.loss import (
     Among,
     NotNegative,
     Positive,
@@ -23,8 +25,6 @@ from trainables.losses.base import (
     proxy_cosines,
     reduced,
 )
-from trainables.rules import Bounds
-from trainables.unit import unit
 
 
 @declared("softmax")

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import torch
 
-from trainables.losses.base import (
+from trainables.common.rules import Bounds
+from trainables.losses.loss import (
     Among,
     Loss,
     NotNegative,
@@ -23,7 +24,6 @@ from trainables.losses.base import (
     same_and_different,
 )
 from trainables.losses.mining import positive_pairs
-from trainables.rules import Bounds
 
 
 @dataclass(frozen=True, kw_only=True)

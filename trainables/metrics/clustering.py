@@ -1,6 +1,6 @@
 """Metrics of clusters and distances: k-means, NMI, F1, and distances within and between classes.
 
-Errors are those of :func:`trainables.metrics.ranking.checked`.
+Errors are those of :func:`trainables.metrics.gallery.checked`.
 
 Shapes: N images, D embedding, C clusters or classes, R images that are assigned again,
 B images of a block.
@@ -9,9 +9,9 @@ B images of a block.
 import torch
 from torch.nn.functional import pad
 
-from trainables.forecast import Forecast
-from trainables.metrics.ranking import GRID, ROUNDING, checked, nearest
-from trainables.unit import unit
+from trainables.common.forecast import Forecast
+from trainables.common.vectors import unit
+from trainables.metrics.gallery import GRID, ROUNDING, checked, nearest
 
 _ITERATIONS = 25  # faiss's default
 _BLOCK_NUMBERS = 2**25

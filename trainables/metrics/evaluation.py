@@ -9,19 +9,12 @@ from typing import Any, Literal
 
 import torch
 
-from trainables.errors import InvalidInput, raise_if_any, suggestion
-from trainables.forecast import Forecast
-from trainables.given import number
-from trainables.metrics.clustering import (
-    agreement,
-    class_distances,
-    clusters_of,
-    distances_of,
-)
-from trainables.metrics.protocol import RetrievalProtocol
-from trainables.metrics.ranking import Gallery, checked, checked_superclasses
-from trainables.metrics.retrieval import SCORES, average_precision
-from trainables.metrics.table import (
+from trainables.common.errors import InvalidInput, raise_if_any, suggestion, without_password
+from trainables.common.forecast import Forecast
+from trainables.common.part_tables import is_own
+from trainables.common.process import contained
+from trainables.common.vectors import number
+from trainables.metrics import (
     AT_K,
     AT_R,
     CLUSTERING,
@@ -40,9 +33,14 @@ from trainables.metrics.table import (
     superclass_metrics,
     unknown_metrics,
 )
-from trainables.parts import is_own
-from trainables.process import contained
-from trainables.secrets import without_password
+from trainables.metrics.clustering import (
+    agreement,
+    class_distances,
+    clusters_of,
+    distances_of,
+)
+from trainables.metrics.gallery import Gallery, checked, checked_superclasses
+from trainables.metrics.retrieval import SCORES, RetrievalProtocol, average_precision
 
 
 def evaluate(

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.errors import InvalidInput, Mistake, raise_if_any, suggestion
-from trainables.parts import is_own, load_part, plain_name
+from trainables.common.errors import InvalidInput, Mistake, raise_if_any, suggestion
+from trainables.common.part_tables import is_own, load_part, plain_name
 
 if TYPE_CHECKING:
     from torch import nn

@@ -20,15 +20,15 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
-from trainables.data.augment import Frame
+from trainables.common.errors import InvalidInput, counted, listed, raise_if_any
+from trainables.common.forecast import Forecast
+from trainables.common.process import contained
+from trainables.data import Frame
 from trainables.data.loading import Features, Images, load, prefetched
-from trainables.errors import InvalidInput, counted, listed, raise_if_any
-from trainables.forecast import Forecast
-from trainables.metrics.ranking import full_float32
+from trainables.metrics.gallery import full_float32
 from trainables.models.backbones import backbone, is_own_network
-from trainables.models.config import HEAD_INIT, POOLING, STATISTICS, ModelConfig, pooling_problems
+from trainables.models.model_config import HEAD_INIT, POOLING, STATISTICS, ModelConfig, pooling_problems
 from trainables.models.weights import SHOWN, LoadedWeights, load_weights, weights_file
-from trainables.process import contained
 
 
 class EmbeddingModel(nn.Module):

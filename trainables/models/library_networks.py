@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchvision import models
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
-from trainables.errors import InvalidInput, suggestion
+from trainables.common.errors import InvalidInput, suggestion
 from trainables.models.backbones import ON_HUB, Backbone, EvaluationCrop, Published, published
 
 # torchvision: networks up to their last maps, with torchvision's parameter names.

@@ -1,31 +1,37 @@
-"""Initial weights of a backbone, from a file.
+"""Initial weights of a backbone, from a file, and the download of published ones.
 
-Nothing is downloaded here: trials start on many machines at once, often without internet access.
+A training downloads nothing: trials start on many machines at once, often without internet access. Only
+`holdout backbones NAME --download` does.
 
 A file may come from another program: its tensors may be inside a checkpoint, under a prefix, or have another library's
 names. :func:`load_weights` finds them, and all tensors of the backbone must be found.
 """
 
+import hashlib
 import os
 import pickle
 import re
+import shutil
 import warnings
 import zipfile
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from trainables.errors import InvalidInput, counted, listed, suggestion
+from trainables.common.errors import Failure, InvalidInput, counted, listed, suggestion
 from trainables.models.backbones import ON_HUB, Published, backbone
-from trainables.models.config import IMAGENET, ModelConfig, no_imagenet_weights
+from trainables.models.model_config import IMAGENET, ModelConfig, no_imagenet_weights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     Tensors = dict[str, Tensor]
+
 
 SHOWN = 5  # names in an error
 
@@ -351,3 +357,50 @@ def _refusal(path: Path, found: "Tensors", needed: "Tensors", match: _Match) -> 
         f"{len(match.fitting)} of the {len(needed)} tensors that the backbone needs are in {path}, and all must be: "
         f"{' and '.join(parts)}. {fix}"
     )
+
+
+# The download of published weights.
+
+
+def download(weights: Published, shown: Callable[[IO[bytes], int], AbstractContextManager[IO[bytes]]]) -> Path:
+    """Download published weights unless they are here, and return their file; what was interrupted is resumed.
+
+    ``shown`` shows how much of a file of so many bytes is read, as :func:`rich.progress.wrap_file`.
+
+    Raises:
+        Failure: they cannot be downloaded, or their SHA-256 is not that in the file's name, as torch.hub gives it.
+    """
+    from urllib.request import Request, urlopen
+
+    import filelock
+
+    path = weights_path(weights)
+    if path.is_file():
+        return path
+    try:
+        if weights.hub is not None:
+            from huggingface_hub import hf_hub_download
+
+            return Path(hf_hub_download(weights.hub, ON_HUB))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f"{path.name}.part")
+        with filelock.FileLock(f"{part}.lock", timeout=0), part.open("ab+") as file:  # torch.hub does not resume
+            start = max(file.tell() - 1, 0)  # the last byte again: no server sends the rest of a whole file
+            asked = Request(weights.address, headers={"User-Agent": "holdout", "Range": f"bytes={start}-"})
+            with urlopen(asked, timeout=60) as answer, shown(answer, size := answer.length) as content:
+                file.truncate(start := start if answer.status == HTTPStatus.PARTIAL_CONTENT else 0)
+                shutil.copyfileobj(content, file)
+            if (done := file.seek(0, os.SEEK_END)) < start + size:
+                raise ConnectionError(f"the connection ended after {done:,} of {start + size:,} bytes")
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            named = re.search(r"-([0-9a-f]{8,})\.", weights.file)
+            if named and not digest.startswith(named[1]):
+                part.unlink()
+                raise ValueError(f"the SHA-256 begins with {digest[:8]}, not {named[1]}, so the file was removed")
+            return part.replace(path)
+    except Exception as error:  # the hub's library raises those of its own HTTP client
+        reason = str(error).strip("<>.") or type(error).__name__
+        raise Failure(
+            f"{weights.address} was not downloaded: {reason}. The same command resumes it; or save it as {path}."
+        ) from error

@@ -11,12 +11,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from trainables.files import as_path, remove_drafts, write_whole
-from trainables.parts import OURS, is_own
-from trainables.process import Setting, contained
-from trainables.secrets import traced, without_password
-from trainables.spec import EpochRecord, TrialSpec
-from trainables.storage import AnyPath, DiskFull, is_full
+from trainables.common.errors import traced, without_password
+from trainables.common.files import as_path, remove_drafts, write_whole
+from trainables.common.part_tables import OURS, is_own
+from trainables.common.process import Setting, contained
+from trainables.common.storage import AnyPath, DiskFull, is_full
+from trainables.training.spec import EpochRecord, TrialSpec
 
 if TYPE_CHECKING:
     import torch

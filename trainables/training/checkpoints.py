@@ -23,9 +23,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainables.files import as_path, read_whole, remove_drafts, write_json, write_whole
+from trainables.common.files import as_path, read_whole, remove_drafts, write_json, write_whole
+from trainables.common.storage import AnyPath, ask
 from trainables.inference.model_files import tensors_bytes
-from trainables.storage import AnyPath, ask
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +41,7 @@ BEGUN = "begun"
 class Checkpoints:
     """The checkpoints of the training whose spec has ``digest``, below ``directory``, a path or a URL.
 
-    If that storage fails, each method raises :class:`~trainables.storage.StorageFailure`.
+    If that storage fails, each method raises :class:`~trainables.common.storage.StorageFailure`.
     """
 
     def __init__(self, directory: str, digest: str) -> None:

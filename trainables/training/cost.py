@@ -13,7 +13,7 @@ import torch
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics.evaluation import evaluate
 from trainables.models.embedding import embed
-from trainables.spec import TrialSpec
+from trainables.training.spec import TrialSpec
 from trainables.training.train import LateValue, Training
 
 LEAST_STEPS, MOST_STEPS, SECONDS = 3, 1000, 4.0

@@ -4,10 +4,10 @@ import gc
 
 import torch
 
-from trainables.spec import EpochRecord, TrialSpec
 from trainables.training.checkpoints import finished_records
 from trainables.training.epoch_training import EpochTraining
 from trainables.training.own import OwnTraining
+from trainables.training.spec import EpochRecord, TrialSpec
 from trainables.training.train import Training
 
 

@@ -1,6 +1,11 @@
-"""The interface of a training, which workers, scoring and verification know, its validation, checkpoints and records.
+"""The interface of a training: its validation, checkpoints, records and kept model.
 
-Shapes: N items of all views, D embedding dimensions.
+Workers, scoring and verification know no other. The model in memory and the one that was saved may differ: a part that
+is not saved, averaged weights, an adapter that cannot be merged. So a checkpoint holds the embeddings of some items by
+the model in memory, and the loaded model has to embed them alike: after the first epoch of a study, and again before
+the test classes are opened.
+
+Shapes: N items of one or all views, P of them probed, D embedding dimensions.
 """
 
 import logging
@@ -11,24 +16,93 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import cached_property
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import torch
 from torch import Tensor
 
+from trainables.common.errors import InvalidInput, counted
+from trainables.common.files import as_path, in_digest_order, write_json
+from trainables.common.storage import AnyPath, StorageFailure
+from trainables.common.vectors import without_direction, without_order
 from trainables.data.dataset import Dataset
-from trainables.data.store.spec import StoreSpec
-from trainables.data.store.view import StoreView, protocol_for, superclasses_for, training_half
-from trainables.errors import InvalidInput
-from trainables.files import as_path, write_json
+from trainables.data.store.store_spec import StoreSpec
+from trainables.data.store.view import StoreView, blindly, protocol_for, superclasses_for, training_half
 from trainables.inference.model_files import PROBE
+from trainables.metrics import is_retrieval, metric_name
 from trainables.metrics.evaluation import evaluate, per_query_metrics
-from trainables.metrics.table import is_retrieval, metric_name
-from trainables.spec import EMBED_MS, SIZE_MB, DeviceMemory, EpochRecord, TrialSpec, UntrainedSpec, defined
-from trainables.storage import AnyPath, StorageFailure
+from trainables.models.backbones import is_own_network
 from trainables.training.checkpoints import Checkpoints
-from trainables.training.kept import KeptModel, Untestable, embedded, probed
-from trainables.unit import without_direction, without_order
+from trainables.training.spec import EMBED_MS, SIZE_MB, DeviceMemory, EpochRecord, TrialSpec, UntrainedSpec, defined
+
+PROBED, ALONE = 16, 3
+"""Items by whose embeddings a kept model is checked, and those of them that are embedded alone."""
+
+RESTORED, BATCHED = 1e-4, 1e-2
+"""Differences that rounding may cause, relative to the largest number in the embeddings: of one batch by two copies of
+a model, and of an item among other items, which a network in 16 bits rounds otherwise."""
+
+Embed = Callable[[StoreView], Tensor]
+"""A function from a view to the embeddings [N, D] of its items."""
+
+
+class Untestable(InvalidInput):
+    """A saved model that cannot be loaded as the test loads it, or is not the one in memory; as of every trial."""
+
+
+class KeptModel(NamedTuple):
+    """A kept model, loaded as the test loads it.
+
+    Attributes:
+        view: the items that were asked for.
+        embed: embeds the items of a view.
+        probe_PD: the embeddings of the :func:`probed` items by the model in memory.
+        tolerance: the largest relative difference of embeddings, where it is above that of rounding.
+    """
+
+    view: StoreView
+    embed: Embed
+    probe_PD: Tensor
+    tolerance: float = 0.0
+
+    def problem(self) -> str | None:
+        """Return how its embeddings differ from those in memory, or within other batches; None if they do not."""
+        items, expected_PD = probed(self.view), self.probe_PD
+        found_PD = self.embed(items).cpu()
+        if found_PD.shape[1:] != expected_PD.shape[1:]:
+            sizes = f"{found_PD.shape[1]} numbers an item, and the one in memory {expected_PD.shape[1]}"
+            return f"Loaded as the test loads it, the saved model returns {sizes}."
+        size = expected_PD.abs().max().item()
+        orders = [torch.arange(len(items)).flip(0), *torch.arange(min(ALONE, len(items))).split(1)]
+        changes = [(self.embed(items.rows(rows)).cpu() - found_PD[rows]).abs().max().item() for rows in orders]
+        if not max(changes) <= max(self.tolerance, BATCHED) * size:
+            return (
+                "An item's embedding depends on the items beside it, or differs each time: numbers of up to "
+                f"{size:.4g} differ by {max(changes):.4g} between {counted(len(items), 'item')} together, in another "
+                "order and alone. Compute each from its item alone, without dropout or statistics of the batch."
+            )
+        change = (found_PD - expected_PD).abs().max().item()
+        if not change <= max(self.tolerance, RESTORED) * size:
+            return (
+                "Loaded as the test loads it, the saved model is not the one that was trained: numbers of up to "
+                f"{size:.4g} in its embeddings differ by {change:.4g}. Save and load all that an embedding depends on."
+            )
+        return None
+
+
+def probed(view: StoreView) -> StoreView:
+    """Return the first :data:`PROBED` items of ``view`` in the order of their keys' digests."""
+    return view.rows(torch.tensor(in_digest_order(view.image_keys)[:PROBED]))
+
+
+def embedded(spec: TrialSpec, view: StoreView, embed: Embed) -> Tensor:
+    """Embed the items of ``view``, [N, D]; if a user's code does it, in an order without their classes."""
+    is_own = spec.trainable is not None or is_own_network(spec.model.backbone)
+    return blindly(view, embed) if is_own else embed(view)
+
+
+# The training.
+
 
 logger = logging.getLogger(__name__)
 

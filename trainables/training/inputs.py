@@ -19,20 +19,20 @@ from typing import IO
 import torch
 from torch import Tensor
 
-from trainables.data.augment import Frame
+from trainables.common.errors import InvalidInput
+from trainables.common.files import json_digest, write_whole
+from trainables.common.storage import DiskFull, StorageFailure, is_full
+from trainables.data import Frame
 from trainables.data.loading import Images
 from trainables.data.split import noisy_labels
 from trainables.data.store.cache import InUse, built_alone
-from trainables.data.store.spec import StoreSpec, opened_store
+from trainables.data.store.store_spec import StoreSpec, opened_store
 from trainables.data.store.view import SHARE, FeatureView, Store, StoreView, blindly, on_device
-from trainables.errors import InvalidInput
-from trainables.files import json_digest, write_whole
 from trainables.models.backbones import FEATURES, is_own_network
-from trainables.models.config import Lora, ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
-from trainables.spec import TrialSpec
-from trainables.storage import DiskFull, StorageFailure, is_full
-from trainables.training.config import TrainingConfig
+from trainables.models.model_config import Lora, ModelConfig
+from trainables.training.spec import TrialSpec
+from trainables.training.training_config import TrainingConfig
 
 logger = logging.getLogger(__name__)
 

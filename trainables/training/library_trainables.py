@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from trainables.errors import InvalidInput, listed
+from trainables.common.errors import InvalidInput, listed
 from trainables.models.embedding import merged
 from trainables.training.trainable import Items, RepeatedTrainable, Report, Trainable, network_embeddings, seed_epoch
 

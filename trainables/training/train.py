@@ -17,11 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainables.common.errors import InvalidInput, listed, without_password
+from trainables.common.part_tables import OURS
+from trainables.common.storage import AnyPath, StorageFailure, cause_of
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.loading import load, prefetched
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import FeatureView, StoreView
-from trainables.errors import InvalidInput, listed
 from trainables.inference.model_files import (
     FROZEN,
     LOSS,
@@ -31,20 +33,16 @@ from trainables.inference.model_files import (
     of_network,
     read_tensors,
 )
-from trainables.losses import LOSSES, Loss, loss_row
-from trainables.losses.base import ProxyLoss, Used, distinct_proxies, summed
+from trainables.losses import LOSSES, loss_row
+from trainables.losses.loss import Loss, ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.mining import most_pairs
-from trainables.models.config import Lora
 from trainables.models.embedding import EmbeddingModel, deterministic, embed, merged
-from trainables.parts import OURS
-from trainables.secrets import without_password
-from trainables.spec import EpochRecord, TrialSpec, derived_seed
-from trainables.storage import AnyPath, StorageFailure, cause_of
-from trainables.training.config import OPTIMIZERS, TrainingConfig, parameter_group
-from trainables.training.epoch_training import Diverged, EpochTraining, Validation, origin_of
+from trainables.models.model_config import Lora
+from trainables.training.epoch_training import Diverged, EpochTraining, KeptModel, Untestable, Validation, origin_of
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
-from trainables.training.kept import KeptModel, Untestable
+from trainables.training.spec import EpochRecord, TrialSpec, derived_seed
 from trainables.training.steps import Steps
+from trainables.training.training_config import OPTIMIZERS, TrainingConfig, parameter_group
 
 logger = logging.getLogger(__name__)
 

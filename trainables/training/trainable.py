@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.errors import InvalidInput, counted, raise_if_any
-from trainables.parts import load_part
-from trainables.ranges import Range
-from trainables.spec import derived_seed
+from trainables.common.errors import InvalidInput, counted, raise_if_any
+from trainables.common.part_tables import load_part
+from trainables.common.ranges import Range
+from trainables.training.spec import derived_seed
 
 if TYPE_CHECKING:
     import torch
@@ -193,7 +193,7 @@ def checked_embeddings(found: Any, count: int, method: str = "embed") -> "torch.
     """Return what ``embed`` or another ``method`` returned for ``count`` items as a float32 tensor [N, D], detached."""
     import torch
 
-    from trainables.given import numbers
+    from trainables.common.vectors import numbers
 
     if not isinstance(found, torch.Tensor | np.ndarray):
         raise InvalidInput(f"{method} must return a tensor or an array; it returned {type(found).__name__}.")

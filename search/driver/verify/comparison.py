@@ -5,8 +5,8 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from trainables.files import read_json
-from trainables.storage import AnyPath
+from trainables.common.files import read_json
+from trainables.common.storage import AnyPath
 
 LONGEST = 160
 """Most characters of a value in a sentence."""

@@ -31,14 +31,12 @@ from search.study import QueuedStage, StudyStorage, pruning_sentence
 from search.tables import PRUNERS
 from search.trials import epochs_of, params_of, record_key, record_keys, running_value, value_in, whole_training
 from spaces.space import Params
-from trainables.arrays import read_arrays
-from trainables.data.store.spec import StoreSpec
-from trainables.errors import counted, listed
-from trainables.files import reading
-from trainables.metrics import metric_name
-from trainables.metrics.table import is_retrieval, split_subset
-from trainables.ranges import range_of
-from trainables.spec import TrialSpec, defined, derived_seed
+from trainables.common.errors import counted, listed
+from trainables.common.files import read_arrays, reading
+from trainables.common.ranges import range_of
+from trainables.data.store.store_spec import StoreSpec
+from trainables.metrics import is_retrieval, metric_name, split_subset
+from trainables.training.spec import TrialSpec, defined, derived_seed
 from trainables.training.trainable import trainable_class
 
 if TYPE_CHECKING:

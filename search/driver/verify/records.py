@@ -36,10 +36,9 @@ from search.show.model_cards import checkpoint_of, chosen_model
 from search.stages import BASELINES, Stage, study_name
 from search.trials import by_fold, epochs_of
 from search.trust import CHECKPOINTS, check_addresses, check_trusted, is_trusted, own_code
-from trainables.errors import InvalidInput, counted
-from trainables.files import as_path, file_digest, is_draft, read_json, reading
+from trainables.common.errors import InvalidInput, counted, without_password
+from trainables.common.files import as_path, file_digest, is_draft, read_json, reading
 from trainables.inference import model_files
-from trainables.secrets import without_password
 
 
 def verify(folder: RunFolder) -> Iterator[Check]:
@@ -250,7 +249,7 @@ def _copy_problems(earlier: Records, loss: str, stage: Stage, copies: Sequence[F
 
 
 def _file_problems(search: Records, loss: str, stage: Stage, trial: FrozenTrial) -> Iterator[str]:
-    from trainables.losses.base import distinct_proxies  # imports torch
+    from trainables.losses.loss import distinct_proxies  # imports torch
     from trainables.training.epoch_training import origin_of
     from trainables.training.inputs import backbone_digest
 

@@ -16,8 +16,8 @@ from search.plan.plan import Plan, training_of
 from search.plan.records import Records
 from search.stages import Stage
 from search.trials import epochs_of
-from trainables.errors import InvalidInput
-from trainables.spec import EMBED_MS, EpochRecord, TrialSpec
+from trainables.common.errors import InvalidInput
+from trainables.training.spec import EMBED_MS, EpochRecord, TrialSpec
 from trainables.training.trainable import trainable_class
 
 COMPARED = ("loss", "reported", "metrics", "batches", "used", "distinct_proxies")

@@ -11,21 +11,20 @@ from search.config.validation import Findings
 from search.difference import confirms_on_halves
 from search.plan.checks.parts import BY_LOSS, Notice, of_trainings
 from spaces.space import MODEL
+from trainables.common.errors import InvalidInput, Mistake, counted, listed
+from trainables.common.part_tables import is_own
+from trainables.common.process import contained
 from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems, fitting_batch, lacks
-from trainables.data.header import inspect
-from trainables.data.marks import QUERY, check_galleries
-from trainables.data.split import ClassSplit, check_images, learned_sizes, split_dataset
+from trainables.data.dataset import QUERY
+from trainables.data.images import inspect
+from trainables.data.split import ClassSplit, check_galleries, check_images, learned_sizes, split_dataset
 from trainables.data.store.build import read_item
-from trainables.errors import InvalidInput, Mistake, counted, listed
 from trainables.losses import loss_row
-from trainables.metrics import largest_k
-from trainables.metrics.table import is_retrieval, split_subset, superclass_metrics
+from trainables.metrics import is_retrieval, largest_k, split_subset, superclass_metrics
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, on_features
-from trainables.parts import is_own
-from trainables.process import contained
-from trainables.training.config import TrainingConfig
+from trainables.training.training_config import TrainingConfig
 
 # The split.
 

@@ -12,13 +12,13 @@ from search.config.validation import Findings
 from search.plan.plan import Plan, search_budget
 from spaces.search_space import SECTIONS, SearchSpace, search_space, search_space_of_trainable
 from spaces.space import MODEL, TRAINING
+from trainables.common.errors import Mistake, raise_if_any, suggestion
+from trainables.common.part_tables import is_own
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.errors import Mistake, raise_if_any, suggestion
-from trainables.metrics.table import name_conflicts, own_metric
+from trainables.metrics import name_conflicts, own_metric
 from trainables.models import ModelConfig
 from trainables.models.backbones import backbone, is_of_timm, is_own_network
-from trainables.models.config import pooling_problems
-from trainables.parts import is_own
+from trainables.models.model_config import pooling_problems
 
 BY_LOSS = "training_by_loss"
 
@@ -63,7 +63,7 @@ def _tried_metric(path: str) -> None:
     own_metric(path)
     import torch  # late: it takes seconds, and few searches have such a metric
 
-    from trainables.metrics import evaluate
+    from trainables.metrics.evaluation import evaluate
 
     embeddings_ND = torch.randn(60, 16, generator=torch.Generator().manual_seed(0))
     evaluate(embeddings_ND, torch.arange(60) % 12, [path])
@@ -190,7 +190,7 @@ def check_network(
 
 def _compared(plan: Plan) -> tuple[str, str]:
     """Return which network the weights fit best, that of the search or a variant, scored untrained; and the advice."""
-    from trainables.training.untrained import scores_of_variants
+    from trainables.training.untrained_network import scores_of_variants
 
     name, dataset = plan.config.model.backbone, plan.images.dataset
     of_class = dataset.classes()

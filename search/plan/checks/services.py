@@ -15,11 +15,10 @@ from search.config.search_config import SearchConfig
 from search.config.validation import Findings
 from search.secrets import expand, health_page, sqlite_file
 from search.tables import engine_name, ray_address, ray_mistakes
-from trainables.errors import InvalidInput, Mistake, raise_if_any, shortened
-from trainables.files import as_path
-from trainables.machine import allotted_cpus, driver_problem
-from trainables.secrets import without_password
-from trainables.storage import in_time
+from trainables.common.errors import InvalidInput, Mistake, raise_if_any, shortened, without_password
+from trainables.common.files import as_path
+from trainables.common.process import allotted_cpus, driver_problem
+from trainables.common.storage import in_time
 
 # Addresses and folders.
 

@@ -41,7 +41,7 @@ from search.show.drawing import (
 )
 from search.stages import Role
 from search.text_table import NOTHING, TextTable
-from trainables.errors import counted
+from trainables.common.errors import counted
 
 
 def answer(comparison: Comparison) -> Section:

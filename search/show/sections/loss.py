@@ -37,7 +37,7 @@ from search.show.sections.searched import (
 from search.text_table import TextTable
 from search.trials import epochs_of, value_in
 from spaces.space import Float, Range, Value, value_text
-from trainables.errors import counted
+from trainables.common.errors import counted
 
 
 def loss_section(search: Records, summary: Summary, loss: str) -> Section:

@@ -34,10 +34,9 @@ from search.show.drawing import (
 )
 from search.stages import Role
 from search.text_table import NOTHING, TextTable
-from trainables.arrays import read_arrays
-from trainables.errors import counted
-from trainables.files import reading
-from trainables.metrics.table import is_retrieval
+from trainables.common.errors import counted
+from trainables.common.files import read_arrays, reading
+from trainables.metrics import is_retrieval
 
 
 def models_section(search: Records) -> Section:

@@ -16,7 +16,7 @@ from search.show.drawing import BAD, COLOURS, FAINT
 from search.tables import PRUNERS
 from search.text_table import NOTHING
 from spaces.space import Choice, Float, Range, Value, value_text
-from trainables.ranges import range_of
+from trainables.common.ranges import range_of
 
 DEFAULT: Final = 0
 """Number of the trial with the paper's default configuration."""

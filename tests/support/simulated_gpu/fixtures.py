@@ -13,11 +13,11 @@ from support.simulated_gpu.streams import FREED_TOO_EARLY, STATE
 
 from trainables.data.sets.folders import Folder
 from trainables.data.store import view
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.models import ModelConfig
-from trainables.spec import TrialSpec
-from trainables.training.config import Schedule, TrainingConfig
+from trainables.training.spec import TrialSpec
 from trainables.training.train import Training
+from trainables.training.training_config import Schedule, TrainingConfig
 
 
 @pytest.fixture(scope="module")

@@ -18,13 +18,13 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
-from trainables.data.augment import AUGMENTATIONS, Frame, short_side_needed
+from trainables.data import AUGMENTATIONS, Frame, short_side_needed
 from trainables.data.crops import ASPECT, Crops, resample, resized_crop_flip
 from trainables.data.dataset import Dataset
 from trainables.data.loading import ImagesInMemory, load, one_ahead
 from trainables.data.sets.folders import Folder
 from trainables.data.store.view import Store, StoreView
-from trainables.inference.images import decoded
+from trainables.inference.given_images import decoded
 
 SIZES = [(40, 40), (37, 61), (90, 33), (24, 24), (16, 70)]
 

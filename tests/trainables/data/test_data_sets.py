@@ -14,11 +14,11 @@ from torchvision.datasets import ImageFolder
 
 from spaces.contract.check_data import DatasetContract
 from spaces.contract.check_part import outcomes
+from trainables.common.errors import InvalidInput
 from trainables.data import DATASETS, Dataset
 from trainables.data.dataset import similar_names
 from trainables.data.split import make_split
-from trainables.errors import InvalidInput
-from trainables.inference.images import found_images
+from trainables.inference.given_images import found_images
 
 
 def write_images(root: Path, classes: dict[str, int]) -> Path:

@@ -12,9 +12,9 @@ from support.refusals import sentences_of
 from support.trees import WRITERS, make_published, make_tree
 from torchvision.datasets import Omniglot
 
+from trainables.common.errors import InvalidInput
 from trainables.data import DATASETS
 from trainables.data.sets.published import PublishedDataset
-from trainables.errors import InvalidInput
 
 NAMES = [name for name, dataset in DATASETS.items() if issubclass(dataset, PublishedDataset)]
 TEST_LISTS = {"small": "test_list_800", "medium": "test_list_1600", "large": "test_list_2400"}

@@ -18,11 +18,11 @@ from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_tensors
 from support.refusals import sentences_of
 
+from trainables.common.errors import InvalidInput
 from trainables.data.sets.features import FeatureFile, read_features
 from trainables.data.store.contents import read_contents
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import FeatureView, Store
-from trainables.errors import InvalidInput
 
 CLASSES, EACH, FEATURES = 6, 4, 10
 GROUPS = [f"user {row % 5}" for row in range(CLASSES * EACH)]

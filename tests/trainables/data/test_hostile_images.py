@@ -24,10 +24,8 @@ from support.image_stores import build_store
 from support.refusals import sentences_of
 from support.small_search import draw_folder
 
-from trainables.data import DATASETS, Dataset
-from trainables.data.augment import AUGMENTATIONS, Frame
-from trainables.data.header import HeaderCheck, damage_in, inspect
-from trainables.data.images import opened_image, read_image
+from trainables.data import AUGMENTATIONS, DATASETS, Dataset, Frame
+from trainables.data.images import HeaderCheck, damage_in, inspect, opened_image, read_image
 from trainables.data.loading import load
 from trainables.data.sets.folders import Folder
 from trainables.data.store.contents import read_contents

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from trainables.data.items import item_bytes, item_digest, item_of
+from trainables.data.store.contents import item_bytes, item_digest, item_of
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
 ITEMS = st.recursive(

@@ -17,14 +17,13 @@ from support.refusals import sentences_of
 from support.small_search import draw_folder
 from support.trees import make_tree
 
-from trainables.data.marks import check_galleries, joined_classes
+from trainables.common.errors import InvalidInput
+from trainables.data.dataset import joined_classes
 from trainables.data.sets.benchmarks import InShop
-from trainables.data.sets.folders import Folder
+from trainables.data.sets.folders import Folder, Folders, as_on_disk
 from trainables.data.sets.manifest import Manifest
-from trainables.data.sets.paths import Folders, as_on_disk
-from trainables.data.split import ClassSplit, make_split, split_dataset
-from trainables.errors import InvalidInput
-from trainables.inference.images import found_images
+from trainables.data.split import ClassSplit, check_galleries, make_split, split_dataset
+from trainables.inference.given_images import found_images
 
 Rows = Sequence[Mapping[str, Any]]
 

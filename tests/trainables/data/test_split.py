@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from support.refusals import sentences_of
 
+from trainables.common.errors import InvalidInput
 from trainables.data.split import ClassSplit, check_images, make_split, merged_sizes, noisy_labels
-from trainables.errors import InvalidInput
 
 NAMES = [f"class {number}" for number in range(200)]
 

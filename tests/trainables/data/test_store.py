@@ -16,14 +16,14 @@ from support.small_disk import small_files
 from support.small_search import draw_folder
 from support.small_training import drawn_images
 
+from trainables.common.errors import InvalidInput
+from trainables.common.files import json_digest
 from trainables.data import DATASETS, Dataset
 from trainables.data.sets.folders import Folder
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.contents import StoreContents, digests_by_class, read_contents
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import ResidentStore, Store, StoreView, training_half
-from trainables.errors import InvalidInput
-from trainables.files import json_digest
 
 SIZES = {"b": [(30, 40), (64, 20), (10, 12)], "a": [(33, 33), (21, 80)], "c": [(50, 50), (7, 90), (40, 30), (16, 16)]}
 

@@ -17,14 +17,14 @@ from support.image_stores import build_store
 from support.slow_build import slow_build
 from support.small_disk import small_disk
 
+from trainables.common.errors import InvalidInput
 from trainables.data import DATASETS
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.build import expected_size
 from trainables.data.store.cache import LIMIT, InUse, is_used, limit_of, lock_file, make_room, stores_in
 from trainables.data.store.contents import read_contents
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import Store
-from trainables.errors import InvalidInput
 
 SIDES = (20, 24, 28)
 GLYPHS = Glyphs(num_classes=2, images_per_class=4)

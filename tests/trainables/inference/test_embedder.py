@@ -15,7 +15,7 @@ from support.small_model import SmallModel
 
 import holdout
 from trainables.data.sets.folders import Folder
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.inference.embedder import Embedder
 from trainables.models.embedding import embed
 

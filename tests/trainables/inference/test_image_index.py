@@ -21,7 +21,7 @@ from support.small_model import SmallModel, small_model
 from support.stores import ftp_store
 
 import holdout
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 from trainables.inference.embedder import Embedder
 from trainables.inference.index import DESCRIPTION, PATHS, VECTORS, ImageIndex, Neighbour
 

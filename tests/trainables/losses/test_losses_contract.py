@@ -17,9 +17,9 @@ from support.refusals import sentences_of
 from spaces.contract.check_loss import LossContract
 from spaces.contract.check_part import outcomes
 from spaces.losses import SPACES
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 from trainables.losses import LOSSES
-from trainables.losses.base import Loss, declared
+from trainables.losses.loss import Loss, declared
 from trainables.losses.mining import most_pairs
 from trainables.losses.proxies import MPA, MPADW
 

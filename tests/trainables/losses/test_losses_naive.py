@@ -14,7 +14,7 @@ import torch
 from support.loss_loops import D, Matrix, batch_of, beside_the_boundary, informative, others, similarities
 
 from trainables.losses import LOSSES
-from trainables.losses.base import Loss, proxy_cosines
+from trainables.losses.loss import Loss, proxy_cosines
 from trainables.losses.proxies import centre_regulariser
 
 C = 6

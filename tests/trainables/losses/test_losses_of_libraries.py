@@ -12,10 +12,10 @@ from search.config.search_config import parse_config
 from spaces.contract.check_loss import LossContract
 from spaces.contract.check_part import outcomes
 from spaces.search_space import search_space
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 from trainables.losses import LOSSES, loss_part
 from trainables.losses.library import library_loss
-from trainables.training.config import TrainingConfig
+from trainables.training.training_config import TrainingConfig
 
 PATH = "pytorch_metric_learning.losses:{}"
 MINER = "pytorch_metric_learning.miners:{}"

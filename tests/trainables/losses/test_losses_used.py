@@ -14,7 +14,7 @@ from hypothesis import example, given, settings, strategies as st
 from support.loss_loops import D, Matrix, batch_of, beside_the_boundary, informative, others, similarities
 
 from trainables.losses import LOSSES
-from trainables.losses.base import Loss, cosines, same_and_different
+from trainables.losses.loss import Loss, cosines, same_and_different
 from trainables.losses.mining import MINERS, Miner, Pairs, distance_weighted, most_pairs, uniform
 
 Count = Callable[[Matrix, list[int]], int]

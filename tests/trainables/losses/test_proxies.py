@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from trainables.losses import LOSSES
-from trainables.losses.base import SAME_PROXY, ProxyLoss, distinct_proxies
+from trainables.losses.loss import SAME_PROXY, ProxyLoss, distinct_proxies
 
 C, D = 50, 512
 

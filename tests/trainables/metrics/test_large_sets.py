@@ -7,9 +7,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from search.selection import scoring
-from trainables import forecast
-from trainables.forecast import Forecast
-from trainables.metrics import clustering, evaluate, ranking
+from trainables.common import forecast
+from trainables.common.forecast import Forecast
+from trainables.metrics import clustering, gallery
+from trainables.metrics.evaluation import evaluate
 
 
 class Largest(TorchDispatchMode):
@@ -32,8 +33,8 @@ def drawn(items: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ranking.SEARCH, "torch")  # whose tensors are seen
-    for module in (ranking, clustering, scoring):
+    monkeypatch.setenv(gallery.SEARCH, "torch")  # whose tensors are seen
+    for module in (gallery, clustering, scoring):
         for name in {"_BLOCK_BYTES", "_BLOCK_RANKS", "_BLOCK_NUMBERS", "_ROWS", "_BLOCK_PAIRS"} & vars(module).keys():
             monkeypatch.setattr(module, name, getattr(module, name) >> 7)
 
@@ -75,8 +76,8 @@ def test_a_forecast_comes_late_and_ever_more_rarely(caplog: pytest.LogCaptureFix
 
 def test_metrics_forecast_their_end(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(forecast, "FIRST_S", 0.0)
-    monkeypatch.setattr(ranking, "_BLOCK_QUERIES", 20)
-    monkeypatch.setattr(ranking, "_BLOCK_RANKS", 2000)
+    monkeypatch.setattr(gallery, "_BLOCK_QUERIES", 20)
+    monkeypatch.setattr(gallery, "_BLOCK_RANKS", 2000)
     evaluate(*drawn(100, 10), ["map", "recall_at_1", "nmi"])
     told = {record.getMessage().split(":")[0] for record in caplog.records}
     assert told == {

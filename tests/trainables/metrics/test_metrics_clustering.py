@@ -12,11 +12,10 @@ import torch
 from hypothesis import given, settings, strategies as st
 from sklearn.metrics import normalized_mutual_info_score, pair_confusion_matrix
 
-from trainables.errors import InvalidInput
-from trainables.metrics import all_metrics, clustering_metrics, distance_metrics, evaluate
-from trainables.metrics.clustering import agreement, kmeans
-from trainables.metrics.evaluation import from_parts, metric_parts
-from trainables.metrics.table import CLUSTERING, SUPERCLASSES
+from trainables.common.errors import InvalidInput
+from trainables.metrics import CLUSTERING, SUPERCLASSES, all_metrics
+from trainables.metrics.clustering import agreement, clustering_metrics, distance_metrics, kmeans
+from trainables.metrics.evaluation import evaluate, from_parts, metric_parts
 
 PARTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40)
 

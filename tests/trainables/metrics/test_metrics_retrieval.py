@@ -19,20 +19,12 @@ from hypothesis import given, settings, strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score
 from support.expected_metrics import expected, of_queries, over_permutations, similarity
 
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 from trainables.inference.index import ImageIndex
-from trainables.metrics import (
-    METRICS,
-    evaluate,
-    per_query_metrics,
-    ranking as ranking_module,
-    retrieval_metrics,
-    unknown_metrics,
-)
-from trainables.metrics.protocol import RetrievalProtocol
-from trainables.metrics.ranking import SEARCH, Gallery, faiss_for, full_float32, nearest
-from trainables.metrics.retrieval import SCORES, Ranking
-from trainables.metrics.table import all_metrics, largest_k
+from trainables.metrics import METRICS, all_metrics, gallery as gallery_module, largest_k, unknown_metrics
+from trainables.metrics.evaluation import evaluate, per_query_metrics, retrieval_metrics
+from trainables.metrics.gallery import SEARCH, Gallery, faiss_for, full_float32, nearest
+from trainables.metrics.retrieval import SCORES, Ranking, RetrievalProtocol
 
 TABLE_3 = {  # the ranks of hits, and recall, precision, MAP and nDCG at 10, and MAP@R
     (1,): (100, 10, 10.0, 39.0, 25.0),
@@ -184,7 +176,7 @@ def test_neither_near_ties_nor_blocks_change_a_metric(
     """Near ties are settled one by one or in whole rankings, and images are ranked in blocks for their memory."""
     limits = {"MOST_CLOSE": most, "BLOCK_QUERIES": block, "BLOCK_BYTES": 8 * 400 * block, "BLOCK_RANKS": 400 * block}
     for name, value in limits.items():
-        monkeypatch.setattr(ranking_module, f"_{name}", value)
+        monkeypatch.setattr(gallery_module, f"_{name}", value)
     found_N = per_query_metrics(large, LARGE_LABELS, ["map"])["map"]
     np.testing.assert_allclose(found_N.numpy(), of_large["map"], atol=1e-11)
 
@@ -370,7 +362,7 @@ def test_a_faiss_that_fails_to_load_is_told(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "faiss", raising=False)
     monkeypatch.setenv(SEARCH, chosen)
-    ranking_module.import_faiss.cache_clear()
+    gallery_module.import_faiss.cache_clear()
     try:
         if chosen:
             with pytest.raises(InvalidInput, match=r"cannot be imported \(libcudart.so.12 is missing\)"):
@@ -379,7 +371,7 @@ def test_a_faiss_that_fails_to_load_is_told(
             assert nearest(torch.eye(3), torch.eye(3), 1)[1].flatten().tolist() == [0, 1, 2]
             assert "faiss cannot be imported (libcudart.so.12 is missing); torch searches" in caplog.text
     finally:
-        ranking_module.import_faiss.cache_clear()
+        gallery_module.import_faiss.cache_clear()
 
 
 def test_the_removal_of_one_of_two_wheels_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,14 +382,14 @@ def test_the_removal_of_one_of_two_wheels_is_explained(tmp_path: Path, monkeypat
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.setitem(sys.modules, "faiss", ModuleType("faiss"))
     monkeypatch.setenv(SEARCH, "faiss")
-    ranking_module.import_faiss.cache_clear()
+    gallery_module.import_faiss.cache_clear()
     index = partial(ImageIndex.of, np.eye(3, dtype=np.float32), ["a", "b", "c"], None)  # type: ignore[arg-type]
     try:
         for act in (partial(faiss_for, CPU), index):
             with pytest.raises(InvalidInput, match="`pip install --force-reinstall --no-deps faiss-cpu` writes them"):
                 act()
     finally:
-        ranking_module.import_faiss.cache_clear()
+        gallery_module.import_faiss.cache_clear()
 
 
 SETTINGS = (

@@ -19,11 +19,11 @@ from rich.progress import wrap_file
 from safetensors.torch import save
 from support.commands import command
 
-from trainables.errors import Failure, InvalidInput
-from trainables.models import BACKBONES, EmbeddingModel, ModelConfig
+from trainables.common.errors import Failure, InvalidInput
+from trainables.models import BACKBONES, ModelConfig
 from trainables.models.backbones import Published, published
-from trainables.models.download import download
-from trainables.models.weights import weights_path
+from trainables.models.embedding import EmbeddingModel
+from trainables.models.weights import download, weights_path
 
 
 class Publisher(ThreadingHTTPServer):

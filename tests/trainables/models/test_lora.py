@@ -15,13 +15,13 @@ from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
 from spaces.search_space import search_space
 from spaces.space import Params
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 from trainables.inference.model_files import read_tensors
-from trainables.metrics import evaluate
-from trainables.models.config import Lora, ModelConfig
+from trainables.metrics.evaluation import evaluate
 from trainables.models.embedding import EmbeddingModel, learning_adapters, merged
-from trainables.training.config import TrainingConfig
+from trainables.models.model_config import Lora, ModelConfig
 from trainables.training.train import Training, train
+from trainables.training.training_config import TrainingConfig
 
 VIT = ModelConfig(backbone="timm:test_vit", embedding_dim=8, lora=Lora(rank=2, alpha=6.0))
 CONVOLUTIONS = ModelConfig(backbone="examples.tiny_network:TinyNetwork", embedding_dim=8, lora=Lora(rank=2))

@@ -11,12 +11,12 @@ from scipy import stats
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainables.data.augment import Frame
+from trainables.common.errors import InvalidInput
+from trainables.data import Frame
 from trainables.data.loading import ImagesInMemory
-from trainables.errors import InvalidInput
-from trainables.models import BACKBONES, POOLING, EmbeddingModel, ModelConfig
-from trainables.models.config import HEADS
-from trainables.models.embedding import embed, make_head
+from trainables.models import BACKBONES, POOLING, ModelConfig
+from trainables.models.embedding import EmbeddingModel, embed, make_head
+from trainables.models.model_config import HEADS
 from trainables.models.networks import BNInception, GeneralizedMean
 from trainables.models.weights import load_weights
 

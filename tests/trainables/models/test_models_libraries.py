@@ -13,10 +13,10 @@ import torchvision
 from support.tiny_transformer import transformer
 from torch import Tensor, nn
 
-from trainables.errors import InvalidInput
-from trainables.models import BACKBONES, POOLING, EmbeddingModel, ModelConfig, library_networks as torchvision_networks
+from trainables.common.errors import InvalidInput
+from trainables.models import BACKBONES, POOLING, ModelConfig, library_networks as torchvision_networks
 from trainables.models.backbones import backbone
-from trainables.models.embedding import smoke_test
+from trainables.models.embedding import EmbeddingModel, smoke_test
 from trainables.models.library_networks import network
 from trainables.models.weights import load_weights, weights_path
 

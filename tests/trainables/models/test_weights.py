@@ -21,13 +21,14 @@ from torchvision.transforms import v2
 from search.config.initial_file import Pretrained
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
-from trainables.data.augment import Frame
+from trainables.common.errors import InvalidInput
+from trainables.data import Frame
 from trainables.data.sets.folders import Folder
-from trainables.errors import InvalidInput
-from trainables.models import BACKBONES, EmbeddingModel, ModelConfig
+from trainables.models import BACKBONES, ModelConfig
 from trainables.models.backbones import backbone
+from trainables.models.embedding import EmbeddingModel
 from trainables.models.weights import load_weights
-from trainables.training.untrained import scores_of_variants
+from trainables.training.untrained_network import scores_of_variants
 
 Tensors = dict[str, Tensor]
 

@@ -3,7 +3,7 @@
 import pytest
 from support.small_training import drawn_images
 
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 
 
 @pytest.fixture(scope="module")

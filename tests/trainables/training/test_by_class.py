@@ -16,9 +16,9 @@ from support.small_training import small_spec
 from trainables.data.dataset import Dataset
 from trainables.data.sets.folders import Folder
 from trainables.data.sets.manifest import Manifest
-from trainables.data.store.spec import StoreSpec
-from trainables.spec import EpochRecord, TrialSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.training.epoch_training import Validation
+from trainables.training.spec import EpochRecord, TrialSpec
 from trainables.training.train import train
 
 METRICS = ("map_at_r", "recall_at_1", "map", "recall_at_2")

@@ -12,15 +12,15 @@ import torch
 from support.forks import forked
 from support.small_training import small_spec, worker_of
 
-from trainables.data.store.spec import StoreSpec
-from trainables.files import write_whole
+from trainables.common.files import write_whole
+from trainables.common.storage import AnyPath, StorageFailure
+from trainables.data.store.store_spec import StoreSpec
 from trainables.inference.model_files import read_tensors
 from trainables.models import ModelConfig
-from trainables.spec import EpochRecord, TrialSpec
-from trainables.storage import AnyPath, StorageFailure
 from trainables.training import checkpoints
 from trainables.training.checkpoints import parsed_state
 from trainables.training.cross_validation import begin
+from trainables.training.spec import EpochRecord, TrialSpec
 from trainables.training.train import Training, train
 
 CPU = torch.device("cpu")

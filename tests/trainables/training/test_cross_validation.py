@@ -9,11 +9,11 @@ import pytest
 import torch
 from support.small_training import small_spec
 
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.inference.model_files import read_tensors
-from trainables.spec import EpochRecord, TrialSpec
 from trainables.training.checkpoints import forget_last
 from trainables.training.cross_validation import CrossValidation, begin
+from trainables.training.spec import EpochRecord, TrialSpec
 from trainables.training.train import Training, train
 
 CPU = torch.device("cpu")

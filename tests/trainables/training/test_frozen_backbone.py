@@ -8,17 +8,17 @@ import pytest
 import torch
 from support.small_training import small_spec
 
+from trainables.common.errors import InvalidInput
 from trainables.data.loading import load
-from trainables.data.store.spec import StoreSpec
-from trainables.errors import InvalidInput
+from trainables.data.store.store_spec import StoreSpec
 from trainables.inference.model_files import FROZEN, read_network
 from trainables.losses import LOSSES
-from trainables.models import EmbeddingModel, ModelConfig
+from trainables.models import ModelConfig
 from trainables.models.backbones import backbone
-from trainables.models.embedding import embed
-from trainables.spec import TrialSpec
+from trainables.models.embedding import EmbeddingModel, embed
 from trainables.training import inputs
 from trainables.training.inputs import Inputs, whole_network
+from trainables.training.spec import TrialSpec
 from trainables.training.train import Training, train
 
 CPU = torch.device("cpu")

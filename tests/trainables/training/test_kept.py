@@ -12,13 +12,13 @@ from support.own_trainings import own_spec, trained
 from support.small_training import small_spec
 from torch import Tensor
 
-from trainables.data.store.spec import StoreSpec
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
+from trainables.data.store.store_spec import StoreSpec
 from trainables.metrics.evaluation import evaluate
-from trainables.models.config import Lora, ModelConfig
-from trainables.spec import TrialSpec
+from trainables.models.model_config import Lora, ModelConfig
 from trainables.training.cross_validation import training_class
-from trainables.training.kept import Untestable, embedded
+from trainables.training.epoch_training import Untestable, embedded
+from trainables.training.spec import TrialSpec
 from trainables.training.train import Training, failure_of, train
 
 CPU = torch.device("cpu")

@@ -57,7 +57,7 @@ from transformers import EarlyStoppingCallback, TrainerCallback
 
 from examples.texts import Languages
 from examples.trainers import tiny
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 from trainables.training.library_trainables import EstimatorTrainable, LightningTrainable, SentenceTransformerTrainable
 from trainables.training.trainable import Items, Trainable, checked_embeddings, seed_epoch
 

@@ -19,14 +19,14 @@ import torch
 from support.own_trainings import EACH, PlaceInTheList, Records, own_spec, trained, vectors
 from support.small_training import drawn_images, small_spec, worker_of
 
+from trainables.common.errors import InvalidInput
 from trainables.data.dataset import Dataset
 from trainables.data.store.view import Store, StoreView
-from trainables.errors import InvalidInput
-from trainables.metrics import evaluate
-from trainables.spec import EpochRecord
+from trainables.metrics.evaluation import evaluate
 from trainables.training.checkpoints import parsed_state
 from trainables.training.cross_validation import begin
 from trainables.training.own import OwnTraining, _numbers
+from trainables.training.spec import EpochRecord
 from trainables.training.trainable import Items
 
 CPU = torch.device("cpu")

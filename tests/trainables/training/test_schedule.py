@@ -12,10 +12,10 @@ from support.small_training import small_spec
 from torch import nn
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LinearLR, LRScheduler, MultiStepLR
 
-from trainables.data.store.spec import StoreSpec
-from trainables.spec import TrialSpec
-from trainables.training.config import OPTIMIZERS, Schedule
+from trainables.data.store.store_spec import StoreSpec
+from trainables.training.spec import TrialSpec
 from trainables.training.train import Training
+from trainables.training.training_config import OPTIMIZERS, Schedule
 
 EPOCHS, STEPS = 6, 5
 LR = 3e-3

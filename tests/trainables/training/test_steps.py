@@ -11,13 +11,13 @@ from support.exact_training import assert_same, exact_spec, float64, trained_apa
 
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
-from trainables.data.store.spec import StoreSpec
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
+from trainables.data.store.store_spec import StoreSpec
 from trainables.losses import LOSSES
 from trainables.losses.mining import most_pairs
 from trainables.models import ModelConfig
-from trainables.spec import TrialSpec
 from trainables.training import steps
+from trainables.training.spec import TrialSpec
 from trainables.training.steps import COMPILING_S, choose, compiled, numbers_as_tensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # Dynamo looks at it

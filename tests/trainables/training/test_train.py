@@ -13,20 +13,20 @@ from support.small_training import drawn_images, small_spec
 from torch import nn
 
 from spaces.space import Space
+from trainables.common.errors import InvalidInput
 from trainables.data.sets.folders import Folder
 from trainables.data.split import noisy_labels
-from trainables.data.store.spec import StoreSpec
-from trainables.errors import InvalidInput
+from trainables.data.store.store_spec import StoreSpec
 from trainables.inference.model_files import read_tensors
 from trainables.losses import LOSSES
-from trainables.losses.base import Loss
-from trainables.metrics import evaluate
-from trainables.spec import TrialSpec, derived_seed
+from trainables.losses.loss import Loss
+from trainables.metrics.evaluation import evaluate
 from trainables.training.checkpoints import parsed_state
-from trainables.training.config import Schedule
 from trainables.training.cost import ImageCounts, measured_costs
 from trainables.training.epoch_training import Diverged
+from trainables.training.spec import TrialSpec, derived_seed
 from trainables.training.train import Training, failure_of, train
+from trainables.training.training_config import Schedule
 
 CPU = torch.device("cpu")
 

@@ -9,10 +9,10 @@ import pytest
 from support.own_parts import Greys
 from support.small_training import small_spec, worker_of
 
-from trainables.data.store.spec import StoreSpec
+from trainables.data.store.store_spec import StoreSpec
 from trainables.models import ModelConfig
-from trainables.spec import TrialSpec
 from trainables.training.attempt import TrialLog, read_log
+from trainables.training.spec import TrialSpec
 
 
 def spec_in(directory: str, cache: Path) -> TrialSpec:

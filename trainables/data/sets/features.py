@@ -21,13 +21,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.arrays import array_names, read_arrays
+from trainables.common.errors import InvalidInput, counted, listed, raise_if_any, shortened, suggestion
+from trainables.common.files import DAMAGED, array_names, read_arrays
 from trainables.data.dataset import Dataset, sorted_classes
 from trainables.data.images import read_image
-from trainables.data.sets.paths import as_on_disk, check_file
+from trainables.data.sets.folders import as_on_disk, check_file
 from trainables.data.store.contents import image_digest
-from trainables.errors import InvalidInput, counted, listed, raise_if_any, shortened, suggestion
-from trainables.files import DAMAGED
 
 EMBEDDINGS, LABELS, IDS, PATHS, GROUPS = "embeddings", "labels", "ids", "paths", "groups"
 NAMES = (EMBEDDINGS, LABELS, IDS, PATHS, GROUPS)

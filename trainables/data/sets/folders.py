@@ -1,7 +1,8 @@
-"""Data sets stored as folders of images: the base class, and one sub-folder per class."""
+"""Data sets stored as folders of images: the base class, and one sub-folder per class; and paths as on the disk."""
 
 import errno
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
@@ -11,10 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from trainables.common.errors import InvalidInput, counted, listed, raise_if_any
 from trainables.data.dataset import Dataset, is_utf8
-from trainables.data.images import IMAGE_SUFFIXES, read_image
-from trainables.data.sets.paths import as_on_disk
-from trainables.errors import InvalidInput, counted, listed, raise_if_any
+from trainables.data.images import IMAGE_SUFFIXES, damage_in, read_image
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +51,6 @@ class RootedDataset(Dataset):
     def damage(self, key: str) -> str | None:
         if type(self).read is not RootedDataset.read:
             return None  # a subclass reads files of another kind
-        from trainables.data.header import damage_in  # late: imports parts of Pillow that listing does not need
-
         return damage_in(self.path(key))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -234,3 +232,59 @@ def left_out(root: Path, *, of_classes: bool) -> str | None:
 
 def _most(names: Counter[str]) -> str:
     return listed([f"{name} {count:,}" for name, count in sorted(names.items())], shown=8)
+
+
+# Paths that people write differently from the disk: in another Unicode form or case, or with backslashes.
+
+
+def _alike(name: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()).rstrip()
+
+
+class Folders:
+    """The names in folders, each listed once."""
+
+    def __init__(self) -> None:
+        self._names: dict[Path, dict[str, list[str]]] = {}
+
+    def _alike_in(self, folder: Path, name: str) -> list[str]:
+        if folder not in self._names:
+            self._names[folder] = {}
+            for entry in os.listdir(folder) if folder.is_dir() else ():
+                self._names[folder].setdefault(_alike(entry), []).append(entry)
+        found = self._names[folder].get(_alike(name), [])
+        return [name] if name in found else found
+
+    def meant(self, root: Path, path: str) -> str | None:
+        """Return the path below ``root`` that ``path`` can only mean; None if it means none or several."""
+        for parts in (path.split("/"), path.replace("\\", "/").split("/")):
+            folder, found = root, list[str]()
+            for part in parts:
+                names = [part] if part in ("", ".", "..") else self._alike_in(folder, part)
+                if len(names) != 1:
+                    break
+                found.append(names[0])
+                folder /= names[0]
+            else:
+                return os.path.normpath("/".join(found))
+        return None
+
+
+def as_on_disk(path: str | os.PathLike[str]) -> Path:
+    """Return ``path``, or where there is none the path that it can only mean."""
+    given = Path(path)
+    if given.exists():
+        return given
+    found = Folders().meant(Path("/"), os.path.abspath(given).lstrip("/"))
+    return given if found is None else Path("/", found)
+
+
+def check_file(file: str | os.PathLike[str] | None, what: str) -> Path:
+    """Return the path of the file that ``dataset.file`` names; raise :class:`InvalidInput`, to give ``what``."""
+    if file is None:
+        raise InvalidInput(f"dataset.file is missing: give {what}.")
+    found = as_on_disk(file)
+    if not found.is_file():
+        problem = "is not a file" if found.exists() else "does not exist"
+        raise InvalidInput(f"dataset.file is {str(file)!r}, which {problem}. Give {what}.")
+    return found

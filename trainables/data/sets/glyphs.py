@@ -17,8 +17,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from trainables.common.errors import raise_if_any
 from trainables.data.dataset import Dataset
-from trainables.errors import raise_if_any
 
 DRAWING = 1  # increased whenever the same parameters draw different pixels
 

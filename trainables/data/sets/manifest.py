@@ -11,12 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from trainables.data.dataset import sorted_classes
-from trainables.data.marks import GALLERY, QUERY, TRAIN
-from trainables.data.sets.folders import RootedDataset
-from trainables.data.sets.paths import Folders, check_file
+from trainables.common.errors import InvalidInput, counted, listed, raise_if_any, suggestion
+from trainables.data.dataset import GALLERY, QUERY, TRAIN, sorted_classes
+from trainables.data.sets.folders import Folders, RootedDataset, check_file
 from trainables.data.sets.published import Classes, grouped, present_below, read_text
-from trainables.errors import InvalidInput, counted, listed, raise_if_any, suggestion
 
 PATH, CLASS, GROUP, PART, CAMERA = COLUMNS = ("path", "class", "group", "part", "camera")
 NEEDED = (PATH, CLASS)

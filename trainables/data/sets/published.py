@@ -12,9 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
+from trainables.common.errors import InvalidInput, counted, listed, raise_if_any
+from trainables.common.files import read_regular
 from trainables.data.sets.folders import RootedDataset
-from trainables.errors import InvalidInput, counted, listed, raise_if_any
-from trainables.files import read_regular
 
 FEW = 5
 ON_PURPOSE = ", or set dataset.subset to true if root holds only a part on purpose."

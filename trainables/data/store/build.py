@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trainables.common.errors import InvalidInput
+from trainables.common.files import write_json, write_whole
+from trainables.common.process import allotted_cpus
+from trainables.common.storage import OUTAGES, DiskFull, StorageFailure, is_full
 from trainables.data.dataset import Dataset, ItemDataset
 from trainables.data.images import Unreadable, cannot_be_read, fitted, identified, open_file, resized_shape, unreadable
-from trainables.data.items import item_bytes, item_digest
 from trainables.data.sets.folders import RootedDataset
 from trainables.data.store.cache import InUse, built_alone
-from trainables.data.store.contents import ARRAYS, FORMAT, INDEX, LENGTH, PIXELS, image_digest
-from trainables.errors import InvalidInput
-from trainables.files import write_json, write_whole
-from trainables.machine import allotted_cpus
-from trainables.storage import OUTAGES, DiskFull, StorageFailure, is_full
+from trainables.data.store.contents import ARRAYS, FORMAT, INDEX, LENGTH, PIXELS, image_digest, item_bytes, item_digest
 
 if TYPE_CHECKING:
-    from trainables.data.store.spec import StoreSpec
+    from trainables.data.store.store_spec import StoreSpec
 
 logger = logging.getLogger(__name__)
 

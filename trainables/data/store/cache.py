@@ -17,8 +17,8 @@ from pathlib import Path
 
 import filelock
 
-from trainables.errors import InvalidInput
-from trainables.storage import existing
+from trainables.common.errors import InvalidInput
+from trainables.common.storage import existing
 
 logger = logging.getLogger(__name__)
 

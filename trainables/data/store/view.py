@@ -16,16 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainables.data.dataset import Dataset
-from trainables.data.items import item_of
+from trainables.common.errors import InvalidInput, listed
+from trainables.common.files import in_digest_order
+from trainables.data.dataset import GALLERY, QUERY, Dataset
 from trainables.data.loading import Features, to_device
-from trainables.data.marks import GALLERY, QUERY
 from trainables.data.store.cache import InUse
-from trainables.data.store.contents import PIXELS, read_contents
-from trainables.errors import InvalidInput, listed
-from trainables.files import in_digest_order
-from trainables.metrics.protocol import RetrievalProtocol
-from trainables.metrics.table import superclass_metrics
+from trainables.data.store.contents import PIXELS, item_of, read_contents
+from trainables.metrics import superclass_metrics
+from trainables.metrics.retrieval import RetrievalProtocol
 
 logger = logging.getLogger(__name__)
 

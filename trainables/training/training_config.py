@@ -5,19 +5,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trainables.data.augment import AUGMENTATIONS, Frame
+from trainables.common.errors import Mistake, raise_if_any
+from trainables.common.part_tables import PartRow, PartTable
+from trainables.common.rules import Bounds, OneOf, rule_mistakes
+from trainables.data import AUGMENTATIONS, Frame
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.errors import Mistake, raise_if_any
-from trainables.parts import PartRow, PartTable
-from trainables.rules import Bounds, OneOf, rule_mistakes
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+
 _ROWS = {
-    "adamw": PartRow(path="trainables.training.optimizers:AdamW"),  # Multi Proxy Anchor, the thesis
-    "adam": PartRow(path="trainables.training.optimizers:Adam"),  # PNP, Sampling Wisely
+    "adamw": PartRow(path="trainables.training.steps:AdamW"),  # Multi Proxy Anchor, the thesis
+    "adam": PartRow(path="trainables.training.steps:Adam"),  # PNP, Sampling Wisely
 }
 
 OPTIMIZERS: "PartTable[type[Optimizer], PartRow]" = PartTable("optimizer", _ROWS)

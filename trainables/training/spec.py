@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, NotRequired, TypedDict
 
+from trainables.common.files import json_digest
 from trainables.data.split import left_out
-from trainables.data.store.spec import StoreSpec
-from trainables.files import json_digest
-from trainables.models.config import ModelConfig
-from trainables.training.config import TrainingConfig
+from trainables.data.store.store_spec import StoreSpec
+from trainables.models.model_config import ModelConfig
+from trainables.training.training_config import TrainingConfig
 
 
 def defined(values: Mapping[str, float]) -> dict[str, float | None]:
@@ -33,9 +33,9 @@ class EpochRecord(TypedDict):
 
     ``batches`` is the number of training steps. A user-defined training counts an epoch as one step unless it says
     otherwise, and may have ``reported`` numbers, and no ``loss``. ``used`` counts the pairs, triplets or samples that
-    the loss summed (:class:`trainables.losses.base.Used`), if it reports them. ``fold`` (from 1) is set in a
+    the loss summed (:class:`trainables.losses.loss.Used`), if it reports them. ``fold`` (from 1) is set in a
     cross-validation, and ``memory`` on a GPU. ``distinct_proxies`` is set for a loss with several proxies a
-    class (:func:`trainables.losses.base.distinct_proxies`). ``classes`` is the objective of each validation class, in
+    class (:func:`trainables.losses.loss.distinct_proxies`). ``classes`` is the objective of each validation class, in
     an epoch that is the best so far, if the spec asks for it.
     """
 

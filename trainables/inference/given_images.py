@@ -15,11 +15,10 @@ from typing import TypeAlias
 import numpy as np
 from PIL import Image
 
+from trainables.common.errors import InvalidInput
+from trainables.common.process import allotted_cpus
 from trainables.data.images import Unreadable, as_it_looks, fitted, fitted_image, open_file, opened_image, unreadable
-from trainables.data.sets.folders import images_below
-from trainables.data.sets.paths import as_on_disk
-from trainables.errors import InvalidInput
-from trainables.machine import allotted_cpus
+from trainables.data.sets.folders import as_on_disk, images_below
 
 ImageLike: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 

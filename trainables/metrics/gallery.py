@@ -15,11 +15,10 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from trainables.errors import InvalidInput, raise_if_any
-from trainables.metrics.protocol import RetrievalProtocol
-from trainables.metrics.retrieval import Hits, Ranking, tie_groups
-from trainables.metrics.table import superclass_metrics
-from trainables.unit import unit, without_direction
+from trainables.common.errors import InvalidInput, raise_if_any
+from trainables.common.vectors import unit, without_direction
+from trainables.metrics import superclass_metrics
+from trainables.metrics.retrieval import Hits, Ranking, RetrievalProtocol, tie_groups
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from numbers import Integral, Real
 from operator import ge, gt, le, lt
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from trainables.errors import Mistake, raise_if_any, suggestion
-from trainables.parts import is_own
+from trainables.common.errors import Mistake, raise_if_any, suggestion
+from trainables.common.part_tables import is_own
 
 
 @dataclass(frozen=True)

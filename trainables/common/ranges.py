@@ -13,11 +13,12 @@ from functools import cached_property
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from trainables.errors import InvalidInput
+from trainables.common.errors import InvalidInput
 
 if TYPE_CHECKING:
     from optuna import Trial
     from optuna.distributions import BaseDistribution
+
 
 Value = bool | int | float | str | None
 """A value of a hyperparameter."""

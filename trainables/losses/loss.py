@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from trainables.errors import InvalidInput, Mistake, raise_if_any
+from trainables.common.errors import InvalidInput, Mistake, raise_if_any
+from trainables.common.rules import Bounds, Rule, rules_of
+from trainables.common.vectors import unit, unit_and_lengths
 from trainables.losses import LOSSES
-from trainables.rules import Bounds, Rule, rules_of
-from trainables.unit import unit, unit_and_lengths
 
 Unit = Literal["pairs", "triplets", "samples"]
 

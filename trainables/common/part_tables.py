@@ -6,16 +6,16 @@ only names and numbers does not wait seconds for torch.
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from trainables.errors import InvalidInput, suggestion
-from trainables.process import Exited, contained
+from trainables.common.errors import InvalidInput, suggestion
+from trainables.common.process import Exited, contained
 
-OURS = __name__.removesuffix("parts")
+OURS = __name__.removesuffix("common.part_tables")
 """How the names of this package's modules begin: ``trainables.``, or ``holdout.trainables.`` in an installed wheel."""
 
 _PATH = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<attribute>[^\W\d]\w*(\.[^\W\d]\w*)*)")
@@ -163,17 +163,3 @@ def _public(base: type) -> str:
     """Return the name by which users import a base class; ours are in :mod:`holdout.parts`."""
     is_ours = base.__module__.partition(".")[0] in ("holdout", "search", "trainables")
     return f"{'holdout.parts' if is_ours else base.__module__}.{base.__name__}"
-
-
-def late_import(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for ``package`` that imports a name on first use.
-
-    ``modules`` gives the module of each name, relative to ``package``. For names whose module imports torch.
-    """
-
-    def attribute(name: str) -> Any:
-        if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(modules[name], package), name)
-
-    return attribute

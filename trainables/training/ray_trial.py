@@ -7,8 +7,8 @@ from typing import Any
 import ray
 from ray import tune
 
-from trainables.secrets import refer
-from trainables.spec import TrialSpec
+from trainables.common.errors import refer
+from trainables.training.spec import TrialSpec
 
 WAIT_S = 0.2
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trainables.errors import Mistake, raise_if_any
+from trainables.common.errors import Mistake, raise_if_any
+from trainables.common.part_tables import PartRow, PartTable, is_own
+from trainables.common.rules import Bounds, OneOf, rule_mistakes
 from trainables.models.backbones import BACKBONES, Backbone, backbone, backbone_problems, features_backbone, on_features
-from trainables.parts import PartRow, PartTable, is_own
-from trainables.rules import Bounds, OneOf, rule_mistakes
 
 if TYPE_CHECKING:
     from torch import nn

@@ -1,4 +1,4 @@
-"""Files on local disks and in object stores, written completely or not at all."""
+"""Files on local disks and in object stores, written completely or not at all; and arrays in files of NumPy."""
 
 import errno
 import hashlib
@@ -8,16 +8,22 @@ import os
 import secrets
 import shutil
 import textwrap
+import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from tokenize import TokenError
 from types import ModuleType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-from trainables.errors import InvalidInput
-from trainables.storage import AnyPath, ask, in_time, storage_errors
+from trainables.common.errors import InvalidInput
+from trainables.common.storage import AnyPath, ask, in_time, storage_errors
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError, EOFError, BadZipFile)
 """Exceptions raised by reading a file that is truncated, corrupted or of an unexpected form."""
@@ -251,3 +257,51 @@ def remove_drafts(folder: AnyPath) -> None:
     if isinstance(folder, Path):
         for draft in folder.rglob(f".*{_DRAFT}"):
             draft.unlink(missing_ok=True)
+
+
+# Arrays of numbers and text in NumPy's npz files, from which nothing is unpickled.
+
+
+def read_arrays(source: Path | bytes, *names: str) -> "dict[str, NDArray[Any]]":
+    """Return the arrays ``names`` of the npz file at, or with the content, ``source``; by default all of them.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError, LookupError, TypeError, EOFError, BadZipFile: it is damaged, lacks an array, or one holds objects.
+    """
+    import numpy as np
+
+    with _opened(source) as file:
+        arrays = {name: file[name] for name in names or file.files}
+    if strange := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+        raise ValueError(f"{strange[0]:.40} is no array")
+    return arrays
+
+
+def array_names(source: Path) -> set[str]:
+    """Return the names of the arrays in the npz file at ``source``; errors as in :func:`read_arrays`."""
+    with _opened(source) as file:
+        if twice := [name for name, times in Counter(file.files).items() if times > 1]:
+            raise ValueError(f"it has {twice[0]:.40} twice")
+        return set(file.files)
+
+
+@contextmanager
+def _opened(source: Path | bytes) -> Iterator[Any]:
+    import numpy as np
+
+    try:
+        content = io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+        with content:
+            file = np.load(content, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise ValueError("it is one array, as np.save writes it; name its arrays in np.savez")
+            with file:
+                yield file
+    except (SyntaxError, TokenError, MemoryError, RuntimeError, zlib.error) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    except ValueError as error:
+        if "Object arrays" not in str(error):
+            raise
+        fix = "an array has the dtype object, which is pickled; convert it, as in labels.astype(str)"
+        raise ValueError(fix) from error

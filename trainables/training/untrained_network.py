@@ -14,23 +14,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainables.data.augment import Frame
+from trainables.common.errors import InvalidInput
+from trainables.common.process import contained
+from trainables.data import Frame
 from trainables.data.dataset import Dataset
-from trainables.data.header import inspect
-from trainables.data.images import fitted
+from trainables.data.images import fitted, inspect
 from trainables.data.loading import ImagesInMemory
 from trainables.data.store.build import read_item
 from trainables.data.store.view import StoreView
-from trainables.errors import InvalidInput
 from trainables.inference.model_files import EmbedderSpec, frozen_backbone, tensors_bytes
 from trainables.metrics.evaluation import evaluate
-from trainables.metrics.ranking import full_float32
+from trainables.metrics.gallery import full_float32
 from trainables.models.backbones import backbone
-from trainables.models.config import ModelConfig
-from trainables.process import contained
-from trainables.spec import UntrainedSpec, ValidatedUntrained, defined
+from trainables.models.model_config import ModelConfig
 from trainables.training.epoch_training import Validation
 from trainables.training.inputs import Inputs, described_backbone, features_of, of_backbone
+from trainables.training.spec import UntrainedSpec, ValidatedUntrained, defined
 
 WEIGHT, BIAS = "head.0.weight", "head.0.bias"
 """The names of the whitening's tensors in an :class:`EmbeddingModel` with the head ``linear``."""

@@ -11,14 +11,36 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from trainables.errors import Failure
-from trainables.limits import LIMITS, Limits
+from trainables.common.errors import Failure
 
 if TYPE_CHECKING:
     from upath import UPath
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Times in seconds."""
+
+    store_s: float = 120.0
+    """One request to an object store, plus its transfer at ``bytes_a_second``."""
+    bytes_a_second: float = 1e6
+    """Lowest transfer rate that counts as working."""
+    machine_said_s: float = 30.0
+    """Between two warnings that no trial has a machine."""
+    machine_s: float = 2400.0
+    """Until the search ends if no machine fits. A machine that reboots is back by then."""
+    first_epoch_s: float = 7200.0
+    """Silence before the first epoch ends: a worker loads weights and may decode all images on a new machine."""
+    silence_s: float = 600.0
+    """Least silence after the first epoch: a network file system may be away for minutes."""
+
+
+LIMITS = Limits()
+
 
 AnyPath: TypeAlias = "Path | UPath"
 
