@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ from trainables.common.storage import DiskFull, StorageFailure, is_full
 from trainables.data import Frame
 from trainables.data.loading import Images
 from trainables.data.split import noisy_labels
-from trainables.data.store.cache import InUse, built_alone
+from trainables.data.store.cache import InUse, found_or_built
 from trainables.data.store.store_spec import StoreSpec, opened_store
 from trainables.data.store.view import SHARE, FeatureView, Store, StoreView, blindly, on_device
 from trainables.models.backbones import FEATURES, is_own_network
@@ -129,18 +128,15 @@ def feature_table(store: Store, model: ModelConfig, frame: Frame, device: torch.
     shape = (len(everything), model.features)
     table = store.path.parent / json_digest(content)
 
-    def write(file: IO[bytes]) -> None:
+    def build(draft: Path) -> None:
+        logger.info("Computing %d features of %d images.", *reversed(shape))
         features_NF = features_of(everything, model, frame, device)
         assert features_NF.shape == shape, f"features of shape {tuple(features_NF.shape)}"
-        file.write(features_NF.cpu().numpy().tobytes())
+        write_whole(draft / TABLE, lambda file: file.write(features_NF.cpu().numpy().tobytes()))
 
     try:
-        held = InUse(table)  # locked before it exists, so that it cannot be evicted between building and use
+        held = found_or_built(table, lambda: 4 * math.prod(shape), build)
         try:
-            with built_alone(table, lambda: 4 * math.prod(shape)) as draft:
-                if draft is not None:
-                    logger.info("Computing %d features of %d images.", *reversed(shape))
-                    write_whole(draft / TABLE, write)
             return FeatureTable(table, network, shape, device)
         finally:
             held.close()

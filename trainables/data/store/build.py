@@ -1,32 +1,38 @@
 """Building an image store: each image is decoded once per node, and a store exists completely or not at all."""
 
-import hashlib
 import json
 import logging
 import os
 import statistics
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from trainables.common.errors import InvalidInput
-from trainables.common.files import write_json, write_whole
+from trainables.common.files import digest_of, write_json, write_whole
 from trainables.common.process import allotted_cpus
 from trainables.common.storage import OUTAGES, DiskFull, StorageFailure, is_full
 from trainables.data.dataset import Dataset, ItemDataset
 from trainables.data.images import Unreadable, cannot_be_read, fitted, identified, open_file, resized_shape, unreadable
 from trainables.data.sets.folders import RootedDataset
-from trainables.data.store.cache import InUse, built_alone
-from trainables.data.store.contents import ARRAYS, FORMAT, INDEX, LENGTH, PIXELS, image_digest, item_bytes, item_digest
-
-if TYPE_CHECKING:
-    from trainables.data.store.store_spec import StoreSpec
+from trainables.data.store.cache import found_or_built
+from trainables.data.store.contents import (
+    ARRAYS,
+    FORMAT,
+    INDEX,
+    LENGTH,
+    PIXELS,
+    image_digest,
+    item_bytes,
+    item_digest,
+    read_contents,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -49,50 +55,61 @@ class _ImagesAway(StorageFailure):
 
 
 @contextmanager
-def held_store(spec: "StoreSpec", on_progress: Progress | None = None) -> Iterator[Path]:
-    """Find or build the store of ``spec`` and yield its path; it is locked within the context.
+def held_store(
+    dataset: Dataset, class_names: Sequence[str], short_side: int, cache: str, on_progress: Progress | None = None
+) -> Iterator[Path]:
+    """Find or build the store of ``class_names`` below ``cache`` and yield its path; it is locked within the context.
 
     Images keep their aspect ratio and are scaled down to a short side of ``short_side`` pixels, never enlarged. Only
-    images of the spec's classes are opened. If several processes need a store, one builds it and the others wait; the
+    images of these classes are opened. If several processes need a store, one builds it and the others wait; the
     remains of a killed process are removed by the next. Unused stores are evicted to make room.
 
     Raises:
-        InvalidInput: images cannot be read (all are listed); or, caused by an ``OSError``, the cache cannot be written
-            or the storage of the images cannot be reached.
+        InvalidInput: images cannot be read (all are listed), or the store is damaged; or, caused by an ``OSError``, the
+            cache cannot be written or the storage of the images cannot be reached.
         DiskFull: there is no space left for the store; the partial store is removed.
     """
-    classes = _classes(spec)
-    store = _path(spec, classes)
+    classes = _classes(dataset, class_names)
+    keys = [key for keys in classes.values() for key in keys]
+    store = _path(dataset, classes, short_side, cache)
+
+    def build(draft: Path) -> None:
+        logger.info("Building the image store %s.", store)
+        _write(draft, dataset, classes, short_side, on_progress)
+
     with _storage_mistakes(store):
         store.parent.mkdir(parents=True, exist_ok=True)
-        in_use = InUse(store)  # locked before it exists, so that it cannot be evicted between building and use
+        in_use = found_or_built(store, lambda: expected_size(dataset, keys, short_side), build)
     try:
-        if not store.is_dir():
-            keys = [key for keys in classes.values() for key in keys]
-            with (
-                _storage_mistakes(store),
-                built_alone(store, lambda: expected_size(spec.dataset, keys, spec.short_side)) as draft,
-            ):
-                if draft is not None:  # else another process built it while this one waited
-                    logger.info("Building the image store %s.", store)
-                    _write(draft, spec, classes, on_progress)
+        read_contents(store)
         yield store
     finally:
         in_use.close()
 
 
-def find_store(spec: "StoreSpec") -> Path | None:
-    """Return the path of the store of ``spec`` if it exists; no image is opened."""
-    store = _path(spec, _classes(spec))
+def find_store(dataset: Dataset, class_names: Sequence[str], short_side: int, cache: str) -> Path | None:
+    """Return the path of the store if it exists; no image is opened."""
+    store = _path(dataset, _classes(dataset, class_names), short_side, cache)
     return store if store.is_dir() else None
 
 
-def _classes(spec: "StoreSpec") -> dict[str, tuple[str, ...]]:
-    wanted = set(spec.class_names)
+def _classes(dataset: Dataset, class_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    wanted = set(class_names)
     # In the data set's order, so that all splits of one training half share a store.
-    classes = {name: tuple(keys) for name, keys in spec.dataset.classes().items() if name in wanted}
+    classes = {name: tuple(keys) for name, keys in dataset.classes().items() if name in wanted}
     assert len(classes) == len(wanted), f"classes that the data set does not have: {wanted - set(classes)}"
     return classes
+
+
+def _path(dataset: Dataset, classes: Mapping[str, Sequence[str]], short_side: int, cache: str) -> Path:
+    """Return the path of the store: its name is the SHA-256 of everything that determines its content."""
+    content: list[object] = [
+        FORMAT,
+        dataset.identity(),
+        short_side,
+        [[name, [[key, _stamp(dataset, key)] for key in keys]] for name, keys in classes.items()],
+    ]
+    return Path(cache, digest_of(json.dumps(content).encode()))
 
 
 def _stamp(dataset: Dataset, key: str) -> str:
@@ -100,17 +117,6 @@ def _stamp(dataset: Dataset, key: str) -> str:
         return dataset.stamp(key)
     except OSError as error:
         return f"unreadable: {error}"  # reading it will fail too and be reported with the others
-
-
-def _path(spec: "StoreSpec", classes: dict[str, tuple[str, ...]]) -> Path:
-    """Return the path of the store: its name is the SHA-256 of everything that determines its content."""
-    content: list[object] = [
-        FORMAT,
-        spec.dataset.identity(),
-        spec.short_side,
-        [[name, [[key, _stamp(spec.dataset, key)] for key in keys]] for name, keys in classes.items()],
-    ]
-    return Path(spec.cache, hashlib.sha256(json.dumps(content).encode()).hexdigest())
 
 
 @contextmanager
@@ -131,13 +137,19 @@ def _storage_mistakes(store: Path) -> Iterator[None]:
         ) from error
 
 
-def _write(folder: Path, spec: "StoreSpec", classes: dict[str, tuple[str, ...]], on_progress: Progress | None) -> None:
+def _write(
+    folder: Path,
+    dataset: Dataset,
+    classes: Mapping[str, Sequence[str]],
+    short_side: int,
+    on_progress: Progress | None,
+) -> None:
     keys = [key for keys in classes.values() for key in keys]
     sizes: list[tuple[int, int]] = []
     digests: list[str] = []
     bad: list[Unreadable] = []
     with (folder / PIXELS).open("wb") as file:
-        for done, image in enumerate(_decoded(spec, keys), start=1):
+        for done, image in enumerate(_decoded(dataset, keys, short_side), start=1):
             if isinstance(image, Unreadable):
                 bad.append(image)
             elif not bad:
@@ -148,14 +160,13 @@ def _write(folder: Path, spec: "StoreSpec", classes: dict[str, tuple[str, ...]],
             if on_progress is not None:
                 on_progress(done, len(keys))
         if bad:
-            raise InvalidInput(f"{cannot_be_read(bad, len(keys), spec.dataset.noun)} Replace or remove them.")
+            raise InvalidInput(f"{cannot_be_read(bad, len(keys), dataset.noun)} Replace or remove them.")
         file.flush()
         os.fsync(file.fileno())
     labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(keys) for keys in classes.values()])
     sizes_N2 = np.array(sizes, dtype=np.int64).reshape(-1, 2)
     write_whole(folder / ARRAYS, lambda file: np.savez(file, labels_N=labels, sizes_N2=sizes_N2))
-    dataset = spec.dataset
-    origin = {"dataset": dataset.identity(), "short_side": spec.short_side}  # to describe the cache's content
+    origin = {"dataset": dataset.identity(), "short_side": short_side}  # to describe the cache's content
     images = {"image_keys": keys, "image_digests": digests}
     features = dataset.features()  # of a user-defined data set maybe one of NumPy's numbers
     items = {"features": features and int(features), "class_names": list(classes), **images}
@@ -164,12 +175,12 @@ def _write(folder: Path, spec: "StoreSpec", classes: dict[str, tuple[str, ...]],
     write_json(folder / INDEX, {"format": FORMAT, **origin, **items})
 
 
-def _decoded(spec: "StoreSpec", keys: Sequence[str]) -> Iterator[_Decoded | Unreadable]:
+def _decoded(dataset: Dataset, keys: Sequence[str], short_side: int) -> Iterator[_Decoded | Unreadable]:
     workers = allotted_cpus()
     with ThreadPoolExecutor(workers) as pool:  # Pillow releases the interpreter lock
         for start in range(0, len(keys), AHEAD * workers):
             chunk = keys[start : start + AHEAD * workers]
-            yield from pool.map(lambda key: _read(spec.dataset, key, spec.short_side), chunk)
+            yield from pool.map(lambda key: _read(dataset, key, short_side), chunk)
 
 
 def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:

@@ -103,26 +103,31 @@ def last_used(store: Path) -> float:
     return 0.0
 
 
-@contextmanager
-def built_alone(store: Path, needed: Callable[[], int]) -> Iterator[Path | None]:
-    """Yield the draft folder of ``store`` to one process, and rename it afterwards; the others wait for it.
+def found_or_built(store: Path, needed: Callable[[], int], build: Callable[[Path], object]) -> InUse:
+    """Return the lock on ``store``, which one process builds if it does not exist; the others wait for it.
 
-    None is yielded if the store exists by then. Room is made for ``needed()`` bytes; after an error, or of a killed
-    process, no store is left. ``store`` is held by :class:`InUse` meanwhile.
+    ``build`` fills a draft folder, which is renamed afterwards. Room is made for ``needed()`` bytes; after an error, or
+    of a killed process, no store is left.
     """
+    in_use = InUse(store)  # locked before it exists, so that it cannot be evicted between building and use
     draft = store.with_suffix(DRAFT)
-    with filelock.FileLock(store.with_suffix(".lock")):
-        if store.is_dir():
-            yield None
-            return
-        shutil.rmtree(draft, ignore_errors=True)
-        make_room(store.parent, needed)
-        draft.mkdir()
-        try:
-            yield draft
-            draft.rename(store)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+    if store.is_dir():
+        return in_use
+    try:
+        with filelock.FileLock(store.with_suffix(".lock")):
+            if not store.is_dir():  # else another process built it while this one waited
+                shutil.rmtree(draft, ignore_errors=True)
+                make_room(store.parent, needed)
+                draft.mkdir()
+                try:
+                    build(draft)
+                    draft.rename(store)
+                finally:
+                    shutil.rmtree(draft, ignore_errors=True)
+    except BaseException:
+        in_use.close()
+        raise
+    return in_use
 
 
 # Eviction

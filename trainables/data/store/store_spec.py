@@ -32,35 +32,27 @@ class StoreSpec:
     cache: str
 
     def make(self) -> Path:
-        """Find or build the store and return its path; does not import torch.
-
-        Raises:
-            InvalidInput: images cannot be read (all are listed), or the store is damaged.
-            DiskFull: there is no space left.
-        """
+        """Find or build the store and return its path as :meth:`held` does; torch is not imported."""
         with self.held() as path:
             return path
 
     @contextmanager
     def held(self, on_progress: Callable[[int, int], None] | None = None) -> Iterator[Path]:
-        """Find or build the store as :meth:`make` does; no process removes it within the context."""
-        # Late: planning a search does not need numpy and Pillow.
-        from trainables.data.store.build import held_store
-        from trainables.data.store.contents import read_contents
+        """Find or build the store, see :func:`trainables.data.store.build.held_store`."""
+        from trainables.data.store.build import held_store  # imports numpy and Pillow, which a plan does not need
 
-        with held_store(self, on_progress) as path:
-            read_contents(path)
+        with held_store(self.dataset, self.class_names, self.short_side, self.cache, on_progress) as path:
             yield path
 
     def find(self) -> Path | None:
         """Return the path of the store if it exists; no image is opened."""
         from trainables.data.store.build import find_store
 
-        return find_store(self)
+        return find_store(self.dataset, self.class_names, self.short_side, self.cache)
 
     def open(self) -> "Store":
         """Find or build the store and open it. All processes of a node share one copy, locked while it is open."""
-        from trainables.data.store.view import Store
+        from trainables.data.store.view import Store  # imports torch
 
         with self.held() as path:
             return Store(path)
