@@ -118,12 +118,11 @@ def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
 
 def _split(dataset: "Dataset") -> "ClassSplit":
     from search.config.search_config import SplitSection
-    from trainables.data.split import check_galleries, check_images, split_dataset
+    from trainables.data.split import check_classes, split_dataset
 
     classes, defaults = dataset.classes(), SplitSection()
     split = split_dataset(dataset, classes, ratio=defaults.ratio, seed=defaults.seed)
-    check_images(split, classes, dataset.noun)
-    check_galleries(dataset, split, classes)
+    check_classes(split, dataset, classes)
     return split
 
 

@@ -15,8 +15,7 @@ from trainables.data.split import (
     FEWEST_CLASSES,
     FEWEST_IMAGES,
     ClassSplit,
-    check_galleries,
-    check_images,
+    check_classes,
     split_dataset,
 )
 from trainables.data.store.build import image_sizes
@@ -198,8 +197,7 @@ def _split(dataset: Dataset, classes: Mapping[str, Sequence[str]], *, frozen: bo
     for seed in range(SEEDS):
         split = split_dataset(dataset, classes, ratio=ratio, seed=seed)
         try:
-            check_images(split, classes, dataset.noun)
-            check_galleries(dataset, split, classes)
+            check_classes(split, dataset, classes)
             return split
         except InvalidInput as error:
             refusal = refusal or error

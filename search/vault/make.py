@@ -25,7 +25,7 @@ from trainables.data.dataset import TRAIN, Dataset, ItemDataset
 from trainables.data.sets.features import EMBEDDINGS, GROUPS, IDS, LABELS
 from trainables.data.sets.folders import RootedDataset
 from trainables.data.sets.manifest import CAMERA, CLASS, GROUP, PART, PATH
-from trainables.data.split import check_galleries, check_images, split_dataset
+from trainables.data.split import check_classes, split_dataset
 from trainables.data.store.build import read_item
 
 LISTED, VECTORS_FILE = "data.csv", "data.npz"
@@ -56,8 +56,7 @@ def make_vault(dataset: Dataset, to: Path, training: Path, items: Path | None, p
     raise_if_any([f"{folder} exists already; name a folder that does not." for folder in folders if folder.exists()])
     classes = dataset.classes()
     split = split_dataset(dataset, classes, ratio=0.9, seed=seed)
-    check_images(split, classes, dataset.noun)
-    check_galleries(dataset, split, classes)
+    check_classes(split, dataset, classes)
     key, salt = secrets.token_bytes(32), secrets.token_hex(16)
     with _together(folders) as (draft, *others):
         draft.chmod(0o700)

@@ -344,14 +344,15 @@ def _refuse_too_few(split: ClassSplit, *, held: bool) -> None:
         )
 
 
-def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]], noun: str = "images") -> None:
-    """Check, without opening images, that no class is empty and that each part has a class with two images.
+def check_classes(split: ClassSplit, dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> None:
+    """Check, without opening images, that each part can be trained or scored.
 
-    A class with one image may be scored; its query has nothing to find and counts as a miss.
+    No class is empty, each part has a class with two images, and each official query an image of its class in its
+    gallery. A class with one image may be scored; its query has nothing to find and counts as a miss.
     """
-    sentences = []
-    validating = [("validation", names) for _, names in split.divisions]
-    for part, names in (("train", split.train), *validating, *([("test", split.test)] if split.test else ())):
+    noun, sentences = dataset.noun, []
+    scored = [*(("validation", names) for _, names in split.divisions), *([("test", split.test)] if split.test else ())]
+    for part, names in (("train", split.train), *scored):
         if empty := [name for name in names if not classes[name]]:
             sentences.append(
                 f"{len(empty)} of the {len(names)} {part} classes have no {noun.removesuffix('s')}: {listed(empty)}. "
@@ -362,7 +363,30 @@ def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]], noun: 
                 f"None of the {len(names)} {part} classes has {FEWEST_IMAGES} {noun}, and a class with one has nothing "
                 f"to find. Add {noun}."
             )
-    raise_if_any(sentences)
+    parts, cameras = dataset.parts(), dataset.cameras()
+    by_other = " that another camera took" if cameras else ""
+    for part, names in scored if parts or cameras else ():
+        relevant_of = {key: count for name in names for key, count in _relevant(classes[name], parts, cameras)}
+        official = [key for key in relevant_of if parts.get(key) == QUERY]
+        if without := [key for key in official if not relevant_of[key]]:
+            sentences.append(
+                f"A gallery without the query's class: {len(without):,} of the {len(official):,} {part} queries have "
+                f"no image of their class{by_other} in it, such as {listed(without, shown=3)}. Add images, or remove "
+                "these queries."
+            )
+        elif not any(relevant_of.values()):
+            sentences.append(
+                f"No query of the {len(names)} {part} classes has an image of its class{by_other} to find. Correct the "
+                "parts and cameras of the images."
+            )
+    raise_if_any(list(dict.fromkeys(sentences)))
+
+
+def _relevant(keys: Sequence[str], parts: Mapping[str, str], cameras: Mapping[str, str]) -> list[tuple[str, int]]:
+    """Return the queries among the images of a class, each with the number of relevant images in its gallery."""
+    gallery = Counter(cameras.get(key, key) for key in keys if parts.get(key) != QUERY)
+    size = gallery.total()
+    return [(key, size - gallery[cameras.get(key, key)]) for key in keys if parts.get(key) != GALLERY]
 
 
 def merged_sizes(class_sizes: Sequence[int], merge: int) -> list[int]:
@@ -410,35 +434,3 @@ def noisy_labels(labels: Sequence[int], keys: Sequence[str], *, rate: float, see
             label = (label + 1 + int.from_bytes(digest[8:16], "big") % (classes - 1)) % classes
         noisy.append(label)
     return noisy
-
-
-def check_galleries(dataset: Dataset, split: ClassSplit, classes: Mapping[str, Sequence[str]]) -> None:
-    """Check that every official query has an image of its class in its gallery, and each scored part such queries."""
-    parts, cameras = dataset.parts(), dataset.cameras()
-    if not parts and not cameras:
-        return
-    by_other = " that another camera took" if cameras else ""
-    sentences = []
-    scored = [*(("validation", names) for _, names in split.divisions), *([("test", split.test)] if split.test else ())]
-    for part, names in scored:
-        relevant_of = {key: count for name in names for key, count in _relevant(classes[name], parts, cameras)}
-        official = [key for key in relevant_of if parts.get(key) == QUERY]
-        if without := [key for key in official if not relevant_of[key]]:
-            sentences.append(
-                f"A gallery without the query's class: {len(without):,} of the {len(official):,} {part} queries have "
-                f"no image of their class{by_other} in it, such as {listed(without, shown=3)}. Add images, or remove "
-                "these queries."
-            )
-        elif not any(relevant_of.values()):
-            sentences.append(
-                f"No query of the {len(names)} {part} classes has an image of its class{by_other} to find. Correct the "
-                "parts and cameras of the images."
-            )
-    raise_if_any(list(dict.fromkeys(sentences)))
-
-
-def _relevant(keys: Sequence[str], parts: Mapping[str, str], cameras: Mapping[str, str]) -> list[tuple[str, int]]:
-    """Return the queries among the images of a class, each with the number of relevant images in its gallery."""
-    gallery = Counter(cameras.get(key, key) for key in keys if parts.get(key) != QUERY)
-    size = gallery.total()
-    return [(key, size - gallery[cameras.get(key, key)]) for key in keys if parts.get(key) != GALLERY]

@@ -98,14 +98,6 @@ def _with_norm(unit_RD: torch.Tensor, centres_CD: torch.Tensor) -> tuple[torch.T
     return pad(unit_RD, (0, 4), value=1), pad(torch.cat((centres_CD, -half_norms_C1), 1).float(), (0, 3))
 
 
-def clustering_metrics(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, seed: int = 0) -> dict[str, float]:
-    """Compute ``nmi`` and pairwise ``f1`` (Song et al. 2016) of k-means on the unit vectors.
-
-    Example: classes aabb, clusters 1112: nmi = .344, f1 = 2·(1/3)(1/2)/(1/3 + 1/2) = .4.
-    """
-    return agreement(labels_N, clusters_of(embeddings_ND, labels_N, seed=seed))
-
-
 def clusters_of(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, seed: int = 0) -> torch.Tensor:
     """Compute the cluster of each image, int64 [N] on the labels' device, with as many clusters as classes."""
     embeddings_ND, _ = checked(embeddings_ND, labels_N)
@@ -114,7 +106,10 @@ def clusters_of(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, seed: in
 
 
 def agreement(labels_N: torch.Tensor, clusters_N: torch.Tensor) -> dict[str, float]:
-    """Compute ``nmi`` and ``f1`` of two partitions of the same images, given by any integer labels."""
+    """Compute ``nmi`` and pairwise ``f1`` (Song et al. 2016) of two partitions of the same images, given by integers.
+
+    Example: classes aabb, clusters 1112: nmi = .344, f1 = 2·(1/3)(1/2)/(1/3 + 1/2) = .4.
+    """
     cell_N = labels_N.unique(return_inverse=True)[1] * len(clusters_N) + clusters_N.unique(return_inverse=True)[1]
     counts = [part.unique(return_counts=True)[1].double() for part in (labels_N, clusters_N, cell_N)]
     of_labels, of_clusters, of_cells = (_entropy(sizes) for sizes in counts)
@@ -132,21 +127,16 @@ def _entropy(sizes: torch.Tensor) -> float:
     return -(shares * shares.log()).sum().item()
 
 
-def distance_metrics(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> dict[str, float]:
-    """Compute ``dists_intra``, ``dists_inter`` and ``dists_ratio`` (Roth et al. 2020); NaN without a pair to compare.
-
-    Example: unit vectors at 0° and 90° of class a and at 180° of class b: intra = 1 − cos 90° = 1, inter =
-    1 − cos 135° = 1.707.
-    """
-    return distances_of(*class_distances(embeddings_ND, labels_N))
-
-
 _EQUAL = 1e-12
 """The distance of classes, up to rounding errors, whose embeddings are all equal."""
 
 
 def distances_of(intra_C: torch.Tensor, inter_C: torch.Tensor) -> dict[str, float]:
-    """Compute the metrics from the result of :func:`class_distances`."""
+    """Compute the metrics (Roth et al. 2020) from the result of :func:`class_distances`; NaN without a pair to compare.
+
+    Example: unit vectors at 0° and 90° of class a and at 180° of class b: intra = 1 − cos 90° = 1, inter =
+    1 − cos 135° = 1.707.
+    """
     within, between = intra_C[~intra_C.isnan()].mean().item(), inter_C.mean().item()
     ratio = within / between if between > _EQUAL else float("nan")
     return {"dists_intra": within, "dists_inter": between, "dists_ratio": ratio}

@@ -121,19 +121,6 @@ def _own_value(name: str, score: Callable[..., Any], embeddings_ND: torch.Tensor
     raise InvalidInput(f"The metric {name} must return a number; it returned {shown:.60}; fix its code.")
 
 
-def retrieval_metrics(
-    embeddings_ND: torch.Tensor, labels_N: torch.Tensor, ks: Sequence[int] = KS, *, exclude_singletons: bool = False
-) -> dict[str, float]:
-    """Compute all retrieval metrics, with every image as a query against all others.
-
-    This includes ``map``, which ranks all images for each query; :func:`evaluate` computes only those named.
-
-    Raises:
-        InvalidInput: a k below 1, no embeddings, not finite, or labels of another number.
-    """
-    return evaluate(embeddings_ND, labels_N, retrieval_names(ks), exclude_singletons=exclude_singletons)
-
-
 def per_query_metrics(
     embeddings_ND: torch.Tensor,
     labels_N: torch.Tensor,

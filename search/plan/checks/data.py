@@ -18,7 +18,7 @@ from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems, fitting_batch, lacks
 from trainables.data.dataset import QUERY
 from trainables.data.images import inspect
-from trainables.data.split import ClassSplit, check_galleries, check_images, learned_sizes, split_dataset
+from trainables.data.split import ClassSplit, check_classes, learned_sizes, split_dataset
 from trainables.data.store.build import read_item
 from trainables.losses import loss_row
 from trainables.metrics import is_retrieval, largest_k, split_subset, superclass_metrics
@@ -78,8 +78,7 @@ def _split(config: SearchConfig) -> SplitClasses:
 
 def check_split(found: Findings, config: SearchConfig, data: SplitClasses) -> None:
     """Check that every class has images, that batches can be filled, and that metrics can be computed."""
-    found.check(lambda: check_images(data.split, data.classes, config.dataset.source.noun))
-    found.check(lambda: check_galleries(config.dataset.source, data.split, data.classes))
+    found.check(lambda: check_classes(data.split, config.dataset.source, data.classes))
     if config.selection.on == "halves" and not data.split.halves:
         count = len({*data.split.train, *data.split.validation})
         classes = counted(count, "training class", "training classes")

@@ -22,7 +22,7 @@ from trainables.data.dataset import joined_classes
 from trainables.data.sets.benchmarks import InShop
 from trainables.data.sets.folders import Folder, Folders, as_on_disk
 from trainables.data.sets.manifest import Manifest
-from trainables.data.split import ClassSplit, check_galleries, make_split, split_dataset
+from trainables.data.split import ClassSplit, check_classes, make_split, split_dataset
 from trainables.inference.given_images import found_images
 
 Rows = Sequence[Mapping[str, Any]]
@@ -63,7 +63,7 @@ def refusals(file: Path, **options: Any) -> tuple[str, ...]:
 
 def checked(file: Path, **options: Any) -> Manifest:
     dataset = Manifest(file=file, **options)
-    check_galleries(dataset, split_dataset(dataset, dataset.classes(), ratio=0.9, seed=0), dataset.classes())
+    check_classes(split_dataset(dataset, dataset.classes(), ratio=0.9, seed=0), dataset, dataset.classes())
     return dataset
 
 
@@ -258,7 +258,7 @@ def test_in_shop_has_queries_and_a_gallery(tmp_path: Path) -> None:
     assert dataset.parts() == {key: part for key, part in listed.items() if part != "train"}
     train, test = dataset.published_split()
     assert {listed[key] for name in train for key in dataset.classes()[name]} == {"train"}
-    check_galleries(dataset, split_dataset(dataset, dataset.classes(), ratio=0.5, seed=0), dataset.classes())
+    check_classes(split_dataset(dataset, dataset.classes(), ratio=0.5, seed=0), dataset, dataset.classes())
     for name in test:
         assert set(Counter(listed[key] for key in dataset.classes()[name])) == {"query", "gallery"}
     (root / "Eval" / "list_eval_partition.txt").write_text(f"1\nimg/x.jpg {test[0]} probe\n")

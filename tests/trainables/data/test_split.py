@@ -12,8 +12,10 @@ from hypothesis import given, settings, strategies as st
 from support.refusals import sentences_of
 
 from trainables.common.errors import InvalidInput
-from trainables.data.split import ClassSplit, check_images, make_split, merged_sizes, noisy_labels
+from trainables.data.sets.glyphs import Glyphs
+from trainables.data.split import ClassSplit, check_classes, make_split, merged_sizes, noisy_labels
 
+GLYPHS = Glyphs()
 NAMES = [f"class {number}" for number in range(200)]
 
 ratios = st.sampled_from(["0.5", "0.6", "0.7", "0.75", "0.8", "0.85", "0.9", "0.95", "0.99"])
@@ -225,15 +227,15 @@ def test_ratios_lie_between_0_and_1(ratio: float) -> None:
 def test_every_class_needs_an_image_and_every_part_something_to_find() -> None:
     split = make_split("data", NAMES, None, ratio=0.9, seed=0)
     classes = dict.fromkeys(NAMES, ("a", "b"))
-    check_images(split, classes | {split.train[0]: ("a",), split.validation[0]: ("a",), split.test[0]: ("a",)})
+    check_classes(split, GLYPHS, classes | {split.train[0]: ("a",), split.validation[0]: ("a",), split.test[0]: ("a",)})
     lonely = dict.fromkeys(split.validation, ("a",))
-    validation, test = sentences_of(lambda: check_images(split, classes | lonely | {split.test[0]: ()}))
+    validation, test = sentences_of(lambda: check_classes(split, GLYPHS, classes | lonely | {split.test[0]: ()}))
     assert "None of the 10 validation classes has 2 images" in validation
     assert f"1 of the 100 test classes have no image: {split.test[0]}" in test
 
     folded = make_split("data", NAMES, None, ratio=0.9, seed=0, folds=5)
     with pytest.raises(InvalidInput, match="None of the 20 validation classes has 2 images"):
-        check_images(folded, classes | dict.fromkeys(folded.folds[3], ("a",)))
+        check_classes(folded, GLYPHS, classes | dict.fromkeys(folded.folds[3], ("a",)))
 
 
 def test_label_noise_is_symmetric() -> None:

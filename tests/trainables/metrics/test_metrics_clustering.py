@@ -13,8 +13,8 @@ from hypothesis import given, settings, strategies as st
 from sklearn.metrics import normalized_mutual_info_score, pair_confusion_matrix
 
 from trainables.common.errors import InvalidInput
-from trainables.metrics import CLUSTERING, SUPERCLASSES, all_metrics
-from trainables.metrics.clustering import agreement, clustering_metrics, distance_metrics, kmeans
+from trainables.metrics import CLUSTERING, DISTANCES, SUPERCLASSES, all_metrics
+from trainables.metrics.clustering import agreement, kmeans
 from trainables.metrics.evaluation import evaluate, from_parts, metric_parts
 
 PARTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40)
@@ -116,7 +116,7 @@ def test_superclasses_are_found_again_by_as_many_clusters() -> None:
     assert values["nmi_super"] == pytest.approx(normalized_mutual_info_score(superclasses_N, clusters_N), abs=1e-9)
     (_, fp), (fn, tp) = pair_confusion_matrix(superclasses_N, clusters_N)
     assert values["f1_super"] == pytest.approx(2 * tp / (2 * tp + fp + fn))
-    assert values["nmi"] == clustering_metrics(embeddings_ND, labels_N)["nmi"]
+    assert values["nmi"] == evaluate(embeddings_ND, labels_N, ["nmi"])["nmi"]
     of_queries = evaluate(embeddings_ND[:60], labels_N[:60], names, superclasses_N=superclasses_N[:60])
     assert evaluate(embeddings_ND, labels_N, names, queries=60, superclasses_N=superclasses_N) == of_queries
 
@@ -152,7 +152,7 @@ def test_distances_by_loops(labels: list[int], seed: int) -> None:
 
     several = [mean_distance(vectors) for vectors in members.values() if len(vectors) > 1]
     means = [torch.stack(vectors).mean(0) for vectors in members.values()]
-    values = distance_metrics(embeddings_ND, torch.tensor(labels))
+    values = evaluate(embeddings_ND, torch.tensor(labels), list(DISTANCES))
     if several:
         assert values["dists_intra"] == pytest.approx(sum(several) / len(several), abs=1e-9)
     else:

@@ -21,8 +21,15 @@ from support.expected_metrics import expected, of_queries, over_permutations, si
 
 from trainables.common.errors import InvalidInput
 from trainables.inference.index import ImageIndex
-from trainables.metrics import METRICS, all_metrics, gallery as gallery_module, largest_k, unknown_metrics
-from trainables.metrics.evaluation import evaluate, per_query_metrics, retrieval_metrics
+from trainables.metrics import (
+    METRICS,
+    all_metrics,
+    gallery as gallery_module,
+    largest_k,
+    retrieval_names,
+    unknown_metrics,
+)
+from trainables.metrics.evaluation import evaluate, per_query_metrics
 from trainables.metrics.gallery import SEARCH, Gallery, faiss_for, full_float32, nearest
 from trainables.metrics.retrieval import SCORES, Ranking, RetrievalProtocol
 
@@ -135,7 +142,7 @@ def test_every_metric_of_every_query(labels: list[int], seed: int) -> None:
     scores = per_query_metrics(embeddings_ND, torch.tensor(labels), ks=(1, 3, 40))
     for name, score_N in scores.items():
         np.testing.assert_allclose(score_N.numpy(), naive(embeddings_ND, labels, name), atol=1e-12, err_msg=name)
-    means = retrieval_metrics(embeddings_ND, torch.tensor(labels), (1, 3, 40))
+    means = evaluate(embeddings_ND, torch.tensor(labels), retrieval_names((1, 3, 40)))
     assert means == {name: score_N.mean().item() for name, score_N in scores.items()}
 
 
@@ -241,7 +248,7 @@ def test_an_unknown_metric_is_a_sentence() -> None:
 
 
 def test_one_image_is_a_miss() -> None:
-    assert set(retrieval_metrics(torch.ones(1, 3), torch.zeros(1)).values()) == {0.0}
+    assert set(evaluate(torch.ones(1, 3), torch.zeros(1), retrieval_names((1,))).values()) == {0.0}
 
 
 # Queries against a separate gallery.
