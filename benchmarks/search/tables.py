@@ -171,7 +171,7 @@ class Unkept(Training):
             self._best = record["metrics"][OBJECTIVE]
             if self._test is not None:
                 (view,) = self._test.views
-                self._tested = self._embed(view)
+                self._tested = self.embed(view)
         return record
 
     def line(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ length of a proxy or of its similarities to the batch.
 """
 
 import math
+from abc import abstractmethod
 from typing import Annotated
 
 import torch
@@ -216,23 +217,25 @@ class MultiProxyLoss(ProxyLoss):
     gamma: Positive
     tau: NotNegative
 
-    def similarities_and_regulariser(self, embeddings_BD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return S [B, C] and the scalar tau·R."""
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         similarities_KBC, among_CKK = proxy_cosines(embeddings_BD, promoted(self.proxies))
-        similarities_BC = class_similarities(similarities_KBC, self.similarity, self.gamma)
-        return similarities_BC, centre_regulariser(among_CKK, self.tau)
+        loss = self.of_classes(self.to_classes(similarities_KBC), labels_B)
+        return loss + centre_regulariser(among_CKK, self.tau)
 
+    def to_classes(self, similarities_KBC: torch.Tensor) -> torch.Tensor:
+        """Return S(x,c) [B, C]: the mean of the similarities to a class's proxies, their maximum or soft maximum.
 
-def class_similarities(similarities_KBC: torch.Tensor, similarity: str, gamma: float) -> torch.Tensor:
-    """Compute S(x,c) [B, C]: the mean of the similarities to a class's proxies, their maximum, or their soft maximum.
+        The last is Σ_k softmax_k(x·w_ck / gamma) x·w_ck; gamma divides, as in Saeki et al., eq. 1.
+        """
+        if self.similarity == "max":
+            return similarities_KBC.amax(0)
+        if self.similarity == "mean":
+            return similarities_KBC.mean(0)
+        return ((similarities_KBC / self.gamma).softmax(0) * similarities_KBC).sum(0)
 
-    The last is Σ_k softmax_k(x·w_ck / gamma) x·w_ck; gamma divides, as in Saeki et al., eq. 1.
-    """
-    if similarity == "max":
-        return similarities_KBC.amax(0)
-    if similarity == "mean":
-        return similarities_KBC.mean(0)
-    return ((similarities_KBC / gamma).softmax(0) * similarities_KBC).sum(0)
+    @abstractmethod
+    def of_classes(self, similarities_BC: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        """Return the loss of S, without the regulariser."""
 
 
 def centre_regulariser(among_CKK: torch.Tensor, tau: float = 1.0) -> torch.Tensor:
@@ -263,12 +266,11 @@ class SoftTriple(MultiProxyLoss):
         bound = (num_classes * proxies_per_class) ** -0.5
         return torch.empty(num_classes, proxies_per_class, embedding_dim).uniform_(-bound, bound)
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        similarities_BC, regulariser = self.similarities_and_regulariser(embeddings_BD)
+    def of_classes(self, similarities_BC: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         own_B1 = labels_B[:, None]
         margins_B1 = torch.zeros_like(own_B1, dtype=similarities_BC.dtype) - self.margin
         shifted_BC = similarities_BC.scatter_add_(1, own_B1, margins_B1)
-        return cross_entropy(self.scale * shifted_BC, labels_B, reduction=self.reduction) + regulariser
+        return cross_entropy(self.scale * shifted_BC, labels_B, reduction=self.reduction)
 
 
 @declared("mpa")
@@ -281,29 +283,26 @@ class MPA(MultiProxyLoss):
     initial proxies either: they are Proxy-Anchor's, whose learning rate they share.
     """
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        similarities_BC, regulariser = self.similarities_and_regulariser(embeddings_BD)
-        return anchored_at_proxies(similarities_BC, labels_B, margin=self.margin, scale=self.scale) + regulariser
+    def of_classes(self, similarities_BC: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        return anchored_at_proxies(similarities_BC, labels_B, margin=self.margin, scale=self.scale)
 
 
 @declared("mpa_ap")
 class MPAAP(MPA):
     """MPA with a sample's own class c_i and all others in one logarithm; S, R and params as in :class:`MPA`."""
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        similarities_BC, regulariser = self.similarities_and_regulariser(embeddings_BD)
+    def of_classes(self, similarities_BC: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         sign_BC = torch.ones_like(similarities_BC).scatter_(1, labels_B[:, None], -1)
-        return log1p_sum_exp(self.scale * (sign_BC * similarities_BC + self.margin), 1).mean() + regulariser
+        return log1p_sum_exp(self.scale * (sign_BC * similarities_BC + self.margin), 1).mean()
 
 
 @declared("mpa_dw")
 class MPADW(MPA):
     """MPA summed by sample instead of by class; S, R and params as in :class:`MPA`."""
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        similarities_BC, regulariser = self.similarities_and_regulariser(embeddings_BD)
+    def of_classes(self, similarities_BC: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         own_B1 = labels_B[:, None]
         # above 40 softplus equals its argument to float64's last digit
         pull_B = softplus(-self.scale * (similarities_BC.gather(1, own_B1)[:, 0] - self.margin), threshold=40)
         push_B = log1p_sum_exp((self.scale * (similarities_BC + self.margin)).scatter_(1, own_B1, -torch.inf), 1)
-        return (pull_B + push_B).mean() + regulariser
+        return (pull_B + push_B).mean()

@@ -102,21 +102,16 @@ class Hits:
         Over the n places of a group behind t images, h of them relevant, the mean of
         (h + 1 + (p − 1)(r − 1)/(n − 1)) / (t + p).
         """
-        (earlier_QR, hits_QR), next_QR, size_QR = self._groups, self.before_QR + 1, self.tied_QR
+        earlier_QR, until_QR = (  # numbers of relevant images before each hit's group, and to its end
+            torch.searchsorted(self.before_QR, self.before_QR, right=right) for right in (False, True)
+        )
+        hits_QR, next_QR, size_QR = until_QR - earlier_QR, self.before_QR + 1, self.tied_QR
         harmonic_QR = torch.where(
             size_QR == 1, 1 / next_QR, (next_QR + size_QR).digamma() - next_QR.digamma()
         )  # Σ_p 1/(t + p)
         share_QR = (hits_QR - 1) / (size_QR - 1).clamp(min=1)
         total_QR = (earlier_QR + 1) * harmonic_QR + share_QR * (size_QR - next_QR * harmonic_QR)
         return torch.where(next_QR.isinf(), 0.0, total_QR / size_QR)
-
-    @property
-    def _groups(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Number of relevant images before each hit's group, and in it."""
-        earlier_QR, until_QR = (
-            torch.searchsorted(self.before_QR, self.before_QR, right=right) for right in (False, True)
-        )
-        return earlier_QR, until_QR - earlier_QR
 
 
 def _ranks(like_QK: torch.Tensor) -> torch.Tensor:

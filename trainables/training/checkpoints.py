@@ -18,7 +18,7 @@ import copy
 import io
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,7 +48,8 @@ class Checkpoints:
         self._root = as_path(directory)
         self._digest = digest
         self._attempt = ask(self._root, self._new_attempt)
-        self._writer = BackgroundWriter()
+        self._thread = ThreadPoolExecutor(max_workers=1)  # at a regular exit Python waits for its job
+        self._under_way: Future[None] | None = None
 
     def _new_attempt(self) -> AnyPath:
         self._root.mkdir(parents=True, exist_ok=True)
@@ -96,9 +97,9 @@ class Checkpoints:
         first; an error is raised by the next call. A process that is killed while it trains the next epoch loses at
         most this one.
         """
-        self._writer.wait()  # so that there is one copy at a time
+        self.wait()  # so that there is one copy at a time
         last, best = on_cpu((last, best))
-        self._writer.start(lambda: self._write(last, best, description))
+        self._under_way = self._thread.submit(self._write, last, best, description)
 
     def _write(
         self, last: dict[str, Any], best: "Mapping[str, Tensor] | None", description: Mapping[str, Any] | None
@@ -113,8 +114,12 @@ class Checkpoints:
         self._remove_if_ended("last.pt")
 
     def wait(self) -> None:
-        """Wait until all files are written; raise the error of one that could not be."""
-        self._writer.wait()
+        """Wait until all files are written; raise the error of one that could not be, once."""
+        if self._under_way is None:
+            return
+        wait([self._under_way])  # separate from result(), so that Ctrl-C here does not drop the job
+        job, self._under_way = self._under_way, None
+        job.result()
 
     def close(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Keep only the best model and the ``records`` of a finished training."""
@@ -184,28 +189,3 @@ def forget_last(directory: str) -> None:
 
 def _attempts(directory: AnyPath) -> list[AnyPath]:
     return sorted(directory.glob("attempt-*"), key=lambda path: int(path.name.removeprefix("attempt-")))
-
-
-class BackgroundWriter:
-    """A thread that runs one job at a time; starting the next job waits for the previous one.
-
-    An error in a job is raised by the next call, so a full disk ends the training as any other error does. At a regular
-    exit of the process Python waits for the running job.
-    """
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(max_workers=1)
-        self._under_way: Future[None] | None = None
-
-    def start(self, job: Callable[[], None]) -> None:
-        """Run ``job`` after the previous one, or raise the error of that."""
-        self.wait()
-        self._under_way = self._thread.submit(job)
-
-    def wait(self) -> None:
-        """Wait for the running job; raise its error, once."""
-        if self._under_way is None:
-            return
-        wait([self._under_way])  # separate from result(), so that Ctrl-C here does not drop the job
-        job, self._under_way = self._under_way, None
-        job.result()

@@ -12,7 +12,6 @@ import torch
 
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics.evaluation import evaluate
-from trainables.models.embedding import embed
 from trainables.training.spec import TrialSpec
 from trainables.training.train import LateValue, Training
 
@@ -115,10 +114,7 @@ def _validation(training: Training, images: ImageCounts, device: torch.device) -
         return 0.0
     spec, view = training.spec, training.train_view
     begin = time.perf_counter()
-    embed(
-        training.model, view, spec.training.frame,
-        batch_size=spec.training.embedding_batch, device=device, precision=spec.training.precision,
-    ).sum().item()  # fmt: skip
+    training.embed(view).sum().item()
     embedding = (time.perf_counter() - begin) * (queries + images.gallery) / len(view)
     labels_N = torch.repeat_interleave(torch.arange(len(images.validation)), torch.tensor(images.validation))
     labels_N = torch.cat((labels_N, torch.full((images.gallery,), len(images.validation))))

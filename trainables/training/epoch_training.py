@@ -305,7 +305,7 @@ class EpochTraining(ABC):
         if self._validation is None:
             return {"metrics": {}}
         begin = time.perf_counter()
-        embeddings_ND = torch.cat([embedded(self.spec, view, self._embed) for view in self._validation.views])
+        embeddings_ND = torch.cat([embedded(self.spec, view, self.embed) for view in self._validation.views])
         bad, of = without_direction(embeddings_ND), f"Of the validation {self.spec.images.dataset.noun}"
         seconds = time.perf_counter() - begin  # the line above waits for the device
         if bad:
@@ -327,7 +327,7 @@ class EpochTraining(ABC):
         return validated
 
     @abstractmethod
-    def _embed(self, view: StoreView) -> Tensor:
+    def embed(self, view: StoreView) -> Tensor:
         """Return the embeddings [N, D] of the items of ``view``."""
 
     @abstractmethod

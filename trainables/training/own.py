@@ -100,7 +100,7 @@ class OwnTraining(EpochTraining):
             record["reported"] = defined(numbers)
         return self._recorded(record)
 
-    def _embed(self, view: StoreView) -> Tensor:
+    def embed(self, view: StoreView) -> Tensor:
         return _embedded(self._own, view)
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -114,7 +114,7 @@ class OwnTraining(EpochTraining):
             assert self.spec.trainable is not None
             origin = {**self._origin, "epoch": record["epoch"]}
             params = dict(self.spec.hyperparameters)
-            best = self._with_probe(files, self._embed)
+            best = self._with_probe(files, self.embed)
             description = TrainableSpec(trainable=self.spec.trainable, params=params, origin=origin).to_json()
         self._checkpoints.save({"files": files, **self._progress}, best, description)
 

@@ -78,7 +78,11 @@ class Training(EpochTraining):
         self.model = self._inputs.network()
         # Before a warm-up freezes them: parameters that are frozen by the model's settings never learn.
         self._backbone = [parameter for parameter in self.model.backbone.parameters() if parameter.requires_grad]
-        self.loss = self._make_loss().to(device)
+        self.loss: Loss = LOSSES[spec.loss](
+            num_classes=math.ceil(len(spec.train_classes) / spec.merge),
+            embedding_dim=spec.model.dimensions,
+            **spec.hyperparameters,
+        ).to(device)
         self.sampler = BATCH_SAMPLERS[self._config.sampler](
             self.labels_N,
             batch_size=self._config.batch_size,
@@ -90,13 +94,6 @@ class Training(EpochTraining):
 
         self._resume()
         self.steps = Steps(spec, self.model, self.loss, self.optimizer, device)
-
-    def _make_loss(self) -> Loss:
-        return LOSSES[self.spec.loss](
-            num_classes=math.ceil(len(self.spec.train_classes) / self.spec.merge),
-            embedding_dim=self.spec.model.dimensions,
-            **self.spec.hyperparameters,
-        )
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         config = self._config
@@ -205,13 +202,9 @@ class Training(EpochTraining):
         """Take one optimizer step and return the detached loss."""
         return self.steps.take(images, labels_B)
 
-    def _embed(self, view: StoreView) -> Tensor:
-        config = self._config
-        with deterministic(self.device, config.deterministic):
-            return embed(
-                self.model, view, config.frame,
-                batch_size=config.embedding_batch, device=self.device, precision=config.precision,
-            )  # fmt: skip
+    def embed(self, view: StoreView) -> Tensor:
+        with deterministic(self.device, self._config.deterministic):
+            return _embedded(self.model, self._config, self.device, view, self._config.precision)
 
     def _tensors(self) -> Mapping[str, Tensor]:
         return merged(self.model).state_dict()
@@ -246,9 +239,11 @@ class Training(EpochTraining):
         yield KeptModel(inputs.view(classes), partial(_embedded, model, spec.training, device), tensors[PROBE])
 
 
-def _embedded(model: EmbeddingModel, config: TrainingConfig, device: torch.device, view: StoreView) -> Tensor:
-    """Embed ``view`` as the test does, [N, D] in float32."""
-    return embed(model, view, config.frame, batch_size=config.embedding_batch, device=device, precision="float32")
+def _embedded(
+    model: EmbeddingModel, config: TrainingConfig, device: torch.device, view: StoreView, precision: str = "float32"
+) -> Tensor:
+    """Embed ``view``, [N, D]; by default in float32, as the test does."""
+    return embed(model, view, config.frame, batch_size=config.embedding_batch, device=device, precision=precision)
 
 
 class LateValue:

@@ -66,9 +66,9 @@ class InUse:
 
 
 @contextmanager
-def _exclusive(store: Path) -> Iterator[bool]:
+def _exclusive(store: Path, create: int = os.O_CREAT) -> Iterator[bool]:
     """Try to lock ``store`` exclusively; yield True on success. New users wait while it is held."""
-    file = os.open(lock_file(store), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    file = os.open(lock_file(store), os.O_RDWR | create | os.O_CLOEXEC, 0o666)
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,16 +82,8 @@ def _exclusive(store: Path) -> Iterator[bool]:
 
 def is_used(store: Path) -> bool:
     """Return True if a process uses ``store`` now; False also if this process may not check."""
-    try:
-        file = os.open(lock_file(store), os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(file)
+    with suppress(OSError), _exclusive(store, create=0) as is_exclusive:
+        return not is_exclusive
     return False
 
 
