@@ -79,7 +79,7 @@ def test_slurms_job_holds(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_no_other_module_asks_for_the_machines_cores() -> None:
-    top = Path(__file__).parents[2]
+    top = Path(__file__).parents[3]
     files = [path for room in ("search", "trainables", "spaces", "holdout") for path in (top / room).rglob("*.py")]
     assert [path.name for path in files if "cpu_count" in path.read_text()] == []
 
