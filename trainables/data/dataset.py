@@ -4,8 +4,8 @@ import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from trainables.common.errors import InvalidInput, counted, listed, raise_if_any
 
@@ -137,6 +137,17 @@ def is_utf8(name: object) -> bool:
         return False
 
 
+Name = TypeVar("Name", bound=Hashable)
+
+
+def grouped(pairs: Iterable[tuple[Name, str]]) -> dict[Name, tuple[str, ...]]:
+    """Group pairs of a name, such as a class's, and an image key by name, in order of first appearance."""
+    keys_of: dict[Name, list[str]] = {}
+    for name, key in pairs:
+        keys_of.setdefault(name, []).append(key)
+    return {name: tuple(keys) for name, keys in keys_of.items()}
+
+
 def sorted_classes(names: Iterable[str]) -> list[str]:
     """Sort the names of classes, by size if all are whole numbers."""
     found = sorted(names)
@@ -150,10 +161,8 @@ def similar_names(names: Iterable[str]) -> str | None:
     "2 groups of classes differ only in case, spaces, leading zeros or Unicode form: 'Shoe', 'shoe '; '01', '1'. If \
 they are one class, give them one name: one may train and the other test."
     """
-    alike: dict[str, list[str]] = {}
-    for name in names:
-        words = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
-        alike.setdefault(re.sub(r"(?<!\d)0+(?=\d)", "", words), []).append(name)
+    words = {name: " ".join(unicodedata.normalize("NFKC", name).casefold().split()) for name in names}
+    alike = grouped((re.sub(r"(?<!\d)0+(?=\d)", "", text), name) for name, text in words.items())
     groups = [_quoted(group) for group in alike.values() if len(group) > 1]
     if not groups:
         return None
@@ -163,7 +172,7 @@ they are one class, give them one name: one may train and the other test."
     )
 
 
-def _quoted(names: list[str]) -> str:
+def _quoted(names: Sequence[str]) -> str:
     """Quote names, escaped where they look the same."""
     look_same = len({unicodedata.normalize("NFC", name) for name in names}) < len(names)
     return ", ".join(map(ascii if look_same else repr, names))

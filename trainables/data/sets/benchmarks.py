@@ -13,10 +13,10 @@ from typing import ClassVar
 
 from trainables.common.errors import InvalidInput, counted, listed
 from trainables.common.files import read_regular
-from trainables.data.dataset import GALLERY, QUERY, TRAIN
+from trainables.data.dataset import GALLERY, QUERY, TRAIN, grouped
 from trainables.data.images import IMAGE_SUFFIXES
 from trainables.data.sets.folders import images_below
-from trainables.data.sets.published import Classes, Halves, PublishedDataset, count_halves, grouped, halved, read_list
+from trainables.data.sets.published import Classes, Halves, PublishedDataset, count_halves, halved, read_list
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from trainables.common.errors import InvalidInput, counted, listed, raise_if_any, shortened, suggestion
 from trainables.common.files import DAMAGED, array_names, read_arrays
-from trainables.data.dataset import Dataset, sorted_classes
+from trainables.data.dataset import Dataset, grouped, sorted_classes
 from trainables.data.images import read_image
 from trainables.data.sets.folders import as_on_disk, check_file
 from trainables.data.store.contents import image_digest
@@ -325,11 +325,9 @@ def _content(path: Path, changed: int, size: int) -> _Content:
     arrays = read_features(path, key="dataset.file")
     if arrays.labels is None:
         raise InvalidInput(f"dataset.file is {str(path)!r}, which has no {LABELS}; give a class for each embedding.")
-    classes: dict[str, list[str]] = {}
-    for label, key in zip(arrays.labels, arrays.names, strict=True):
-        classes.setdefault(label, []).append(key)
+    classes = grouped(zip(arrays.labels, arrays.names, strict=True))
     return _Content(
         arrays=arrays,
-        classes={label: tuple(classes[label]) for label in sorted_classes(classes)},
+        classes={label: classes[label] for label in sorted_classes(classes)},
         row_of={key: row for row, key in enumerate(arrays.names)},
     )

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainables.common.errors import InvalidInput, counted, listed, raise_if_any, suggestion
-from trainables.data.dataset import GALLERY, QUERY, TRAIN, sorted_classes
+from trainables.data.dataset import GALLERY, QUERY, TRAIN, grouped, sorted_classes
 from trainables.data.sets.folders import Folders, RootedDataset, check_file
-from trainables.data.sets.published import Classes, grouped, present_below, read_text
+from trainables.data.sets.published import Classes, present_below, read_text
 
 PATH, CLASS, GROUP, PART, CAMERA = COLUMNS = ("path", "class", "group", "part", "camera")
 NEEDED = (PATH, CLASS)

@@ -6,7 +6,7 @@ import os
 import posixpath
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,14 +21,6 @@ ON_PURPOSE = ", or set dataset.subset to true if root holds only a part on purpo
 
 Classes = dict[str, tuple[str, ...]]
 Halves = tuple[Classes, Classes]  # training classes and test classes
-
-
-def grouped(pairs: Iterable[tuple[str, str]]) -> Classes:
-    """Group pairs of class name and image key by class, in order of first appearance."""
-    classes: dict[str, list[str]] = {}
-    for name, key in pairs:
-        classes.setdefault(name, []).append(key)
-    return {name: tuple(keys) for name, keys in classes.items()}
 
 
 def read_list(path: Path) -> list[str]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from trainables.common.errors import InvalidInput, listed
 from trainables.common.files import in_digest_order
-from trainables.data.dataset import GALLERY, QUERY, Dataset
+from trainables.data.dataset import GALLERY, QUERY, Dataset, grouped
 from trainables.data.loading import Features, to_device
 from trainables.data.store.cache import InUse
 from trainables.data.store.contents import PIXELS, item_of, read_contents
@@ -267,11 +267,8 @@ def training_half(view: StoreView, seed: int) -> StoreView:
     gallery resembles that of the test (``python -m benchmarks gallery``). A subset of the classes has a subset of the
     half.
     """
-    keys_of: dict[int, list[str]] = {}
-    for key, label in zip(view.image_keys, view.labels_N.tolist(), strict=True):
-        keys_of.setdefault(label, []).append(key)
     half: set[str] = set()
-    for keys in keys_of.values():
+    for keys in grouped(zip(view.labels_N.tolist(), view.image_keys, strict=True)).values():
         hashed = in_digest_order([f"{seed}:{key}" for key in keys])
         half.update(keys[at] for at in hashed[: (len(keys) + 1) // 2])
     chosen_N = torch.tensor([key in half for key in view.image_keys])
