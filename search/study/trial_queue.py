@@ -181,7 +181,7 @@ class TrialQueue:
     # What a training's results mean.
 
     def on_trial_result(self, running: RunningTrial, result: dict[str, Any]) -> bool:
-        """Store the news of a trial's step (:class:`trainables.training.attempt.Attempt`); return True if it continues.
+        """Store the news of a trial's step (:class:`trainables.training.attempt.Worker`); return True if it continues.
 
         Raises:
             DiskFull: the trial's files could not be written. The trial stays RUNNING, as if the driver had died: the

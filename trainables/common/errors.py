@@ -200,7 +200,6 @@ def _spelling(name: str) -> str:
 
 # Secrets, masked where an error or an address becomes a text.
 
-
 REFERRED = "HOLDOUT_SECRETS"
 """The environment variable with the names to which search files refer; workers inherit it."""
 LEAST = 6

@@ -41,7 +41,6 @@ class Limits:
 
 LIMITS = Limits()
 
-
 AnyPath: TypeAlias = "Path | UPath"
 
 Kind = TypeVar("Kind", bound=BaseException)

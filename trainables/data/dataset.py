@@ -180,7 +180,6 @@ def _quoted(names: Sequence[str]) -> str:
 
 # Official parts, groups of images, and the check of all that a data set lists.
 
-
 TRAIN, QUERY, GALLERY = "train", "query", "gallery"
 """The official parts of a data set."""
 

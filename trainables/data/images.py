@@ -208,7 +208,6 @@ def random_images(dataset: Dataset, keys: Sequence[str]) -> Image.Image:
 # Damage, found without decoding pixels, so that images of sealed test classes may be checked. Damage between the
 # header and the end of a file goes unnoticed.
 
-
 ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
 """What the last bytes of a file hold, by Pillow's format. Pillow finds a WebP that was cut by itself."""
 TAIL = 64

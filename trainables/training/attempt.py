@@ -19,8 +19,6 @@ from trainables.common.storage import AnyPath, DiskFull, is_full
 from trainables.training.spec import EpochRecord, TrialSpec
 
 if TYPE_CHECKING:
-    import torch
-
     from trainables.training.cross_validation import CrossValidation
     from trainables.training.epoch_training import EpochTraining
 
@@ -32,6 +30,11 @@ class Worker:
 
     Independent of the engine that runs the process. Importing this module does not import torch, which costs a driver
     2 s and 800 MB. :class:`search.engines.base.Engine` drives it; a replacement needs the same methods.
+
+    The news of a step are one of ``{"records": […], "finished": bool}`` (epochs not yet reported),
+    ``{"failure": {"cause": …, "reason": …}}``, and ``{"disk_full": sentence}``. A failure is news and not an exception:
+    the process survives, and the study records the cause. A full disk is not a failure of the training, which resumes
+    when there is room.
     """
 
     def __init__(self, *, cpus: float, gpu: bool) -> None:
@@ -44,73 +47,39 @@ class Worker:
             os.environ.setdefault(*CUBLAS_WORKSPACE)  # before the first product, for trainings that are deterministic
         torch.set_num_threads(max(1, int(cpus)))
         self._device = torch.device("cuda", 0) if gpu else torch.device("cpu")
-        self._attempt: Attempt | None = None
-
-    def assign(self, spec: TrialSpec) -> None:
-        """Drop the current attempt; train ``spec`` from the next step on."""
-        self.end()
-        self._attempt = Attempt(spec, self._device)
-
-    def step(self) -> dict[str, Any]:
-        """Train the next epoch of the attempt and return its news; a resumed attempt first reports what it has.
-
-        A failure is news and not an exception: the process survives, and the study records the cause.
-        """
-        assert self._attempt is not None, "no attempt was assigned"
-        news = self._attempt.step()
-        if "records" not in news:
-            self.end()
-        return news
-
-    def end(self) -> None:
-        """Drop the attempt, if there is one, and free the device."""
-        if self._attempt is None:
-            return
-        self._attempt.end()
-        self._attempt = None
-        gc.collect()  # modules refer to themselves through hooks, and their memory is needed now
-        if self._device.type == "cuda":
-            import torch
-
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-
-
-class Attempt:
-    """The training of ``spec`` on ``device``, as far as this process has trained it, and its log.
-
-    Its news are one of ``{"records": […], "finished": bool}`` (epochs not yet reported),
-    ``{"failure": {"cause": …, "reason": …}}``, and ``{"disk_full": sentence}``. A full disk is not a failure of the
-    training, which resumes when there is room.
-    """
-
-    def __init__(self, spec: TrialSpec, device: "torch.device") -> None:
-        self._spec = spec
-        self._device = device
+        self._spec: TrialSpec | None = None
         self._training: EpochTraining | CrossValidation | None = None
         self._log: TrialLog | None = None
         self._reported = 0
         self._settings: list[Setting] = []  # of the process, as this training sees it
 
+    def assign(self, spec: TrialSpec) -> None:
+        """Drop the current attempt; train ``spec`` from the next step on."""
+        self.end()
+        self._spec, self._reported, self._settings = spec, 0, []
+
     def step(self) -> dict[str, Any]:
         """Train the next epoch and return the news; a resumed training first reports the epochs that it has."""
-        if self._log is None:  # before anything that may fail
-            import torch
+        import torch
 
+        assert self._spec is not None, "no attempt was assigned"
+        if self._log is None:  # before anything that may fail
             is_gpu, threads = self._device.type == "cuda", f"{torch.get_num_threads()} CPU threads"
             self._log = TrialLog(self._spec, torch.cuda.get_device_name(self._device) if is_gpu else threads)
             self._log.open()
         try:
             with contained(self._settings):
-                return self._trained(self._log)
+                return self._trained(self._spec, self._log)
         except Exception as error:
-            return self._failed(error, self._log)
+            news = self._failed(error, self._spec, self._log)
+        self.end()
+        return news
 
-    def _trained(self, log: "TrialLog") -> dict[str, Any]:
+    def _trained(self, spec: TrialSpec, log: "TrialLog") -> dict[str, Any]:
         from trainables.training.cross_validation import begin
 
         if self._training is None:
-            self._training = begin(self._spec, self._device)
+            self._training = begin(spec, self._device)
         if self._reported == len(self._training.records):
             log.epoch(self._training.run_epoch())
         unreported = self._training.records[self._reported :]
@@ -119,19 +88,19 @@ class Attempt:
             log.done()
         return {"records": unreported, "finished": self._training.finished}
 
-    def _failed(self, error: Exception, log: "TrialLog") -> dict[str, Any]:
+    def _failed(self, error: Exception, spec: TrialSpec, log: "TrialLog") -> dict[str, Any]:
         from trainables.training.train import failure_of
 
         log.failure(error)
         log.close()
         if is_full(error):
-            full = error if isinstance(error, DiskFull) else DiskFull.at(as_path(self._spec.directory))
+            full = error if isinstance(error, DiskFull) else DiskFull.at(as_path(spec.directory))
             return {"disk_full": f"On {socket.gethostname()}: {full}"}
         logger.error("The training failed.\n%s", traced(error))  # in the worker's own output too
         return {"failure": failure_of(error)}
 
     def end(self) -> None:
-        """Wait for pending writes, and release the training."""
+        """Wait for pending writes, release the training of the attempt, if there is one, and free the device."""
         if self._training is not None:
             try:
                 self._training.wait_for_checkpoints()
@@ -141,7 +110,15 @@ class Attempt:
                 self._training.end()
         if self._log is not None:
             self._log.close()
-        self._training = self._log = None
+        if self._spec is None:
+            return
+        self._spec = self._training = self._log = None
+        gc.collect()  # modules refer to themselves through hooks, and their memory is needed now
+        if self._device.type == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
 
 
 # The log of an attempt.

@@ -35,6 +35,8 @@ from trainables.models.backbones import is_own_network
 from trainables.training.checkpoints import Checkpoints
 from trainables.training.spec import EMBED_MS, SIZE_MB, DeviceMemory, EpochRecord, TrialSpec, UntrainedSpec, defined
 
+logger = logging.getLogger(__name__)
+
 PROBED, ALONE = 16, 3
 """Items by whose embeddings a kept model is checked, and those of them that are embedded alone."""
 
@@ -102,9 +104,6 @@ def embedded(spec: TrialSpec, view: StoreView, embed: Embed) -> Tensor:
 
 
 # The training.
-
-
-logger = logging.getLogger(__name__)
 
 
 class Validated(TypedDict):

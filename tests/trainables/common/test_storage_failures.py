@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.small_training import drawn_images, small_spec
+from support.small_training import drawn_images, small_spec, worker_of
 from support.stores import ftp_store, silent_server
 
 from trainables import losses
@@ -21,7 +21,6 @@ from trainables.common.errors import InvalidInput
 from trainables.common.files import as_path
 from trainables.common.storage import DiskFull, Limits, StorageFailure, ask, storage_errors
 from trainables.data.sets.folders import Folder
-from trainables.training.attempt import Attempt
 from trainables.training.checkpoints import Checkpoints
 from trainables.training.spec import TrialSpec
 from trainables.training.train import Training, failure_of
@@ -167,15 +166,15 @@ def test_code_removed_under_a_worker_is_not_a_trial_error(
     spec: TrialSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray replaces the code when a second node starts on a machine, and a loss is imported when first trained."""
-    running = Attempt(spec, CPU)
+    running = worker_of(spec)
     assert len(running.step()["records"]) == 1
     other = replace(spec, loss="pnp", hyperparameters={}, directory=str(tmp_path / "other"))
     with monkeypatch.context() as removed:
         removed.setattr(losses, "__path__", [str(tmp_path)])
         removed.setattr(losses.LOSSES, "_loaded", {})
         removed.delitem(sys.modules, "trainables.losses.ranking", raising=False)
-        found = Attempt(other, CPU).step()["failure"]
+        found = worker_of(other).step()["failure"]
     assert found["cause"] == "LOST"
     assert found["reason"].startswith("the module trainables.losses.ranking is missing from its folder")
-    assert len(Attempt(other, CPU).step()["records"]) == 1
+    assert len(worker_of(other).step()["records"]) == 1
     assert len(running.step()["records"]) == 1

@@ -94,7 +94,6 @@ PIXELS, ARRAYS, INDEX = "pixels.bin", "arrays.npz", "index.json"
 
 # Items as bytes, and their digests.
 
-
 KINDS = "a text, bytes, a number, a path, a NumPy array of numbers, or a list or mapping of these"
 LENGTH_BYTES = 8
 """Bytes of the length of the JSON at the beginning."""
