@@ -24,8 +24,12 @@ from search.plan.records import Records
 from search.plan.search import WritableRecords
 from search.selection import (
     BaselineScoring,
+    FailedScoring,
     ImageSet,
     Opening,
+    Scored,
+    ScoredBaseline,
+    ScoredModel,
     ScoredOpening,
     Scoring,
     SealedTest,
@@ -273,17 +277,17 @@ def _score_held(
 
     gpu = plan.config.resources.gpus_per_trial > 0
     results = run(score, test_scorings(plan, candidate.selection, candidate.models, images, gpu=gpu))
-    entries = [*chain.from_iterable(results)]
-    failed = [entry for entry, files in entries if not files]
-    scored = [(entry, files) for entry, files in entries if files and "name" not in entry]
-    baselines = [(entry, files) for entry, files in entries if files and "name" in entry]
-    open_ends = [entry for entry in failed if not entry.pop("final")]
-    if first := open_ends or ([] if scored else failed):
-        what = "; ".join(f"{entry['per_image'].removesuffix('.npz')}: {entry['reason']}" for entry in first)
+    entries: list[Scored] = [*chain.from_iterable(results)]
+    scored = [entry for entry in entries if isinstance(entry.record, ScoredModel)]
+    baselines = [entry.record for entry in entries if isinstance(entry.record, ScoredBaseline)]
+    failed = [entry.record for entry in entries if isinstance(entry.record, FailedScoring)]
+    repairable = {entry.record.per_image for entry in entries if entry.is_repairable}
+    if first := [record for record in failed if record.per_image in repairable] or ([] if scored else failed):
+        what = "; ".join(f"{record.per_image.removesuffix('.npz')}: {record.reason}" for record in first)
         raise Failure(f"{plan.config.name} cannot be scored on the test classes ({what}). {RESUMABLE}")
     written = {NAME: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
-    for _, files in (*scored, *baselines):
-        written |= files
+    for entry in entries:
+        written |= entry.files
     write_scores(
         candidate,
         opening,
@@ -291,9 +295,9 @@ def _score_held(
         finished=time.time(),
         overlap=overlap,
         copies=found.copies,
-        scores=[scores for scores, _ in scored],
-        baselines=[scores for scores, _ in baselines],
-        failed=failed,
+        scores=[entry.record.content() for entry in scored],
+        baselines=[record.content() for record in baselines],
+        failed=[record.content() for record in failed],
     )
 
 

@@ -18,6 +18,8 @@ from .retrieval_file import (
 )
 from .score_files import (
     Baselines as Baselines,
+    FailedScoring as FailedScoring,
+    Scored as Scored,
     ScoredBaseline as ScoredBaseline,
     ScoredModel as ScoredModel,
     ScoredOpening as ScoredOpening,

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from operator import methodcaller
 from pathlib import Path
@@ -146,6 +146,18 @@ class FailedScoring(_Stored):
     seed: int | None
     per_image: str
     reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """What came of scoring a model or a network without training: its record, and its ``files`` by name.
+
+    ``is_repairable`` is True if it failed and another attempt may succeed.
+    """
+
+    record: ScoredModel | ScoredBaseline | FailedScoring
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    is_repairable: bool = False
 
 
 class ScoredOpening(_Stored):

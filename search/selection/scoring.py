@@ -24,6 +24,7 @@ from search.selection.retrieval_file import (
     map_images,
     sampled_queries,
 )
+from search.selection.score_files import FailedScoring, Scored, ScoredBaseline, ScoredModel
 from search.stages import UNTRAINED, WHITENED
 from trainables.common.errors import InvalidInput
 from trainables.common.files import as_path
@@ -126,15 +127,9 @@ def gathered_parts(kept: Mapping[str, torch.Tensor], subset: str | None, of_N: t
     return parts
 
 
-Scored = tuple[dict[str, Any], dict[str, bytes]]
-"""The scores of a model, and its files by name; without files, instead of the scores why there are none."""
-
-
 @contained()
 def score(scoring: Scoring | BaselineScoring) -> list[Scored]:
-    """Score a model, or the baselines; return the scores of each, and its files by name.
-
-    An error costs the scores of this model alone.
+    """Score a model, or the baselines; an error costs the scores of one model alone.
 
     The files are the per-image results and the ranking, a :class:`~search.selection.retrieval_file.RetrievalFile`. They
     are returned because a worker may not have access to the runs folder. Embeddings are computed in float32,
@@ -203,11 +198,11 @@ def kept_problem(model: tuple[TrialSpec, str, bool]) -> str | None:
 
 
 def _failed(entry: Mapping[str, Any], error: Exception, trainable: str | None = None) -> Scored:
-    """Return a failure: ``final`` if it is a property of the model, which another attempt would not change."""
+    """Return a failure; it is repairable unless it is a property of the model."""
     failure = failure_of(error)
     repairable = isinstance(error, OSError | ImportError) or (trainable is None and isinstance(error, InvalidInput))
-    final = failure["cause"] in ("DIVERGED", "CODE_ERROR") and not repairable
-    return {**entry, "reason": failure["reason"], "final": final}, {}
+    of_model = failure["cause"] in ("DIVERGED", "CODE_ERROR") and not repairable
+    return Scored(record=FailedScoring(**entry, reason=failure["reason"]), is_repairable=not of_model)
 
 
 def test_scores(
@@ -259,4 +254,5 @@ def _scored(
     protocol = protocol_for(dataset, view.image_keys)
     retrieval = retrieval_of(embeddings_ND, view.labels_N, view.image_keys, view.class_names, protocol)
     files = {entry["per_image"]: content.getvalue(), f"{FOLDER}/{entry['per_image']}": retrieval.to_bytes()}
-    return {**entry, **scores}, files
+    record = (ScoredBaseline if "name" in entry else ScoredModel)(**entry, **scores)
+    return Scored(record=record, files=files)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from PIL import Image
 
 from search.selection.choice import Confirmation
 from search.selection.retrieval_file import FOLDER
+from search.selection.score_files import Scored, ScoredModel
 from search.selection.selection import Selection
 from trainables.common.files import in_digest_order, read_arrays, reading
 from trainables.data.dataset import Dataset
@@ -182,22 +183,16 @@ def _webp(image: Image.Image) -> bytes:
     return content.getvalue()
 
 
-Scored = tuple[Mapping[str, Any], Mapping[str, bytes]]
-"""The result of scoring a model: its scores, and its files by name."""
-
-
 def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: Sequence[Scored]) -> Thumbnails:
     """Make the thumbnails of the opened images of ``dataset`` in ``store``.
 
     The queries come first, then their neighbours by the first model of each configuration.
     """
-    scores, files = scored[0]
-    per_image = read_arrays(files[scores["per_image"]])
+    per_image = read_arrays(scored[0].files[scored[0].record.per_image])
     keys, labels_N = per_image["keys"].tolist(), per_image["labels"]
     firsts: dict[tuple[str, int], bytes] = {}  # the ranking by each configuration's model of the first seed and fold
-    for model, its_files in scored:
-        ranking = its_files[f"{FOLDER}/{model['per_image']}"]
-        firsts.setdefault((model["loss"], model["source_trial"]), ranking)
+    for model in scored:
+        firsts.setdefault(_configuration(model), model.files[f"{FOLDER}/{model.record.per_image}"])
     ranked = list(map(read_arrays, firsts.values()))
     metric = next(
         (name for name in (selection.objective, *selection.test_metrics) if is_retrieval(name) and name in per_image),
@@ -219,14 +214,19 @@ def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: S
     )
 
 
+def _configuration(model: Scored) -> tuple[str, int]:
+    assert isinstance(model.record, ScoredModel)
+    return model.record.loss, model.record.source_trial
+
+
 def _mean_score(role: Mapping[str, Confirmation], metric: str, scored: Sequence[Scored]) -> NDArray[np.float64]:
     """Return the score of each image, averaged over the models of each loss, then over the losses."""
     of_losses: list[NDArray[np.float64]] = []
     for loss, entry in role.items():
         found = [
-            read_arrays(files[model["per_image"]], metric)[metric]
-            for model, files in scored
-            if (model["loss"], model["source_trial"]) == (loss, entry.number)
+            read_arrays(model.files[model.record.per_image], metric)[metric]
+            for model in scored
+            if _configuration(model) == (loss, entry.number)
         ]
         of_losses += [np.mean(found, axis=0)] if found else []
     mean_N: NDArray[np.float64] = np.mean(of_losses, axis=0) if of_losses else np.zeros(1)

@@ -16,6 +16,7 @@ import holdout
 from search.config.sections import ResourcesSection
 from search.engines.capacity import roomier
 from search.selection.retrieval_file import Scoring
+from search.selection.score_files import ScoredModel
 from search.selection.scoring import score
 from trainables.data.loading import prefetched
 from trainables.data.store import view
@@ -131,12 +132,14 @@ def test_a_test_is_scored_on_the_device_of_its_task(on_gpu: Training) -> None:
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = RESERVED.total()
-    ((by_cpu, _),) = score(scoring_of(on_gpu, gpu=False))
+    (by_cpu,) = score(scoring_of(on_gpu, gpu=False))
     assert torch.cuda.max_memory_reserved() == before
-    ((by_gpu, _),) = score(scoring_of(on_gpu, gpu=True))
+    (by_gpu,) = score(scoring_of(on_gpu, gpu=True))
     assert torch.cuda.max_memory_reserved() > before
-    assert by_gpu["metrics"] == pytest.approx(by_cpu["metrics"], abs=1e-6)
-    assert set(by_gpu["metrics"]) == set(all_metrics())
+    assert isinstance(by_gpu.record, ScoredModel)
+    assert isinstance(by_cpu.record, ScoredModel)
+    assert by_gpu.record.metrics == pytest.approx(by_cpu.record.metrics, abs=1e-6)
+    assert set(by_gpu.record.metrics) == set(all_metrics())
 
 
 def test_a_model_is_used_on_either_device(on_gpu: Training) -> None:

@@ -19,6 +19,7 @@ from search.plan.records import Records
 from search.plan.search import COPIED_FROM, WritableRecords, in_memory
 from search.selection import (
     BaselineScoring,
+    FailedScoring,
     ImageSet,
     ScoredOpening,
     Scoring,
@@ -359,14 +360,15 @@ def again_problems(what: str, scorings: Sequence[Scoring | BaselineScoring], rec
             trained_on = replace(scoring.spec.images, cache=scoring.images.cache)
             scoring = replace(scoring, spec=replace(scoring.spec, images=trained_on))
             tolerance = trainable_class(scoring.spec.trainable).tolerance if scoring.spec.trainable else 0.0
-        for entry, _ in score(scoring):
-            place, kept = f"{what} {entry['per_image']} scored again, ", stored.get(entry["per_image"])
-            if kept is None and "metrics" in entry:
+        for again in (scored.record for scored in score(scoring)):
+            place, kept = f"{what} {again.per_image} scored again, ", stored.get(again.per_image)
+            if isinstance(again, FailedScoring):
+                if kept is not None:
+                    yield f"{place}its model gives no scores ({again.reason})."
+                continue
+            if kept is None:
                 yield f"{place}its model has scores, and the record says that it could not be scored."
-            elif kept is not None and "metrics" not in entry:
-                yield f"{place}its model gives no scores ({entry['reason']})."
-            for name, value in entry.get("metrics", {}).items():
-                if kept is None:
-                    continue
+                continue
+            for name, value in again.metrics.items():
                 close = partial(math.isclose, rel_tol=0, abs_tol=max(tolerance, AGAIN[is_retrieval(name)]))
                 yield from differing(f"{place}{name}", kept.get(name), value, close)
