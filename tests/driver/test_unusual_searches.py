@@ -14,13 +14,14 @@ import pytest
 from sklearn.metrics import normalized_mutual_info_score
 from support.commands import holdout_here, plain, write_search
 from support.finished_search import run_here
-from support.kinds import OF_LISTS, OF_QUERIES, QUALITY, WEIGHT, Finished, by_group, trade
+from support.kinds import OF_LISTS, OF_QUERIES, QUALITY, SHORT, WEIGHT, Finished, by_group, on_features, trade
 
 from search.config.search_config import validate_config
 from search.driver.choice import FailedLosses
 from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.results.pairs import class_scores
+from search.results.summarise import summarise
 from search.selection.ledger import Ledger
 from search.selection.retrieval_file import FOLDER, RetrievalFile
 from search.stages import Stage
@@ -162,6 +163,28 @@ def test_scores_of_superclasses_agree_with_scikit_learn(kinds: Callable[[str], F
             clusters = content["clusters_super"]
         assert len(set(folders)) == len(set(clusters.tolist())) == 2
         assert model["metrics"]["nmi_super"] == pytest.approx(normalized_mutual_info_score(folders, clusters))
+
+
+def test_vectors_have_queries_a_gallery_and_distractors(tmp_path: Path) -> None:
+    """The untrained row is the vectors as they are: cosines of queries and gallery by NumPy, distractors among it."""
+    content = on_features(tmp_path, search={"trials": 1}, **SHORT)
+    with np.load(path := Path(content["dataset"]["file"])) as stored:
+        embeddings, labels = stored["embeddings"], stored["labels"]
+    numbers = np.array([int(label.split("-")[1]) for label in labels])
+    parts = np.where(numbers < 8, "train", np.where(numbers >= 14, "distractor", "gallery")).astype("<U10")
+    queries = np.flatnonzero((parts == "gallery") & (np.arange(160) % 10 < 3))
+    parts[queries] = "query"
+    np.savez(path, embeddings=embeddings, labels=labels, parts=parts)
+    (search,) = run_here(tmp_path / "runs", [content])
+    gallery = np.flatnonzero((parts == "gallery") | (parts == "distractor"))
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    nearest = gallery[(unit[queries] @ unit[gallery].T).argmax(axis=1)]
+    assert (numbers[nearest] >= 14).any(), "a distractor is nearest to some query"
+    untrained = summarise(search).untrained
+    assert untrained is not None
+    assert untrained.test is not None
+    assert untrained.test["recall_at_1"].mean == pytest.approx((numbers[nearest] == numbers[queries]).mean())  # type: ignore[union-attr]
+    search.close()
 
 
 # Constraints.

@@ -4,10 +4,10 @@ import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from trainables.common.errors import InvalidInput, counted, listed, raise_if_any
+from trainables.common.errors import InvalidInput, counted, listed, raise_if_any, suggestion
 
 if TYPE_CHECKING:
     import numpy as np
@@ -180,8 +180,50 @@ def _quoted(names: Sequence[str]) -> str:
 
 # Official parts, groups of images, and the check of all that a data set lists.
 
-TRAIN, QUERY, GALLERY = "train", "query", "gallery"
-"""The official parts of a data set."""
+TRAIN, QUERY, GALLERY, DISTRACTOR = "train", "query", "gallery", "distractor"
+"""The official parts of a data set; a distractor is in the gallery, of a class without queries."""
+
+PARTS = (TRAIN, QUERY, GALLERY, DISTRACTOR)
+
+
+def part_mistakes(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield what is wrong with the parts of items, given with their classes; an empty part is none."""
+    parts_of: dict[str, set[str]] = {}
+    for name, part in rows:
+        parts_of.setdefault(name, set()).add(part)
+    found = set().union(*parts_of.values())
+    if wrong := [part for _, part in rows if part and part not in PARTS]:
+        yield (
+            f"{counted(len(wrong), 'row')} with the unknown part {listed(list(dict.fromkeys(wrong)), shown=3)}"
+            f"{suggestion(wrong[0], PARTS)}; a part is {', '.join(PARTS)}."
+        )
+        return
+    for part, other, why in (
+        (TRAIN, {QUERY, GALLERY, DISTRACTOR, ""}, "a class trains or is tested"),
+        (DISTRACTOR, {QUERY}, "a distractor is of a class without queries"),
+    ):
+        if both := [name for name, parts in parts_of.items() if part in parts and parts & other]:
+            with_other = f"{counted(len(both), 'class', 'classes')} with rows of part {part} and of another"
+            yield f"{with_other}: {listed(both, shown=3)}; {why}."
+    if found - {""} and (lacking := {QUERY, GALLERY} - found):
+        yield f"no row has the part {' or '.join(sorted(lacking))}; queries are ranked against the gallery: mark both."
+    if DISTRACTOR in found and TRAIN not in found:
+        yield f"the part {DISTRACTOR} needs the part {TRAIN} too, else distractors may train; mark the training rows."
+
+
+def official_parts(parts: Mapping[str, str]) -> dict[str, str]:
+    """Return the parts of the items that are queries or in the gallery, as :meth:`Dataset.parts` does."""
+    return {key: GALLERY if part == DISTRACTOR else part for key, part in parts.items() if part not in (TRAIN, "")}
+
+
+def split_by_parts(
+    classes: Mapping[str, Sequence[str]], parts: Mapping[str, str]
+) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Return the classes that train and those that are tested; None without the part ``train``."""
+    training = {name for name, keys in classes.items() if any(parts.get(key) == TRAIN for key in keys)}
+    if not training:
+        return None
+    return tuple(name for name in classes if name in training), tuple(name for name in classes if name not in training)
 
 
 def check_listing(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> None:

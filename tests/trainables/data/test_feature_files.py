@@ -83,6 +83,44 @@ def test_every_format_holds_the_same(file: Path, tmp_path: Path) -> None:
     assert stores[0] == stores[1], "the store is named by the content"
 
 
+PARTS = ["train"] * 12 + ["query", "gallery", "gallery"] * 2 + ["distractor"] * 6
+OF_PARTS = {"labels": [f"{'ab'[row % 2]}" for row in range(12)] + ["c"] * 3 + ["d"] * 3 + ["noise"] * 6, "parts": PARTS}
+
+
+def test_every_format_holds_the_parts_of_a_benchmark(tmp_path: Path) -> None:
+    content = arrays(**OF_PARTS)
+    for suffix, write in WRITERS.items():
+        write(path := tmp_path / f"x{suffix}", content)
+        dataset = FeatureFile(file=path)
+        assert dataset.published_split() == (("a", "b"), ("c", "d", "noise"))
+        expected = {
+            key: {"distractor": "gallery"}.get(part, part)
+            for key, part in zip(content["ids"], PARTS, strict=True)
+            if part != "train"
+        }
+        assert dataset.parts() == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda parts: ["probe" if part == "query" else part for part in parts], "2 rows with the unknown part probe"),
+        (lambda parts: ["gallery", *parts[1:]], "1 class with rows of part train and of another: a"),
+        (lambda parts: [*parts[:13], "distractor", *parts[14:]], "1 class with rows of part distractor and of another"),
+        (lambda parts: ["train"] * 15 + ["gallery"] * 9, "no row has the part query"),
+        (lambda parts: ["gallery"] * 12 + parts[12:], "the part distractor needs the part train too"),
+    ],
+    ids=["unknown", "both", "distractor", "no query", "no train"],
+)
+def test_what_is_wrong_with_parts_is_one_sentence(
+    change: Callable[[list[str]], list[str]], says: str, tmp_path: Path
+) -> None:
+    write_npz(path := tmp_path / "x.npz", arrays(**OF_PARTS | {"parts": change(PARTS)}))
+    with pytest.raises(InvalidInput) as raised:
+        FeatureFile(file=path).classes()
+    assert says in str(raised.value)
+
+
 def test_classes_are_in_the_order_of_their_names_or_sizes(tmp_path: Path) -> None:
     rows = np.eye(4, dtype=np.float32)
     for labels, expected in (([10, 9, -1, 9], ["-1", "9", "10"]), (["b", "10", "9", "b"], ["10", "9", "b"])):

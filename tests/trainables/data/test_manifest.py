@@ -103,7 +103,7 @@ def test_paths_are_relative_to_the_root_and_whole_numbers_are_sorted_by_size(tmp
         (plain(groups="x"), "which has the unknown column groups (did you mean group?); the columns are path, class,"),
         ([*plain(), {"path": "a.png", "class": ""}], "1 cell of the column class empty, the first in row 17; fill"),
         (plain(group=" "), "16 cells of the column group empty, the first in row 1"),
-        (plain(part="test"), "16 rows with the unknown part test; a part is train, query, gallery."),
+        (plain(part="test"), "16 rows with the unknown part test; a part is train, query, gallery, distractor."),
         (plain(1, 5), "all 5 rows are of one class, class 0"),
         ([*plain(), {"path": "../a.png", "class": "x"}], "1 path outside of "),
         ([*plain(), {"path": "/a.png", "class": "x"}], "/a.png; give paths below dataset.root."),

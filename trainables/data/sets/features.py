@@ -1,7 +1,7 @@
 """Files of embeddings that somebody has computed, and the data set of one: ``.npz``, ``.parquet``, ``.safetensors``.
 
-All three have the same names: ``embeddings`` [N, F] and ``labels`` [N], and optionally ``ids`` [N], ``paths`` [N] and
-``groups`` [N].
+All three have the same names: ``embeddings`` [N, F] and ``labels`` [N], and optionally ``ids``, ``paths``, ``groups``
+and ``parts``, each [N].
 Parquet has them as columns, with a list of F numbers in a row. A safetensors file has tensors, and lists of text as
 JSON in its metadata. Nothing in a file is executed.
 
@@ -23,14 +23,20 @@ from numpy.typing import NDArray
 
 from trainables.common.errors import InvalidInput, counted, listed, raise_if_any, shortened, suggestion
 from trainables.common.files import DAMAGED, array_names, read_arrays
-from trainables.data.dataset import Dataset, grouped, sorted_classes
+from trainables.data.dataset import (
+    Dataset,
+    grouped,
+    official_parts,
+    part_mistakes,
+    sorted_classes,
+    split_by_parts,
+)
 from trainables.data.images import read_image
 from trainables.data.sets.folders import as_on_disk, check_file
 from trainables.data.store.contents import image_digest
 
-EMBEDDINGS, LABELS, IDS, PATHS, GROUPS = "embeddings", "labels", "ids", "paths", "groups"
-NAMES = (EMBEDDINGS, LABELS, IDS, PATHS, GROUPS)
-REPEATED = (LABELS, GROUPS)
+NAMES = (EMBEDDINGS, LABELS, IDS, PATHS, GROUPS, PARTS) = ("embeddings", "labels", "ids", "paths", "groups", "parts")
+REPEATED = (LABELS, GROUPS, PARTS)
 """Arrays in which an entry may occur more than once."""
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -45,6 +51,7 @@ class FeatureArrays:
     ids: tuple[str, ...] | None = None
     paths: tuple[str, ...] | None = None
     groups: tuple[str, ...] | None = None
+    parts: tuple[str, ...] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -259,7 +266,8 @@ class FeatureFile(Dataset):
     layout: ClassVar[str] = """\
 embeddings  items × features
 labels      text or whole numbers
-ids, paths, groups  if you have them"""
+ids, paths, groups  if you have them
+parts       train, query, gallery or distractor, if these are given"""
 
     file: str | os.PathLike[str] | None = field(
         default=None, metadata={"about": f"a file ({', '.join(SUFFIXES)}) with these arrays"}
@@ -287,6 +295,16 @@ ids, paths, groups  if you have them"""
     def groups(self) -> dict[str, str]:
         arrays = self._content().arrays
         return {} if arrays.groups is None else dict(zip(arrays.names, arrays.groups, strict=True))
+
+    def _parts(self) -> dict[str, str]:
+        arrays = self._content().arrays
+        return {} if arrays.parts is None else dict(zip(arrays.names, arrays.parts, strict=True))
+
+    def parts(self) -> dict[str, str]:
+        return official_parts(self._parts())
+
+    def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        return split_by_parts(self.classes(), self._parts())
 
     def identity(self) -> str:
         return "features"
@@ -325,6 +343,8 @@ def _content(path: Path, changed: int, size: int) -> _Content:
     arrays = read_features(path, key="dataset.file")
     if arrays.labels is None:
         raise InvalidInput(f"dataset.file is {str(path)!r}, which has no {LABELS}; give a class for each embedding.")
+    mistakes = part_mistakes([*zip(arrays.labels, arrays.parts, strict=True)]) if arrays.parts else ()
+    raise_if_any([f"dataset.file is {str(path)!r}: {sentence}" for sentence in mistakes])
     classes = grouped(zip(arrays.labels, arrays.names, strict=True))
     return _Content(
         arrays=arrays,

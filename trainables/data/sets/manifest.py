@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainables.common.errors import InvalidInput, counted, listed, raise_if_any, suggestion
-from trainables.data.dataset import GALLERY, QUERY, TRAIN, grouped, sorted_classes
+from trainables.data.dataset import grouped, official_parts, part_mistakes, sorted_classes, split_by_parts
 from trainables.data.sets.folders import Folders, RootedDataset, check_file
 from trainables.data.sets.published import Classes, present_below, read_text
 
 PATH, CLASS, GROUP, PART, CAMERA = COLUMNS = ("path", "class", "group", "part", "camera")
 NEEDED = (PATH, CLASS)
-PARTS = (TRAIN, QUERY, GALLERY)
 SUFFIX = ".csv"
 SHOWN = 3
 
@@ -63,7 +62,7 @@ the last three columns only if you have them"""
         said = f"dataset.file is {str(self.file)!r}"
         raise_if_any([f"{said}: {sentence}" for sentence in _row_mistakes(rows)])
         keys = self._keys([row[PATH] for row in rows])
-        sentences = [*self._key_mistakes(keys), *_part_mistakes(rows)]
+        sentences = [*self._key_mistakes(keys), *part_mistakes([(row[CLASS], row.get(PART, "")) for row in rows])]
         if self.ignore_same_camera and CAMERA not in rows[0]:
             sentences.append(f"no column {CAMERA}; add it, or set dataset.ignore_same_camera to false.")
         raise_if_any([f"{said}: {sentence}" for sentence in sentences])
@@ -106,7 +105,7 @@ the last three columns only if you have them"""
         return self._column(GROUP)
 
     def parts(self) -> dict[str, str]:
-        return {key: part for key, part in self._column(PART).items() if part != TRAIN}
+        return official_parts(self._column(PART))
 
     def cameras(self) -> dict[str, str]:
         return self._column(CAMERA) if self.ignore_same_camera else {}
@@ -115,11 +114,7 @@ the last three columns only if you have them"""
         return {key: row[name] for key, row in self._rows.items() if name in row}
 
     def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        training = {row[CLASS] for row in self._rows.values() if row.get(PART) == TRAIN}
-        if not training:
-            return None
-        names = list(self.classes())
-        return tuple(name for name in names if name in training), tuple(name for name in names if name not in training)
+        return split_by_parts(self.classes(), self._column(PART))
 
     def identity(self) -> str:
         return "manifest"
@@ -172,25 +167,5 @@ def _row_mistakes(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
     for name in rows[0]:
         if empty := [number for number, row in enumerate(rows, start=1) if not row[name]]:
             yield f"{counted(len(empty), 'cell')} of the column {name} empty, the first in row {empty[0]}; fill them."
-    wrong = [row[PART] for row in rows if row.get(PART) and row[PART] not in PARTS]
-    if wrong:
-        yield (
-            f"{counted(len(wrong), 'row')} with the unknown {PART} {listed(list(dict.fromkeys(wrong)), shown=SHOWN)}"
-            f"{suggestion(wrong[0], PARTS)}; a part is {', '.join(PARTS)}."
-        )
     if len(names := {row[CLASS] for row in rows}) == 1:
         yield f"all {len(rows):,} rows are of one class, {listed([*names])}; give the images of at least eight classes."
-
-
-def _part_mistakes(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    parts_of: dict[str, set[str]] = {}
-    for row in rows:
-        parts_of.setdefault(row[CLASS], set()).add(row.get(PART, ""))
-    if both := [name for name, parts in parts_of.items() if TRAIN in parts and len(parts) > 1]:
-        yield (
-            f"{counted(len(both), 'class', 'classes')} with rows of part {TRAIN} and of another: "
-            f"{listed(both, shown=SHOWN)}; a class trains or is tested."
-        )
-    found = set().union(*parts_of.values())
-    if found != {""} and (lacking := {QUERY, GALLERY} - found):
-        yield f"no row has the part {' or '.join(sorted(lacking))}; queries are ranked against the gallery: mark both."
