@@ -228,7 +228,7 @@ def init(
 
     A pretrained network, which photographs get unless --backbone is convnet, is frozen: a layer on it is trained.
     """
-    from search.config.image_facts import dataset_facts, facts_of
+    from search.config.image_facts import dataset_at, dataset_facts, facts_of
     from search.config.initial_file import (
         COMMON,
         initial_text,
@@ -261,7 +261,11 @@ def init(
     machine = this_machine()
     sizes = sizes_for(facts, machine, network)
     with phase(messages(), "Trying the network …"):
-        loaded = None if network is None or is_missing or not sizes.image_size else network.check(sizes.image_size)
+        loaded = None
+        if network is not None and not is_missing and sizes.image_size:
+            dataset = Glyphs() if folder is None else dataset_at(folder, root)
+            network, loaded = network.fitted(sizes.image_size, dataset, facts)
+            sizes = sizes_for(facts, machine, network)
     write_initial_file(path, initial_text(facts, machine, network))
     found = "\n".join((*facts.sentences(), *([loaded] if loaded else ()), machine.sentence))
     record = {

@@ -12,13 +12,15 @@ from search.config.search_config import SearchConfig
 from trainables.common.errors import InvalidInput
 from trainables.common.files import absolute, write_text
 from trainables.common.process import allotted_cpus
+from trainables.data.dataset import Dataset
 from trainables.data.sets.features import is_feature_file
 from trainables.data.sets.manifest import is_manifest
+from trainables.data.split import split_dataset
 from trainables.metrics import KS
 from trainables.models.backbones import FEATURES, backbone
 from trainables.models.model_config import BACKBONE, IMAGENET, ModelConfig
 from trainables.models.weights import weights_path
-from trainables.training.training_config import RESIZE
+from trainables.training.training_config import RESIZE, TrainingConfig
 
 SMALLEST_SIDE, MIDDLE_SIDE, LARGE_SIDE = 16, 112, 224
 """In pixels: the minimum of the small network, the size of ImageNet's networks, and half of it for a CPU."""
@@ -64,18 +66,28 @@ class Pretrained:
         published = backbone(self.backbone).imagenet if self.weights == IMAGENET else None
         return published is not None and not weights_path(published).is_file()
 
-    def check(self, image_size: int) -> str:
-        """Build the network with these weights and embed an image; return what was loaded as a sentence.
+    def fitted(self, image_size: int, dataset: Dataset, facts: ImageFacts) -> "tuple[Pretrained, str]":
+        """Build the network with these weights and embed an image; return the network, and a sentence on what it loads.
+
+        Where the weights fit variants of it too, that of the highest untrained score on training images is returned.
 
         Raises:
             InvalidInput: the network does not exist, or the weights are not its own.
         """
         from trainables.models.embedding import smoke_test
+        from trainables.training.untrained_network import scores_of_variants, shown_variants
 
-        loaded = smoke_test(ModelConfig(backbone=self.backbone, weights=self.weights), image_size)
+        model = ModelConfig(backbone=self.backbone, weights=self.weights)
+        loaded = smoke_test(model, image_size)
         assert loaded is not None, "there are weights"
-        compared = "; `holdout doctor` and `holdout run` compare its variants" if loaded.by_order else ""
-        return f"{self.backbone}: {loaded}{compared}."
+        if not loaded.by_order:
+            return self, f"{self.backbone}: {loaded}."
+        classes, frame = dataset.classes(), TrainingConfig(image_size=image_size).frame
+        split = split_dataset(dataset, classes, ratio=facts.ratio, seed=facts.split_seed)
+        of_training = tuple(tuple(classes[name]) for name in split.train)
+        scores = scores_of_variants(model, frame, dataset, frame.short_side, of_training)
+        best = max(scores, key=scores.__getitem__, default=self.backbone)
+        return replace(self, backbone=best), f"{best}: {loaded}; {shown_variants(scores)}."
 
 
 def pretrained(name: str | None, weights: str | None) -> Pretrained | None:

@@ -190,7 +190,7 @@ def check_network(
 
 def _compared(plan: Plan) -> tuple[str, str]:
     """Return which network the weights fit best, that of the search or a variant, scored untrained; and the advice."""
-    from trainables.training.untrained_network import scores_of_variants
+    from trainables.training.untrained_network import scores_of_variants, shown_variants
 
     name, dataset = plan.config.model.backbone, plan.images.dataset
     of_class = dataset.classes()
@@ -202,9 +202,7 @@ def _compared(plan: Plan) -> tuple[str, str]:
         text = "; a variant with the same shapes but other paddings or epsilons would fit too"
         return text, "make sure that they are those of model.backbone"
     best = max(scores, key=scores.__getitem__)
-    shown = " and ".join(f"{100 * value:.1f} in {each}" for each, value in scores.items())
-    text = f"; untrained, they score MAP@R {shown} on images of training classes"
-    return text, "" if best == name else f"set model.backbone to {best}"
+    return f"; {shown_variants(scores)}", "" if best == name else f"set model.backbone to {best}"
 
 
 def _of_timm(config: SearchConfig) -> Iterator[Notice]:

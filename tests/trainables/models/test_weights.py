@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 from torchvision.transforms import v2
 
+from search.config.image_facts import dataset_facts
 from search.config.initial_file import Pretrained
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
@@ -373,7 +374,9 @@ def test_weights_matched_by_order_are_scored_in_the_variants_too(tmp_path: Path,
     better = max(names, key=scores.__getitem__)
     assert notice.endswith("classes." if better == names[0] else f"classes; set model.backbone to {better}.")
     found = Pretrained(backbone=names[0], weights=str(tmp_path / "w.pth"))
-    assert "`holdout run` compare its variants" in found.check(32)
+    chosen, sentence = found.fitted(20, plan.images.dataset, dataset_facts(plan.images.dataset))
+    assert chosen.backbone == better
+    assert all(f"{name}" in sentence for name in names)
 
 
 def test_an_image_that_cannot_be_read_is_left_out_of_that(tmp_path: Path) -> None:
