@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import trainables.models.library_networks  # noqa: F401  # makes a folder when imported, which a child process cannot
 from search.selection import test_scores
 from search.stages import WHITENED
 from search.vault.held import HeldItems
@@ -26,6 +25,7 @@ from trainables.data.loading import FeaturesInMemory, ImagesInMemory
 from trainables.data.store.view import Store, StoreView
 from trainables.inference.model_files import FROZEN, EmbedderSpec, of_network, parsed_tensors
 from trainables.metrics import is_retrieval
+from trainables.models import library_networks as library_networks  # makes a folder when imported, which a child cannot
 from trainables.models.backbones import FEATURES, is_own_network
 from trainables.models.embedding import EmbeddingModel, embed
 from trainables.models.model_config import ModelConfig

@@ -296,7 +296,7 @@ def test_no_secret_is_told(tmp_path: Path, port: int, monkeypatch: pytest.Monkey
     assert "holdout" in told[-1]
     for words in ("status small --json", "trials small", "disk --json", "verify small --json"):
         say(words)
-    assert "https://hooks/${LAB_TOKEN}" in say("show small tells 1 --json")
+    assert "https://hooks/${LAB_TOKEN}" in say("trials small tells 1 --json")
     assert "MLflow holds all" in say("sync small")
     file = runs / "small" / "search.yaml"
 
