@@ -26,6 +26,7 @@ SEARCHABLE: Mapping[str, Mapping[str, Range]] = {
     TRAINING: {
         "lr": Float(1e-6, 1.0, log=True),
         "head_lr": Float(1e-6, 1.0, log=True),
+        "layer_decay": Float(0.3, 1.0),
         "proxy_lr": Float(1e-6, 10.0, log=True),
         "weight_decay": Float(1e-8, 1.0, log=True),
         "clip_grad": Float(1e-3, 1e3, log=True),
@@ -261,6 +262,7 @@ def training_space(training: TrainingConfig, loss: str) -> Space:
     defaults = {
         "lr": training.lr,
         "head_lr": training.head_lr or training.lr,
+        "layer_decay": training.layer_decay,
         "proxy_lr": training.proxy_lr or row.proxy_lr,
         "weight_decay": training.weight_decay,
         "clip_grad": training.clip_grad,

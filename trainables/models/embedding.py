@@ -27,7 +27,7 @@ from trainables.data import Frame
 from trainables.data.loading import Features, Images, load, prefetched
 from trainables.metrics.gallery import full_float32
 from trainables.models.backbones import backbone, is_own_network
-from trainables.models.model_config import HEAD_INIT, POOLING, STATISTICS, ModelConfig, pooling_problems
+from trainables.models.model_config import ALL_BUT, HEAD_INIT, POOLING, STATISTICS, ModelConfig, pooling_problems
 from trainables.models.weights import SHOWN, LoadedWeights, load_weights, weights_file
 
 
@@ -221,7 +221,11 @@ def merged(network: nn.Module) -> nn.Module:
 
 def freeze(backbone: nn.Module, config: ModelConfig) -> list[nn.Module]:
     """Freeze the parameters named in ``config.freeze``; return the modules of which nothing learns any more."""
+    if isinstance(config.freeze, str) and (all_but := ALL_BUT.fullmatch(config.freeze)):
+        _freeze_before(backbone, int(all_but[1]), config)
+        return without_learning(backbone)
     patterns = ("*",) if config.is_frozen else config.freeze
+    assert not isinstance(patterns, str)
     if not patterns:
         return []
     names = [name for name, _ in backbone.named_parameters()]
@@ -237,6 +241,52 @@ def freeze(backbone: nn.Module, config: ModelConfig) -> list[nn.Module]:
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
             parameter.requires_grad_(False)
     return without_learning(backbone)
+
+
+def _freeze_before(backbone: nn.Module, trained: int, config: ModelConfig) -> None:
+    """Freeze all parameters before the last ``trained`` blocks; raise if there are not more blocks than that."""
+    if (count := len(blocks_of(backbone))) <= trained:
+        has = f"{config.backbone} has {counted(count, 'block')}"
+        raise InvalidInput(
+            f"model.freeze is {config.freeze}, and {has}; name fewer, or give a list of parameter names, or null."
+        )
+    for parameter, depth in zip(backbone.parameters(), depths_of(backbone), strict=True):
+        if depth <= count - trained:
+            parameter.requires_grad_(False)
+
+
+def blocks_of(backbone: nn.Module) -> list[nn.Module]:
+    """Return the blocks of a network in order, such as a ResNet's bottlenecks or a transformer's layers.
+
+    They are recognised by their names, since networks of torchvision have lost their classes: the outermost modules
+    whose names end with a number and that have named parts, without another block in them but one, as of
+    squeeze-and-excitation.
+    """
+    modules = dict(backbone.named_modules())
+    numbered = [
+        name
+        for name, module in modules.items()
+        if name[-1:].isdigit() and any(not part.isdigit() for part, of in module.named_children() if [*of.parameters()])
+    ]
+    found: list[str] = []
+    for name in numbered:
+        inner = sum(other.startswith(f"{name}.") for other in numbered)
+        if inner <= 1 and not any(name.startswith(f"{outer}.") for outer in found):
+            found.append(name)
+    return [modules[name] for name in found]
+
+
+def depths_of(backbone: nn.Module) -> list[int]:
+    """Return the depth of each parameter: 0 before the first block, n in the n-th, and one more behind the last.
+
+    What is between two blocks belongs to the second.
+    """
+    of_block = {id(own): depth for depth, block in enumerate(blocks_of(backbone), 1) for own in block.parameters()}
+    depths, last = [], 0
+    for parameter in backbone.parameters():
+        last = of_block.get(id(parameter), last)
+        depths.append(last + (last > 0 and id(parameter) not in of_block))
+    return depths
 
 
 def without_learning(backbone: nn.Module) -> list[nn.Module]:

@@ -1,5 +1,6 @@
 """The model section of a search file; pooling and the embedding layer's initialisation by name."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,6 +70,18 @@ HEADS = ("linear", "mlp", "residual", "none")
 BACKBONE = "backbone"
 """The value of ``freeze`` that freezes the whole backbone."""
 
+ALL_BUT = re.compile(r"all_but_([1-9]\d*)")
+"""The value of ``freeze`` that freezes all but the last blocks of the backbone, and what follows them."""
+
+
+@dataclass(frozen=True)
+class Freezing(OneOf):
+    """The rule of ``freeze``."""
+
+    def _holds(self, value: Any) -> bool:
+        return super()._holds(value) or ALL_BUT.fullmatch(value) is not None
+
+
 STATISTICS = "statistics"
 """The value of ``freeze_bn`` that freezes the running statistics of batch normalisation only."""
 
@@ -125,10 +138,10 @@ class ModelConfig:
     transformer's tokens: `cls`, `mean` over the patches, or `cls_mean`, one after the other (twice the features). For a
     transformer `avg` is the network's own pooling.
     """
-    freeze: Annotated[str | tuple[str, ...] | None, OneOf((BACKBONE,), ("a list", "null"))] = None
-    """`backbone` trains only the layers behind it, on features that are computed once; a list such as `["conv1*",
-    "layer[12].*"]` freezes the parameters of matching names with the running statistics of their layers; null trains
-    everything. Example: backbone.
+    freeze: Annotated[str | tuple[str, ...] | None, Freezing((BACKBONE,), ("all_but_N", "a list", "null"))] = None
+    """`backbone` trains only the layers behind it, on features that are computed once; `all_but_2` freezes all before
+    its last two blocks, and a list such as `["conv1*", "layer[12].*"]` the parameters of matching names, both with the
+    running statistics of their layers; null trains everything. Example: backbone.
     """
     freeze_bn: Annotated[bool | str, OneOf((STATISTICS,), ("true", "false"))] = False
     """True freezes the backbone's batch normalisation; `statistics` only the running means and variances, while weights

@@ -15,7 +15,7 @@ from traceback import extract_tb
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainables.common.errors import InvalidInput, listed, without_password
 from trainables.common.part_tables import OURS
@@ -36,7 +36,7 @@ from trainables.inference.model_files import (
 from trainables.losses import LOSSES, loss_row
 from trainables.losses.loss import Loss, ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.mining import most_pairs
-from trainables.models.embedding import EmbeddingModel, deterministic, embed, merged
+from trainables.models.embedding import EmbeddingModel, blocks_of, depths_of, deterministic, embed, merged
 from trainables.models.model_config import Lora
 from trainables.training.epoch_training import Diverged, EpochTraining, KeptModel, Untestable, Validation, origin_of
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
@@ -56,6 +56,19 @@ def train(spec: TrialSpec, device: str | torch.device = "cpu") -> Iterator[Epoch
             yield training.run_epoch()
     finally:
         training.wait_for_checkpoints()
+
+
+def decayed(backbone: nn.Module, lr: float, decay: float) -> list[dict[str, Any]]:
+    """Return optimizer groups of the learning parameters of ``backbone``, with ``lr`` behind its last block.
+
+    Each block before has ``decay`` times the rate of the next one (as in BEiT, Bao et al. 2022, and timm).
+    """
+    if decay == 1:
+        return [parameter_group(backbone.parameters(), lr)]
+    behind, groups = len(blocks_of(backbone)) + 1, dict[int, list[nn.Parameter]]()
+    for parameter, depth in zip(backbone.parameters(), depths_of(backbone), strict=True):
+        groups.setdefault(depth, []).append(parameter)
+    return [parameter_group(own, lr * decay ** (behind - depth)) for depth, own in sorted(groups.items())]
 
 
 class Training(EpochTraining):
@@ -98,7 +111,7 @@ class Training(EpochTraining):
     def _make_optimizer(self) -> torch.optim.Optimizer:
         config = self._config
         groups = [
-            parameter_group(self._backbone, config.lr),
+            *decayed(self.model.backbone, config.lr, config.layer_decay),
             parameter_group(self.model.head_parameters(), config.head_lr or config.lr),
             *self.loss.parameter_groups(config.proxy_lr or loss_row(self.spec.loss).proxy_lr),
         ]

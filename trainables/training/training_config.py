@@ -123,6 +123,10 @@ class TrainingConfig:
     """The learning rate."""
     head_lr: Annotated[float | None, Bounds(gt=0)] = None
     """The learning rate of the layers behind the backbone; null: `lr`. Example: 1e-3."""
+    layer_decay: Annotated[float, Bounds(gt=0, le=1)] = 1.0
+    """The learning rate of each block of the backbone, in parts of that of the next one; what is behind the last has
+    `lr`.
+    """
     proxy_lr: Annotated[float | None, Bounds(gt=0)] = None
     """The learning rate of a loss's proxies; null: that of its paper. Example: 1e-2."""
     weight_decay: Annotated[float, Bounds(ge=0)] = 1e-4
