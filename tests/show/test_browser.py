@@ -218,7 +218,7 @@ def test_mlflow_shows_the_test_values_on_its_first_page(
                 for loss, mean in test.items():
                     page.wait_for_selector(f"text={loss}", timeout=60_000)
                     assert f"{mean:.3f} [" in page.inner_text("body")
-                columns = page.locator("text=/^(recommended|confirmed|test)$/")
+                columns = page.locator("text=/^(recommended|(confirmed|test) map_at_r)$/")
                 right = page.evaluate("document.querySelector('.ag-body-viewport').getBoundingClientRect().right")
                 places = [box["x"] for column in columns.all() if (box := column.bounding_box())]
                 assert len(places) == 3
