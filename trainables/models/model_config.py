@@ -78,6 +78,10 @@ ALL_BUT = re.compile(r"all_but_([1-9]\d*)")
 class Freezing(OneOf):
     """The rule of ``freeze``."""
 
+    @property
+    def text(self) -> str:
+        return f"{BACKBONE}, all_but_N with a number N, a list, or null"
+
     def _holds(self, value: Any) -> bool:
         return super()._holds(value) or ALL_BUT.fullmatch(value) is not None
 
@@ -138,7 +142,7 @@ class ModelConfig:
     transformer's tokens: `cls`, `mean` over the patches, or `cls_mean`, one after the other (twice the features). For a
     transformer `avg` is the network's own pooling.
     """
-    freeze: Annotated[str | tuple[str, ...] | None, Freezing((BACKBONE,), ("all_but_N", "a list", "null"))] = None
+    freeze: Annotated[str | tuple[str, ...] | None, Freezing((BACKBONE, "all_but_1"), ("a list", "null"))] = None
     """`backbone` trains only the layers behind it, on features that are computed once; `all_but_2` freezes all before
     its last two blocks, and a list such as `["conv1*", "layer[12].*"]` the parameters of matching names, both with the
     running statistics of their layers; null trains everything. Example: backbone.

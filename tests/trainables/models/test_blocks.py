@@ -60,7 +60,7 @@ def test_a_network_with_too_few_blocks_is_refused(value: str) -> None:
 @pytest.mark.parametrize("value", ["all_but_0", "all_but_", "all_but_x", "head"])
 def test_another_word_is_refused(value: str) -> None:
     (sentence,) = sentences_of(lambda: ModelConfig(freeze=value))
-    assert sentence.startswith("freeze must be one of backbone, all_but_N, a list, null")
+    assert sentence.startswith("freeze must be backbone, all_but_N with a number N, a list, or null")
 
 
 def test_rates_decay_by_block(tmp_path: Path) -> None:

@@ -277,7 +277,7 @@ def test_wrong_ways_to_freeze(weights: Path) -> None:
     ):
         EmbeddingModel(ModelConfig(backbone="resnet18", weights=str(weights), freeze=("stage9.*",)))
     for settings, sentence in (
-        ({"freeze": "head"}, "freeze must be one of backbone, a list, null"),
+        ({"freeze": "head"}, "freeze must be backbone, all_but_N with a number N, a list, or null"),
         ({"freeze": ()}, "freeze is an empty list"),
         ({"freeze": "backbone"}, "weights null: the features of a random network"),
         (
