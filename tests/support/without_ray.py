@@ -13,6 +13,7 @@ from support.driving import record
 
 from search.engines.base import Engine
 from search.selection.retrieval_file import FOLDER, Scoring
+from search.selection.score_files import Scored, ScoredModel
 from search.selection.scoring import kept_problem, retrieval_of
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.data.store.contents import read_contents
@@ -90,7 +91,7 @@ def _value(job: RunningTrial, epoch: int) -> float:
     return 0.1 * epoch + 0.05 * (configuration > 0) + job.spec.seed % 97 / 10000
 
 
-def _scores(task: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _scores(task: Scoring) -> Scored:
     """Made-up embeddings of the test images, and made-up scores that are not theirs."""
     contents = read_contents(task.images.make())
     label_of = {name: label for label, name in enumerate(task.images.class_names)}
@@ -102,13 +103,13 @@ def _scores(task: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
     embeddings = torch.from_numpy(generator.normal(size=(len(labels), 4)))
     retrieval = retrieval_of(embeddings, torch.from_numpy(labels), contents.image_keys, task.images.class_names)
     files = {task.per_image: content.getvalue(), f"{FOLDER}/{task.per_image}": retrieval.to_bytes()}
-    scores = {
-        "loss": task.loss,
-        "source_trial": task.source_trial,
-        "seed": task.seed,
-        "fold": task.fold,
-        "metrics": {name: float(found.mean()) for name, found in values.items()},
-        "per_image": task.per_image,
-        "model_sha256": "",
-    }
-    return scores, files
+    record = ScoredModel(
+        loss=task.loss,
+        source_trial=task.source_trial,
+        seed=task.seed,
+        fold=task.fold,
+        metrics={name: float(found.mean()) for name, found in values.items()},
+        per_image=task.per_image,
+        model_sha256="",
+    )
+    return Scored(record=record, files=files)
