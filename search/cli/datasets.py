@@ -228,7 +228,7 @@ def init(
 
     A pretrained network, which photographs get unless --backbone is convnet, is frozen: a layer on it is trained.
     """
-    from search.config.image_facts import dataset_at, dataset_facts, facts_of
+    from search.config.image_facts import dataset_at, dataset_facts
     from search.config.initial_file import (
         COMMON,
         initial_text,
@@ -251,7 +251,8 @@ def init(
         raise InvalidInput(f"--root {root} is for the paths of a CSV file, and there is no CSV file; leave it out.")
     frozen = None if backbone is None else network is not None
     with phase(messages(), "Reading the data …"):
-        facts = dataset_facts(Glyphs(), frozen=frozen) if folder is None else facts_of(folder, root, frozen=frozen)
+        dataset = Glyphs() if folder is None else dataset_at(folder, root)
+        facts = dataset_facts(dataset, frozen=frozen)
     if facts.features is not None and backbone is not None:
         raise InvalidInput(f"{folder} holds embeddings, which need no network; leave out --backbone and --weights.")
     path = output or Path(f"{name_for(facts.root)}.yaml")
@@ -263,7 +264,6 @@ def init(
     with phase(messages(), "Trying the network …"):
         loaded = None
         if network is not None and not is_missing and sizes.image_size:
-            dataset = Glyphs() if folder is None else dataset_at(folder, root)
             network, loaded = network.fitted(sizes.image_size, dataset, facts)
             sizes = sizes_for(facts, machine, network)
     write_initial_file(path, initial_text(facts, machine, network))

@@ -143,8 +143,8 @@ def test(
     as_json: Json = False,
 ) -> None:
     """Train the chosen configurations and score them on the held-out classes, once."""
+    from search.driver.finish import write_summary
     from search.plan.runs import refuse_member
-    from search.results.summarise import write_summary
 
     refuse_member(runs, name)
     with _opened(name, runs, trains=True) as search:
@@ -209,9 +209,9 @@ def sync(
     as_json: Json = False,
 ) -> None:
     """Update MLflow from the studies of searches or campaigns, and print the address of the page that compares them."""
+    from search.driver.finish import write_summary
     from search.driver.synchronise import make_projection, register as register_models, where_to_look
     from search.plan.runs import CampaignFolder, RunFolder
-    from search.results.summarise import write_summary
 
     names = list(dict.fromkeys(names))
     if model_name is not None and (not register or len(names) > 1 or not is_plain_name(model_name)):
@@ -305,6 +305,15 @@ def _print_result(search: "Records", as_json: bool) -> None:
         say(list(_what_is_there(search)))
 
 
+EXTREME_EPOCHS = {
+    "first_epochs": (
+        "the first ones: fewer epochs (--set training.epochs=…), or lower learning rates, may give the same or better"
+    ),
+    "last_epochs": "the last: longer trainings (training.epochs) may give more",
+}
+"""What a result says of best epochs, by the kind of the finding."""
+
+
 def _what_is_there(search: "Records") -> Iterator[str]:
     """Yield where the report and the models are, and what the answer does not say."""
     from search.driver.synchronise import where_to_look
@@ -316,15 +325,12 @@ def _what_is_there(search: "Records") -> Iterator[str]:
         yield f"Report: {folder.report}"
     if (best := summary.recommended) and ((model := folder.model(best.loss)) / DESCRIPTION).exists():
         yield f"Model: {model}" if search.config.trainable else f'Model: holdout.load("{model}")'
-    for loss, entry in (losses := summary.losses.items()):
+    losses = summary.losses.items()
+    for loss, entry in losses:
         yield from (f"{loss}: {found.sentence}." for found in entry.diagnostics if found.kind == "nothing_learned")
-    if early := [loss for loss, entry in losses if any(found.kind == "first_epochs" for found in entry.diagnostics)]:
-        yield (
-            f"The best epochs of {', '.join(early)} are the first ones: fewer epochs (--set training.epochs=…), or "
-            "lower learning rates, may give the same or better."
-        )
-    if late := [loss for loss, entry in losses if any(found.kind == "last_epochs" for found in entry.diagnostics)]:
-        yield f"The best epochs of {', '.join(late)} are the last: longer trainings (training.epochs) may give more."
+    for kind, text in EXTREME_EPOCHS.items():
+        if names := [loss for loss, entry in losses if any(found.kind == kind for found in entry.diagnostics)]:
+            yield f"The best epochs of {', '.join(names)} are {text}."
     if search.stays_sealed:
         yield search.stays_sealed
     if not summary.recommended:

@@ -1,7 +1,7 @@
 """Facts about a data set (classes, images or features, sizes), from which a first search file is written."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -118,18 +118,11 @@ class ImageFacts:
         return [*found, *self.notes]
 
 
-def facts_of(path: Path, root: Path | None = None, *, frozen: bool | None = None) -> ImageFacts:
-    """Return the facts about a file of embeddings, a CSV file, or a folder with one sub-folder of images per class.
-
-    ``root`` is the folder to which the paths of a CSV file are relative, if it is not that of the file; ``frozen`` as
-    in :func:`dataset_facts`.
-    """
-    facts = dataset_facts(dataset_at(path, root), frozen=frozen)
-    return facts if root is None else replace(facts, paths=str(root.resolve()))
-
-
 def dataset_at(path: Path, root: Path | None = None) -> Dataset:
-    """Return the data set at ``path``; arguments as in :func:`facts_of`."""
+    """Return the data set at ``path``: a file of embeddings, a CSV file, or a folder with one sub-folder per class.
+
+    ``root`` is the folder to which the paths of a CSV file are relative, if it is not that of the file.
+    """
     if not path.exists() and (is_manifest(path) or is_feature_file(path)):
         raise InvalidInput(f"There is no file {path}; correct its path.")
     if path.is_file() and is_manifest(path):
@@ -152,9 +145,11 @@ def dataset_facts(dataset: Dataset, *, frozen: bool | None = None) -> ImageFacts
     def sizes(names: Sequence[str]) -> tuple[int, ...]:
         return tuple(len(classes[name]) for name in names)
 
-    place = getattr(dataset, "file", None) or getattr(dataset, "root", None)
+    file, root = getattr(dataset, "file", None), getattr(dataset, "root", None)
+    place = file or root
     facts = ImageFacts(
         root=None if place is None else str(place),
+        paths=None if file is None or root is None else str(root),
         features=dataset.features(),
         classes=len(classes),
         images=sum(sizes(tuple(classes))),

@@ -93,7 +93,7 @@ def build_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
         found = validate(dataset, {key: value for key, value in options.items() if key in known})
         raise_if_any([*mistakes, *found.sentences])
         return found.result()
-    except InvalidInput as error:  # what is said without a key depends on ``keys`` alone
+    except InvalidInput as error:  # sentences without a key depend on ``keys`` alone
         said = map(Mistake.of, error.sentences)
         raise InvalidInput([each if each.key else each.at("", keys) for each in said]) from error
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Models, report and MLflow runs, which a finished run writes beside its records; and a model exported as a program."""
+"""Summary, models, report and MLflow runs, written beside a search's records; and a model exported as a program."""
 
 import logging
 import shutil
@@ -18,12 +18,14 @@ from search.driver.synchronise import behind, make_projection, synchronise, try_
 from search.plan.records import Records
 from search.plan.search import WritableRecords
 from search.results.comparison import comparison_of
+from search.results.summarise import summarise, written_before
+from search.results.summary import Summary
 from search.show.model_cards import model_to_hand_out, write_model_folders
 from search.text_table import NOTHING, TextTable, rows_as_markdown
 from search.tracking import Projection
 from search.trust import check_trusted, is_trusted, own_code
 from trainables.common.errors import InvalidInput
-from trainables.common.files import draft_of, remove_dead_drafts_of, write_text
+from trainables.common.files import draft_of, json_text, remove_dead_drafts_of, write_text
 from trainables.common.storage import DiskFull
 from trainables.inference.model_files import CARD, DESCRIPTION, EmbedderSpec, TrainableSpec
 
@@ -33,6 +35,16 @@ if TYPE_CHECKING:
     from trainables.inference.portable import Program
 
 logger = logging.getLogger(__name__)
+
+
+def write_summary(search: Records) -> Summary:
+    """Derive the summary from the search's records and write ``summary.json`` if it changed."""
+    path = search.folder.summary
+    summary = summarise(search, written_before(path))
+    text = json_text(summary.with_digest())
+    if not path.exists() or path.read_bytes() != text.encode():
+        write_text(path, text)
+    return summary
 
 
 def write_missing(searches: Sequence[WritableRecords], console: Console, opener: str, killed: Set[str]) -> None:

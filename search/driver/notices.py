@@ -55,9 +55,9 @@ def resumed(searches: Sequence[Records], left: Sequence[Stage], slots: int) -> I
         trials = sum(max(0, work.budget.most - work.tally.ended) for work in works if work.stage is Stage.SEARCH)
         names = {Stage.SEARCH: f"up to {counted(trials, 'trial')}", Stage.SELECT: "the choice", Stage.TEST: "the test"}
         of_left = [names[stage] for stage in left if not search.is_done(stage)]
-        seconds = seconds_left([work for work in works if work.stage in left], Pace([search]).means(), slots)
-        about = f", about {duration(seconds)} at the pace so far" if seconds else ""
         if kept and of_left:
+            seconds = seconds_left([work for work in works if work.stage in left], Pace([search]).means(), slots)
+            about = f", about {duration(seconds)} at the pace so far" if seconds else ""
             yield f"Resuming {search.name}; kept: {', '.join(kept)}; left: {', '.join(of_left)}{about}."
 
 

@@ -1,1 +1,1 @@
-"""What follows from the records of searches: pure functions, without input or output of their own."""
+"""Results of searches, computed from their records: functions that write nothing."""

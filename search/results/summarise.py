@@ -36,22 +36,11 @@ from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
 from search.trials import epochs_of, running_value
 from spaces.space import Value
 from trainables.common.errors import InvalidInput
-from trainables.common.files import json_text, write_text
 from trainables.metrics import is_bounded
 from trainables.training.spec import EpochRecord
 
 Trials = Mapping[Stage, Sequence[FrozenTrial]]
 """The trials of one loss in each stage."""
-
-
-def write_summary(search: Records) -> Summary:
-    """Derive the summary from the search's records and write ``summary.json`` if it changed."""
-    path = search.folder.summary
-    summary = summarise(search, written_before(path))
-    text = json_text(summary.with_digest())
-    if not path.exists() or path.read_bytes() != text.encode():
-        write_text(path, text)
-    return summary
 
 
 def written_before(path: Path) -> Summary | None:

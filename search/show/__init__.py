@@ -1,1 +1,1 @@
-"""How results are shown: text, pages, figures and model cards."""
+"""Results as text, pages, figures and model cards."""

@@ -12,9 +12,9 @@ import pytest
 from support.commands import holdout_here, plain
 from support.driving import drive
 
+from search.driver.finish import write_summary
 from search.packages import EXTRA
 from search.plan.search import WritableRecords
-from search.results.summarise import write_summary
 
 HEAVY = ("torch", "torchvision", "ray", "mlflow", "faiss", "scipy", "sklearn", "pandas", "plotly")
 STUDIES = ("optuna", "sqlalchemy", "alembic")

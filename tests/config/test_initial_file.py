@@ -12,7 +12,7 @@ from support.commands import holdout_here, plain
 from support.refusals import refused
 from support.small_disk import small_files
 
-from search.config.image_facts import ImageFacts, facts_of
+from search.config.image_facts import ImageFacts, dataset_at, dataset_facts
 from search.config.initial_file import Machine, initial_text, name_for, write_initial_file
 from search.config.recipes import read_search
 from search.config.search_config import SearchConfig, parse_config
@@ -23,6 +23,10 @@ from search.plan.plan import Plan
 from trainables.common.errors import InvalidInput
 
 CPU = Machine(cpus=1, gpus=0)
+
+
+def facts_at(path: Path, *, frozen: bool | None = None) -> ImageFacts:
+    return dataset_facts(dataset_at(path), frozen=frozen)
 
 
 def _draw(root: Path, sizes: Sequence[int], height: int = 20, width: int = 20) -> Path:
@@ -53,7 +57,7 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_file_passes_as_it_stands(shape: str, tmp_path: Path) -> None:
     sizes, height, width = SHAPES[shape]
-    facts = facts_of(_draw(tmp_path / "birds", sizes, height, width))
+    facts = facts_at(_draw(tmp_path / "birds", sizes, height, width))
     plan = _plan(facts, tmp_path / "runs")
     training = plan.config.training
     assert plan.config.name == "birds"
@@ -94,7 +98,7 @@ def test_photographs_get_a_frozen_network_and_the_command_for_its_weights(withou
 
 
 def test_every_section_is_there_with_a_comment_and_the_example_space_holds(tmp_path: Path) -> None:
-    text = initial_text(facts_of(_draw(tmp_path / "birds", [4] * 8)), CPU)
+    text = initial_text(facts_at(_draw(tmp_path / "birds", [4] * 8)), CPU)
     paragraphs = text.split("\n\n")[1:]
     found = set()
     for paragraph in paragraphs:
@@ -111,12 +115,12 @@ def test_every_section_is_there_with_a_comment_and_the_example_space_holds(tmp_p
 
 def test_no_test_image_is_opened(tmp_path: Path) -> None:
     root = _draw(tmp_path / "birds", [3] * 12)
-    whole = facts_of(root)
+    whole = facts_at(root)
     for path in root.glob("class 00[6-9]/*"):
         path.write_bytes(b"sealed")
     for path in root.glob("class 01*/*"):
         path.write_bytes(b"sealed")
-    assert facts_of(root) == whole
+    assert facts_at(root) == whole
 
 
 @pytest.mark.parametrize(
@@ -133,7 +137,7 @@ def test_no_test_image_is_opened(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_searched_is_refused(sizes: list[int], sentence: str, tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     with pytest.raises(InvalidInput, match=sentence):
-        facts_of(_draw(tmp_path / "images", sizes))
+        facts_at(_draw(tmp_path / "images", sizes))
 
 
 def test_a_folder_of_unreadable_images_is_refused(tmp_path: Path) -> None:
@@ -141,7 +145,7 @@ def test_a_folder_of_unreadable_images_is_refused(tmp_path: Path) -> None:
     for path in broken.rglob("*.png"):
         path.write_bytes(b"garbage")
     with pytest.raises(InvalidInput, match=r"None of 8 images can be read, such as class 00\d/0\.png"):
-        facts_of(broken)
+        facts_at(broken)
 
 
 def test_a_search_is_called_after_its_folder() -> None:
@@ -151,11 +155,11 @@ def test_a_search_is_called_after_its_folder() -> None:
 
 def test_odd_folder_names_are_quoted(tmp_path: Path) -> None:
     root = _draw(tmp_path / '1e5 "quoted": #x', [3] * 8)
-    config = parse_config(parse_yaml(initial_text(facts_of(root), CPU), "the file"))
+    config = parse_config(parse_yaml(initial_text(facts_at(root), CPU), "the file"))
     assert config.dataset.root == str(root)
     (tmp_path / "2024").mkdir()
     root.rename(tmp_path / "2024" / "images")
-    assert parse_config(parse_yaml(initial_text(facts_of(tmp_path / "2024" / "images"), CPU), "f")).name == "2024"
+    assert parse_config(parse_yaml(initial_text(facts_at(tmp_path / "2024" / "images"), CPU), "f")).name == "2024"
 
 
 def test_a_pretrained_network_is_frozen(tmp_path: Path, weights: Path) -> None:
@@ -200,8 +204,8 @@ def _embedded(folder: Path, classes: int) -> Path:
 def test_half_of_few_embedded_classes_validates(classes: int, on_half: bool, tmp_path: Path) -> None:
     """A network that learns as a whole needs the classes to learn from, and ranks on the fixed split as well."""
     root = _draw(tmp_path / "birds", [4] * 80)
-    assert (facts_of(root).ratio, facts_of(root, frozen=True).ratio) == (0.9, 0.5)
-    facts = facts_of(_embedded(tmp_path, classes))
+    assert (facts_at(root).ratio, facts_at(root, frozen=True).ratio) == (0.9, 0.5)
+    facts = facts_at(_embedded(tmp_path, classes))
     plan, text = _plan(facts, tmp_path / "runs"), initial_text(facts, CPU)
     half = classes // 2
     assert len(plan.split.validation) == (half // 2 if on_half else 20)

@@ -17,9 +17,9 @@ from support.listening import listening
 from support.small_search import GLYPHS, small_search
 
 import holdout
+from search.driver.finish import write_summary
 from search.plan.make_plan import read_plan
 from search.plan.search import WritableRecords, open_search
-from search.results.summarise import write_summary
 from search.trust import forget, started
 from trainables.common.errors import InvalidInput
 

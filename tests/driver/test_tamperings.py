@@ -25,11 +25,11 @@ from support.tampered import Change, Copied, array, attribute, entry, epoch, led
 
 from search.config.search_config import settled_digest
 from search.config.yaml_file import read_yaml
+from search.driver.finish import write_summary
 from search.driver.verify import check_retrained, trial_to_retrain
 from search.plan.make_plan import plan_from_rules
 from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.results.summarise import write_summary
 from search.selection import study_digest
 from search.selection.ledger import NAME
 from search.selection.ledger_file import LedgerFile

@@ -18,6 +18,7 @@ from support.summaries import made_loss, made_summary
 
 import holdout
 from search.driver.choice import freeze
+from search.driver.finish import write_summary
 from search.driver.stages import confirm_stage, search_stage
 from search.driver.synchronise import loss_run, search_run
 from search.plan.records import Records
@@ -28,7 +29,6 @@ from search.results.answer import Answer
 from search.results.comparison import Comparison, compare
 from search.results.formats import difference_interval, p_value, verdict
 from search.results.pairs import Pair
-from search.results.summarise import write_summary
 from search.show.comparison_tables import as_csv, headline_tables, text_tables
 from search.show.document import environment
 from search.show.drawing import Plot

@@ -15,6 +15,7 @@ from support.small_search import small_search
 
 from search.config.search_config import parse_config
 from search.driver.choice import freeze
+from search.driver.finish import write_summary
 from search.driver.stages import confirm_stage, final_stage, search_stage
 from search.plan.make_plan import make_plan
 from search.plan.records import Records
@@ -22,7 +23,7 @@ from search.plan.search import WritableRecords, open_search
 from search.results.comparison import Comparison, compare, summary_of
 from search.results.findings import diagnose, edges, extreme_epochs, nothing_learned
 from search.results.rows import Row, SeedOutcomes, SeedStatistics
-from search.results.summarise import incumbents, summarise, write_summary
+from search.results.summarise import incumbents, summarise
 from search.results.summary import Finding, Incumbent, LossSummary, Summary
 from search.selection.ledger import Ledger
 from search.selection.selection import Selection

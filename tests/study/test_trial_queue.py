@@ -11,12 +11,12 @@ from rich.console import Console
 from support.driving import begun, drive, only, record, train, train_side_by_side
 
 from search.driver.choice import FailedLosses, freeze, refuse_failed, to_retry, unchanged_selection
+from search.driver.finish import write_summary
 from search.driver.progress import Progress
 from search.driver.stages import confirm_stage, final_stage, search_stage
 from search.plan.records import Records
 from search.plan.search import WritableRecords, open_search
 from search.plan.status import status_of
-from search.results.summarise import write_summary
 from search.stages import Stage
 from search.study.trial_queue import (
     MAX_CRASHES,

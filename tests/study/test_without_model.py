@@ -6,10 +6,10 @@ from dataclasses import asdict
 import pytest
 from support.driving import drive, only, train_side_by_side
 
+from search.driver.finish import write_summary
 from search.driver.notices import at_ceiling, first_proposals, without_model
 from search.driver.stages import search_stage
 from search.plan.search import WritableRecords
-from search.results.summarise import write_summary
 from search.selection import Baselines
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue

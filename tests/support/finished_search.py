@@ -12,6 +12,7 @@ from rich.console import Console
 from search.config.campaign import Campaign, parse_campaign
 from search.config.search_config import parse_config
 from search.difference import Family
+from search.driver.finish import write_summary
 from search.driver.listeners import CheckpointCleanup
 from search.driver.sealed import note_opened_images, score_test, with_training_images
 from search.driver.stages import STAGES, Order, trials_in_turn
@@ -20,7 +21,6 @@ from search.plan.make_plan import make_plan
 from search.plan.runs import CampaignFolder
 from search.plan.search import WritableRecords, open_search
 from search.results.campaign import CampaignResult, campaign_family, campaign_result
-from search.results.summarise import write_summary
 from search.selection.score_files import validate_untrained
 from search.show.model_cards import write_model_folders
 from search.stages import Stage

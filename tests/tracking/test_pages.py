@@ -27,10 +27,10 @@ from support.mlflow_rows import assert_mlflow_equals_the_studies, everything_in
 from support.services import ROOT, free_port
 from support.tampered import Copied
 
+from search.driver.finish import write_summary
 from search.driver.synchronise import make_projection, synchronise, where_to_look
 from search.plan.runs import RunFolder, mlflow_page
 from search.plan.search import WritableRecords
-from search.results.summarise import write_summary
 from search.tracking import results_page
 
 Opened = Callable[..., WritableRecords]

@@ -202,7 +202,7 @@ MODELS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "a function of Python": (lambda: _named("os:system"), "'os:system', whose code a vault does not run"),
     "a file": (lambda: _named("/tmp/net.py:Net"), "'/tmp/net.py:Net', whose code a vault does not run"),
     "code as a library's": (lambda: _named("torchvision:os.system"), "'torchvision:os.system', which torchvision does"),
-    "a training of one's own": (
+    "a user-defined training": (
         lambda: {"description": {"format": 1, "trainable": "os:system", "params": {}, "origin": {}}},
         "is a model of os:system, a user-defined training",
     ),

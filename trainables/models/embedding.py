@@ -245,12 +245,13 @@ def freeze(backbone: nn.Module, config: ModelConfig) -> list[nn.Module]:
 
 def _freeze_before(backbone: nn.Module, trained: int, config: ModelConfig) -> None:
     """Freeze all parameters before the last ``trained`` blocks; raise if there are not more blocks than that."""
-    if (count := len(blocks_of(backbone))) <= trained:
+    depths, count = depths_of(backbone)
+    if count <= trained:
         has = f"{config.backbone} has {counted(count, 'block')}"
         raise InvalidInput(
             f"model.freeze is {config.freeze}, and {has}; name fewer, or give a list of parameter names, or null."
         )
-    for parameter, depth in zip(backbone.parameters(), depths_of(backbone), strict=True):
+    for parameter, depth in zip(backbone.parameters(), depths, strict=True):
         if depth <= count - trained:
             parameter.requires_grad_(False)
 
@@ -276,17 +277,19 @@ def blocks_of(backbone: nn.Module) -> list[nn.Module]:
     return [modules[name] for name in found]
 
 
-def depths_of(backbone: nn.Module) -> list[int]:
-    """Return the depth of each parameter: 0 before the first block, n in the n-th, and one more behind the last.
+def depths_of(backbone: nn.Module) -> tuple[list[int], int]:
+    """Return the depth of each parameter, and the number of blocks.
 
-    What is between two blocks belongs to the second.
+    The depth is 0 before the first block, n in the n-th, and one more behind the last. What is between two blocks
+    belongs to the second.
     """
-    of_block = {id(own): depth for depth, block in enumerate(blocks_of(backbone), 1) for own in block.parameters()}
+    blocks = blocks_of(backbone)
+    of_block = {id(own): depth for depth, block in enumerate(blocks, 1) for own in block.parameters()}
     depths, last = [], 0
     for parameter in backbone.parameters():
         last = of_block.get(id(parameter), last)
         depths.append(last + (last > 0 and id(parameter) not in of_block))
-    return depths
+    return depths, len(blocks)
 
 
 def without_learning(backbone: nn.Module) -> list[nn.Module]:

@@ -365,7 +365,7 @@ def _refusal(path: Path, found: "Tensors", needed: "Tensors", match: _Match) -> 
 def download(weights: Published, shown: Callable[[IO[bytes], int], AbstractContextManager[IO[bytes]]]) -> Path:
     """Download published weights unless they are here, and return their file; what was interrupted is resumed.
 
-    ``shown`` shows how much of a file of so many bytes is read, as :func:`rich.progress.wrap_file`.
+    ``shown`` wraps a file and its size in bytes to show how much of it is read, as :func:`rich.progress.wrap_file`.
 
     Raises:
         Failure: they cannot be downloaded, or their SHA-256 is not that in the file's name, as torch.hub gives it.

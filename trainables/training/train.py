@@ -36,7 +36,7 @@ from trainables.inference.model_files import (
 from trainables.losses import LOSSES, loss_row
 from trainables.losses.loss import Loss, ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.mining import most_pairs
-from trainables.models.embedding import EmbeddingModel, blocks_of, depths_of, deterministic, embed, merged
+from trainables.models.embedding import EmbeddingModel, depths_of, deterministic, embed, merged
 from trainables.models.model_config import Lora
 from trainables.training.epoch_training import Diverged, EpochTraining, KeptModel, Untestable, Validation, origin_of
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
@@ -65,10 +65,10 @@ def decayed(backbone: nn.Module, lr: float, decay: float) -> list[dict[str, Any]
     """
     if decay == 1:
         return [parameter_group(backbone.parameters(), lr)]
-    behind, groups = len(blocks_of(backbone)) + 1, dict[int, list[nn.Parameter]]()
-    for parameter, depth in zip(backbone.parameters(), depths_of(backbone), strict=True):
+    (depths, blocks), groups = depths_of(backbone), dict[int, list[nn.Parameter]]()
+    for parameter, depth in zip(backbone.parameters(), depths, strict=True):
         groups.setdefault(depth, []).append(parameter)
-    return [parameter_group(own, lr * decay ** (behind - depth)) for depth, own in sorted(groups.items())]
+    return [parameter_group(own, lr * decay ** (blocks + 1 - depth)) for depth, own in sorted(groups.items())]
 
 
 class Training(EpochTraining):

@@ -19,11 +19,11 @@ from support.driving import only, record
 from support.summaries import made_loss, made_row
 
 from search.driver.choice import freeze
+from search.driver.finish import write_summary
 from search.driver.stages import confirm_stage, search_stage
 from search.plan.records import Records
 from search.plan.search import WritableRecords
 from search.results.rows import SeedStatistics
-from search.results.summarise import write_summary
 from search.results.summary import BestTrial, Finding
 from search.show.drawing import Figure, Plot, Section
 from search.show.sections.loss import importances as importances_figure, learning_curves, loss_section, slices

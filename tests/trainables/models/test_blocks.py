@@ -26,8 +26,8 @@ COUNTS = {
 @pytest.mark.parametrize("name", COUNTS)
 def test_blocks_are_those_of_the_paper(name: str) -> None:
     network = backbone(name).build()
-    blocks, depths = blocks_of(network), depths_of(network)
-    assert len(blocks) == COUNTS[name]
+    blocks, (depths, count) = blocks_of(network), depths_of(network)
+    assert len(blocks) == count == COUNTS[name]
     assert depths == sorted(depths), "parameters come in the order of the blocks"
     by_block = [{*map(id, block.parameters())} for block in blocks]
     assert all(not first & second for first, second in pairwise(by_block))

@@ -292,19 +292,19 @@ parts       train, query, gallery or distractor, if these are given"""
     def classes(self) -> dict[str, tuple[str, ...]]:
         return self._content().classes
 
-    def groups(self) -> dict[str, str]:
+    def _column(self, name: str) -> dict[str, str]:
         arrays = self._content().arrays
-        return {} if arrays.groups is None else dict(zip(arrays.names, arrays.groups, strict=True))
+        values = getattr(arrays, name)
+        return {} if values is None else dict(zip(arrays.names, values, strict=True))
 
-    def _parts(self) -> dict[str, str]:
-        arrays = self._content().arrays
-        return {} if arrays.parts is None else dict(zip(arrays.names, arrays.parts, strict=True))
+    def groups(self) -> dict[str, str]:
+        return self._column(GROUPS)
 
     def parts(self) -> dict[str, str]:
-        return official_parts(self._parts())
+        return official_parts(self._column(PARTS))
 
     def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        return split_by_parts(self.classes(), self._parts())
+        return split_by_parts(self.classes(), self._column(PARTS))
 
     def identity(self) -> str:
         return "features"
