@@ -15,6 +15,7 @@ from search.config.names import is_plain_name
 from search.stages import Stage
 from search.text_table import NOTHING, TextTable
 from trainables.common.errors import InvalidInput, counted
+from trainables.metrics import score_text
 
 if TYPE_CHECKING:
     from search.cli.ray_jobs import Jobs, SearchJob
@@ -85,9 +86,9 @@ def _status_table(found: list[dict[str, Any]], location: str) -> TextTable:
     for entry in found:
         state = entry["state"] if entry["finished"] or entry["driver"] else f"{entry['state']}, stopped"
         for baseline, value in entry["baselines"].items():
-            rows.append((entry["name"], state, baseline, *[NOTHING] * 5, f"{value:.4f}"))
+            rows.append((entry["name"], state, baseline, *[NOTHING] * 5, score_text(entry["objective"], value)))
         for row in entry["studies"]:
-            best = NOTHING if row["best"] is None or row["stage"] != Stage.SEARCH else f"{row['best']:.4f}"
+            best = score_text(entry["objective"], row["best"] if row["stage"] == Stage.SEARCH else None)
             numbers = [str(row[key]) for key in ("running", "complete", "pruned", "failed", "planned")]
             rows.append((entry["name"], state, row["study"], *numbers, best))
             if row["interrupted"]:

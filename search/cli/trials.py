@@ -12,9 +12,10 @@ from rich.text import Text
 
 from search.cli.options import RUNS, Json, Name, Runs, TrustCode
 from search.cli.output import Tables, say, show
-from search.text_table import NOTHING, TextTable
+from search.text_table import TextTable
 from trainables.common.errors import InvalidInput, counted
 from trainables.common.files import write_text
+from trainables.metrics import metric_name, score_text
 
 if TYPE_CHECKING:
     from search.plan.records import Records
@@ -83,23 +84,23 @@ def _of_study(search: "Records", study: str, rows: list["TrialRow"], top: int) -
     if len(rows) > (most := top or MOST_ROWS):
         notes.append(f"The best {most:,} of {len(rows):,} trials; --csv FILE or --json gives all.")
         rows = sorted(rows, key=lambda row: -math.inf if row.value is None else row.value, reverse=True)[:most]
-    names = param_names(rows)
-    header = ("trial", "state", "value", "epochs", *names, "outcome")
+    names, objective = param_names(rows), metric_name(search.content["search"]["objective"])
+    header = ("trial", "state", objective, "epochs", *names, "outcome")
     return TextTable(
         title=title,
         header=header,
-        rows=tuple(_cells(row, names) for row in rows),
+        rows=tuple(_cells(row, objective, names) for row in rows),
         labels=2,
         notes=tuple(notes),
         prose=(len(header) - 1,),
     )
 
 
-def _cells(row: "TrialRow", names: list[str]) -> tuple[str, ...]:
+def _cells(row: "TrialRow", objective: str, names: list[str]) -> tuple[str, ...]:
     from spaces.space import value_text
 
     values = [value_text(row.params[key]) if key in row.params else "" for key in names]
-    value = NOTHING if row.value is None else f"{row.value:.4f}"
+    value = score_text(objective, row.value)
     replicate = "" if row.replicate_of is None else f"same as {row.replicate_of}; "
     outcome = f"{replicate}{row.outcome or ''}"
     return str(row.number), row.state.lower(), value, str(row.epochs), *values, outcome
@@ -114,7 +115,7 @@ def _page(page: "TrialPage") -> RenderableType:
     facts.add_column(overflow="fold")
     for key, text in {
         "state": row.state.lower(),
-        "value": None if row.value is None else f"{row.value:.4f} ({page.objective})",
+        "value": None if row.value is None else f"{score_text(page.objective, row.value)} ({page.objective})",
         "params": parameters(row.params) or "none",
         "seed": None if row.seed is None else str(row.seed),
         "same as": None if row.replicate_of is None else f"trial {row.replicate_of}, with another seed",

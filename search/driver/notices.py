@@ -11,7 +11,7 @@ from search.stages import Stage, study_name
 from search.study import Sampler
 from search.tables import PRUNERS
 from trainables.common.errors import counted
-from trainables.metrics import is_bounded
+from trainables.metrics import is_bounded, score_text
 
 
 def say(console: Console, sentences: Iterable[str]) -> None:
@@ -33,10 +33,10 @@ def at_ceiling(searches: Sequence[Records]) -> Iterator[str]:
         values = {name: value for name, metrics in found.validation.items() if (value := metrics.get(objective))}
         best = max(values, key=lambda name: values[name], default=None)
         if best and values[best] >= CEILING:
-            classes = search.plan.split.validating
+            shown, classes = score_text(objective, values[best]), search.plan.split.validating
             yield (
-                f"The {best} network already has {objective} {values[best]:.4f} on the {classes} validation classes, "
-                "so configurations hardly differ there; let more classes validate (split.ratio), or rank their items "
+                f"The {best} network already has {objective} {shown} on the {classes} validation classes, so "
+                "configurations hardly differ there; let more classes validate (split.ratio), or rank their items "
                 "among training items too (metrics.gallery: training_half)."
             )
 

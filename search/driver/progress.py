@@ -17,6 +17,7 @@ from search.study import Budget, RunningTrial, TrialListener
 from search.text_table import NOTHING, sparkline
 from search.trials import Tally, epochs_of, value_in
 from trainables.common.errors import counted, printable
+from trainables.metrics import score_text
 from trainables.training.spec import EpochRecord
 
 TITLES = {Stage.SEARCH: "Searching", Stage.SELECT: "Confirming the finalists", Stage.TEST: "Training for the test"}
@@ -137,7 +138,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
 
     def _line(self, running: RunningTrial, trial: FrozenTrial) -> str:
         work, trained = self._works[running.study.name], _trained(running)
-        value = "" if trial.value is None else f"{trial.value:.4f}"
+        value = "" if trial.value is None else score_text(running.study.objective, trial.value)
         if work.stage is Stage.SEARCH or not value:
             value = ", ".join(filter(None, (value, trial.user_attrs.get("outcome", ""))))
         elif running.spec.validation_classes:
@@ -148,7 +149,11 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         else:
             value = f"training loss {-(trial.value or 0):.4f}"
         pruned = f", {work.tally.pruned} pruned" if work.tally.pruned else ""
-        best = f"; best {work.tally.best:.4f}" if work.stage is Stage.SEARCH and work.tally.best is not None else ""
+        best = (
+            f"; best {score_text(running.study.objective, work.tally.best)}"
+            if work.stage is Stage.SEARCH and work.tally.best is not None
+            else ""
+        )
         return (
             f"{VERBS[work.stage]}{search_of(work.study)}/{running.loss} trial {trained}: {value} "
             f"[{work.tally.ended}/{work.budget.most}{pruned}{best}; {self._left()}]"
@@ -190,7 +195,8 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         # Other stages have other classes, whose values cannot be compared with those of the search.
         best = tally.best if work.stage is Stage.SEARCH else None
         numbers = map(str, (tally.running, tally.pruned, tally.failed))
-        return name, f"{tally.ended}/{work.budget.most}", *numbers, _value(best)
+        objective = self._searches[search_of(work.study)].config.objective
+        return name, f"{tally.ended}/{work.budget.most}", *numbers, score_text(objective, best)
 
 
 def _trained(running: RunningTrial) -> str:
@@ -211,14 +217,17 @@ def _value_of(running: RunningTrial) -> Callable[[EpochRecord], float]:
     return lambda record: value_in(record, objective)
 
 
-def _value(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.4f}"
-
-
 def _slot_cells(running: RunningTrial, values: Sequence[float]) -> Cells:
-    spec, reached = running.spec, running.study.trial(running.number).intermediate_values
+    objective, spec, reached = (
+        running.study.objective,
+        running.spec,
+        running.study.trial(running.number).intermediate_values,
+    )
     rung, bar = (running.study.next_rung(running.number) if running.queued.prune else None) or (None, None)
-    passes = "" if bar is None else f"{bar:.4f} "  # None before other trials have reached the rung
+    passes = "" if bar is None else f"{score_text(objective, bar)} "  # None before other trials have reached the rung
     following = NOTHING if rung is None or rung >= spec.epochs else f"{passes}at {rung}"
-    name, value = f"{running.loss} {_trained(running)}", _value(reached[max(reached)] if reached else None)
+    name, value = (
+        f"{running.loss} {_trained(running)}",
+        score_text(objective, reached[max(reached)] if reached else None),
+    )
     return name, f"{len(values)}/{spec.epochs}", value, following, sparkline(values, CURVE)

@@ -113,7 +113,8 @@ class SearchStatus:
     """A search's studies; ``driver`` describes the process that runs it, ``problem`` says what cannot be read.
 
     ``finished`` is True if nothing is left of the stages in its file, and for a search that cannot be read.
-    ``baselines`` are the objectives of the networks without training on the validation classes.
+    ``baselines`` are the objectives of the networks without training on the validation classes. ``objective`` is
+    empty if the search cannot be read.
     """
 
     name: str
@@ -122,6 +123,7 @@ class SearchStatus:
     driver: str | None
     studies: tuple[StudyStatus, ...]
     problem: str | None = None
+    objective: str = ""
     baselines: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -138,7 +140,8 @@ def status_of(search: Records) -> SearchStatus:
             for loss in search.losses
             if (tally := search.tally(loss, stage)).trials
         )
-        baselines = _baselines(search)
+        objective = metric_name(search.content["search"]["objective"])
+        baselines = _baselines(search, objective)
         state = _state(search, studies)
         ends = list(FINISHED.values())
         finished = state in ends[ends.index(FINISHED[Stage(search.content["stages"][-1])]) :]  # `select` may go further
@@ -148,7 +151,13 @@ def status_of(search: Records) -> SearchStatus:
         reason = without_password(f"{type(error).__name__}: {error}").splitlines()[0]
         return _unreadable(search, f"this version of Holdout cannot read it ({reason})")
     return SearchStatus(
-        name=search.name, state=state, finished=finished, driver=driver, studies=studies, baselines=baselines
+        name=search.name,
+        state=state,
+        finished=finished,
+        driver=driver,
+        studies=studies,
+        objective=objective,
+        baselines=baselines,
     )
 
 
@@ -156,12 +165,12 @@ def _unreadable(search: Records, problem: str) -> SearchStatus:
     return SearchStatus(name=search.name, state="unreadable", finished=True, driver=None, studies=(), problem=problem)
 
 
-def _baselines(search: Records) -> dict[str, float]:
+def _baselines(search: Records, objective: str) -> dict[str, float]:
     if not search.folder.baselines.exists():
         return {}
     with reading(search.folder.baselines):
-        objective, stored = search.content["search"]["objective"], read_json(search.folder.baselines)
-        return {name: float(values[metric_name(objective)]) for name, values in stored["validation"].items()}
+        stored = read_json(search.folder.baselines)["validation"]
+        return {name: float(values[objective]) for name, values in stored.items()}
 
 
 def _study_status(search: Records, loss: str, stage: Stage, tally: Tally, *, is_driven: bool) -> StudyStatus:

@@ -17,7 +17,8 @@ from search.results.rows import Result, Row, Shown, frame_of
 from search.results.summary import OlderSummary, SplitSummary, Summary
 from spaces.space import MODEL, TRAINING
 from trainables.common.errors import InvalidInput, counted, listed
-from trainables.common.files import file_digest
+from trainables.common.files import file_digest, read_arrays, reading
+from trainables.metrics import by_chance
 
 if TYPE_CHECKING:
     import pandas
@@ -34,6 +35,8 @@ class Comparison(Shown, Result):
         warnings: sentences on training with images of an opened test set, on rows that are not trained alike, and on
             choices after the opening.
         test_metrics: the metrics of the test that are shown; none while the test is sealed.
+        chance: the expected values of those on the test if every query's ranking were random, where they are known
+            (:func:`trainables.metrics.by_chance`).
         rows: the baselines of each search, and the default and the tuned row of each of its losses.
         left_out: sentences on rows that could not be paired.
     """
@@ -46,6 +49,7 @@ class Comparison(Shown, Result):
     earlier_openings: Mapping[str, int] = {}
     warnings: tuple[str, ...]
     test_metrics: tuple[str, ...]
+    chance: Mapping[str, float] = {}
     rows: tuple[Row, ...]
     pairs: tuple[Pair, ...]
     left_out: tuple[str, ...]
@@ -95,12 +99,28 @@ def compare(searches: Sequence[Records], *, within: float | None = None) -> Comp
             ),
         ),
         test_metrics=tuple(metrics),
+        chance=_chance(searches, metrics),
         rows=tuple(rows),
         pairs=tuple(pairs),
         left_out=tuple(left_out),
         searches=tuple(summaries),
     )
     return comparison.model_copy(update={"answers": tuple(answers(comparison, searches))})
+
+
+def _chance(searches: Sequence[Records], metrics: Sequence[str]) -> dict[str, float]:
+    opened = [search for search in searches if search.openings]
+    if not opened or opened[0].split.marks or opened[0].openings[0].vault:
+        return {}
+    *_, path = next(models_of(opened[0]))
+    try:
+        with reading(path):
+            (labels_N,) = read_arrays(path, "labels").values()
+    except FileNotFoundError:  # the pairs say so
+        return {}
+    counts = [*Counter(labels_N.tolist()).values()]
+    found = {metric: by_chance(metric, counts) for metric in metrics}
+    return {metric: value for metric, value in found.items() if value is not None}
 
 
 def comparison_of(search: Records) -> Comparison:

@@ -12,7 +12,7 @@ from search.trials import best_epochs, epochs_of, is_constant, learned_nothing
 from spaces.space import Choice, Float, Int, Params, Range, Space, Value
 from trainables.common.errors import counted
 from trainables.losses import LOSSES
-from trainables.metrics import is_bounded
+from trainables.metrics import is_bounded, score_text
 from trainables.training.training_config import TrainingConfig
 
 # Edges: the best configuration is at an end of a range, so the range may be too small.
@@ -130,7 +130,8 @@ def nothing_learned(complete: Sequence[FrozenTrial], objective: str, *, own: boo
         batches = "training.sampler, training.batch_size, training.images_per_class or the margins"
         fix = fix if own else f"no batch has a pair or triplet that counts, or margins are met; change {batches}"
     elif len(records) > 2 and is_constant(records) and not (is_bounded(objective) and complete[0].value == 1):
-        what = f"the validation of {count} is {objective} {complete[0].value:.4f} in all epochs, however they train"
+        value = score_text(objective, complete[0].value)
+        what = f"the validation of {count} is {objective} {value} in all epochs, however they train"
         fix = fix if own else "raise training.lr"
     else:
         return

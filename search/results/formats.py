@@ -6,7 +6,7 @@ from search.difference import LEVEL
 from search.results.pairs import Pair
 from spaces.space import Value, value_text
 from trainables.common.errors import counted
-from trainables.metrics import is_bounded
+from trainables.metrics import is_bounded, unit
 
 # Numbers and hyperparameters.
 
@@ -14,6 +14,11 @@ from trainables.metrics import is_bounded
 def interval(ends: tuple[float, float] | None, *, scale: float = 1.0, digits: int = 4) -> str:
     """Return an interval, if there is one, in units of 1 / ``scale``; an end that is not 0 is not shown as 0."""
     return f"[{', '.join(_end(scale * end, digits) for end in ends)}]" if ends else ""
+
+
+def shown_interval(metric: str, ends: tuple[float, float] | None) -> str:
+    """Return the interval of a metric, if there is one, as :func:`trainables.metrics.shown` its values."""
+    return interval(ends, scale=unit(metric), digits=2 if is_bounded(metric) else 4)
 
 
 def _end(value: float, digits: int) -> str:

@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict
 
 from search.difference import RowKey
 from search.stages import Role
-from search.text_table import NOTHING
 from spaces.space import Value
 from trainables.common.errors import suggestion
+from trainables.metrics import score_text
 
 if TYPE_CHECKING:
     import pandas
@@ -261,24 +261,11 @@ class Column:
     entry: Callable[[Row, str], Entry]
     metrics: Literal["objective", "test", "none"] = "objective"
     in_mlflow: bool = True
-    number: Callable[[float], str] = "{:.4f}".format
     optional: bool = False
 
     def metric_names(self, objective: str, test_metrics: Sequence[str]) -> Sequence[str]:
         """Return the metrics that have such a column; one empty name if it is not about a metric."""
         return {"objective": (objective,), "test": test_metrics, "none": ("",)}[self.metrics]
-
-    def text(self, entry: Entry, *, long: bool = False) -> str:
-        """Return an entry as mean ± sample deviation; if ``long``, with its interval below."""
-        if entry is None:
-            return NOTHING
-        if not isinstance(entry, SeedStatistics):
-            return self.number(entry)
-        text = self.number(entry.mean) + (f" ± {self.number(entry.std)}" if entry.std else "")
-        if long and entry.ci95:
-            low, high = map(self.number, entry.ci95)
-            return f"{text}\n[{low}, {high}]"
-        return text
 
 
 COLUMNS = (
@@ -290,12 +277,18 @@ COLUMNS = (
         header="distinct proxies",
         entry=lambda row, _: row.distinct_proxies,
         metrics="none",
-        number="{:.2f}".format,
         optional=True,
     ),
     Column(key="test", header="test", entry=lambda row, metric: (row.test or {}).get(metric), metrics="test"),
 )
 """The columns of the result table, in their order."""
+
+
+def entry_text(metric: str, entry: Entry) -> str:
+    """Return the entry of a column of ``metric`` as mean ± sample deviation."""
+    if not isinstance(entry, SeedStatistics):
+        return score_text(metric, entry)
+    return score_text(metric, entry.mean) + (f" ± {score_text(metric, entry.std)}" if entry.std else "")
 
 
 def mean_of(entry: Entry) -> float | None:

@@ -12,6 +12,7 @@ from search.goal import Goal
 from search.trials import best_epochs, by_params, classes_of, epochs_of, mean_of, values_of
 from spaces.space import Value
 from trainables.common.errors import counted
+from trainables.metrics import score_text
 
 # Confirmations of a search's finalists with fresh seeds.
 
@@ -153,8 +154,8 @@ def _better_than_default(
     if default is None:
         best = by_mean[0]
         return best, (
-            f"trial {best.number} has the highest mean {basis.confirmation}, {best.mean:.4f}; the default has none or "
-            "does not meet the constraints"
+            f"trial {best.number} has the highest mean {basis.confirmation}, {score_text(basis.objective, best.mean)}; "
+            "the default has none or does not meet the constraints"
         )
     others = [candidate for candidate in by_mean if candidate is not default]
     better = [

@@ -10,38 +10,23 @@ from search.difference import RowKey
 from search.plan.records import stored_search
 from search.plan.runs import CampaignFolder, RunFolder
 from search.results.campaign import METRIC, ROLE, CampaignResult, Cell, columns_of, joined, row_axes, stored_result
-from search.results.formats import interval, p_value, parameters, verdict
+from search.results.formats import p_value, parameters, shown_interval, verdict
 from search.results.pairs import METHOD
+from search.show.comparison_tables import units_told
 from search.show.document import ReportPage, as_html, campaign_page, write_search_report
-from search.show.drawing import Figure, Section, looks_of, plotted, rounded, scatter
+from search.show.drawing import Figure, Section, axis_title, looks_of, plotted, rounded, scatter
 from search.stages import Role
 from search.text_table import NOTHING, TextTable
 from trainables.common.errors import InvalidInput
 from trainables.common.files import write_text
-from trainables.metrics import is_bounded
-
-# Units: tables print per cent, as papers do, except for metrics that may leave 0 to 1.
-
-
-def unit(metric: str) -> float:
-    """Return the factor of a metric in a table."""
-    return 100.0 if is_bounded(metric) else 1.0
-
-
-def _digits(metric: str) -> int:
-    return 2 if is_bounded(metric) else 3
-
-
-def in_unit(metric: str, value: float | None, sign: str = "") -> str:
-    """Return a value of ``metric`` as tables print it; ``sign="+"`` for a difference."""
-    return NOTHING if value is None else f"{unit(metric) * value:{sign}.{_digits(metric)}f}"
+from trainables.metrics import score_text, unit
 
 
 def cell_text(cell: Cell | None) -> str:
     if cell is None or cell.mean is None:
         return NOTHING
-    deviation = f" ± {in_unit(cell.measured, cell.std)}" if cell.std else ""
-    return in_unit(cell.measured, cell.mean) + deviation
+    deviation = f" ± {score_text(cell.measured, cell.std)}" if cell.std else ""
+    return score_text(cell.measured, cell.mean) + deviation
 
 
 # Tables.
@@ -134,10 +119,8 @@ def cell_table(
 
 def _notes(config: CampaignConfig, result: CampaignResult, settings: Sequence[str]) -> Iterator[str]:
     of_column = {cell.coordinates[METRIC]: cell.measured for cell in result.cells}
-    in_percent = [unit(metric) > 1 for metric in of_column.values()]
-    as_measured = "" if all(in_percent) else " (distances and user-defined metrics as measured)"
-    units = f"per cent{as_measured}, " if any(in_percent) else ""
-    yield f"{units}mean ± sample deviation over training seeds{' and folds' if result.folds else ''}"
+    folds = " and folds" if result.folds else ""
+    yield f"{units_told(of_column.values())}mean ± sample deviation over training seeds{folds}"
     if VALIDATION in of_column:
         yield (
             f"{VALIDATION}: {of_column[VALIDATION]} of the confirmation: fresh seeds on the validation classes or, "
@@ -202,8 +185,8 @@ def _differences(config: CampaignConfig, result: CampaignResult) -> TextTable:
         rows=tuple(
             (
                 " − ".join(row_name(config, result, key) for key in (pair.first, pair.second)),
-                in_unit(pair.metric, pair.difference, "+"),
-                interval(pair.ci95, scale=unit(pair.metric), digits=_digits(pair.metric)),
+                score_text(pair.metric, pair.difference, "+"),
+                shown_interval(pair.metric, pair.ci95),
                 p_value(pair.p_corrected),
                 verdict(pair),
             )
@@ -343,7 +326,7 @@ def against_number(cells: Sequence[Cell], axis: str, data_set: str = "") -> Figu
             traces,
             {
                 "xaxis": {"title": {"text": axis}, "type": "log" if is_log else "linear", "tickvals": ticks},
-                "yaxis": {"title": {"text": f"{metric}{' in percent' * (scale > 1)}"}},
+                "yaxis": {"title": {"text": axis_title(metric)}},
             },
         ),
         table=cell_table([(cell.coordinates, cell) for cell in shown], rows, [METRIC]),

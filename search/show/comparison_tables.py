@@ -2,19 +2,27 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from search.difference import RowKey
 from search.results.comparison import Comparison
-from search.results.formats import difference_interval, difference_text, not_different, p_value, parameters, verdict
+from search.results.formats import (
+    difference_interval,
+    difference_text,
+    not_different,
+    p_value,
+    parameters,
+    shown_interval,
+    verdict,
+)
 from search.results.pairs import METHOD, Pair
-from search.results.rows import COLUMNS, Column, Entry, Row, SeedStatistics
+from search.results.rows import COLUMNS, Column, Entry, Row, SeedStatistics, entry_text
 from search.results.summary import SplitSummary
 from search.stages import UNTRAINED, WHITENED, Role
 from search.text_table import NOTHING, TextTable
-from trainables.common.errors import counted
-from trainables.metrics import is_bounded, split_subset
+from trainables.common.errors import counted, listed
+from trainables.metrics import is_bounded, score_text, split_subset, unit
 
 # The columns of the result table that an output shows.
 
@@ -112,9 +120,9 @@ def paper_tables(comparison: Comparison) -> list[TextTable]:
         found = (row.test or {}).get(metric)
         if found is None:
             return NOTHING
-        factor = 100 if is_bounded(metric) else 1
-        spread = f" ± {factor * found.std:.1f}" if found.std else ""
-        return f"{factor * found.mean:.1f}{spread}"
+        scale, digits = unit(metric), 1 if unit(metric) > 1 else 4
+        spread = f" ± {scale * found.std:.{digits}f}" if found.std else ""
+        return f"{scale * found.mean:.{digits}f}{spread}"
 
     table = TextTable(
         title=f"{losses.title}; test values, mean ± sample deviation over seeds",
@@ -166,7 +174,18 @@ def losses_table(comparison: Comparison) -> TextTable:
     rows = shown_rows(comparison)
     filled = filled_columns(comparison, rows)
     columns = [entry for entry in filled if not (entry.column.optional and entry.is_empty)]
-    return _losses_table(comparison, rows, columns, long=True)
+    return _with_chance(_losses_table(comparison, rows, columns, long=True), comparison, columns)
+
+
+def _with_chance(table: TextTable, comparison: Comparison, columns: Sequence[FilledColumn]) -> TextTable:
+    """Prepend the row of a random ranking, if its values are known and the table has the test's."""
+    of_test = {entry.metric: 2 + at for at, entry in enumerate(columns) if entry.column.key == "test"}
+    cells = [NOTHING] * (len(table.header) - 2)
+    for metric, place in of_test.items():
+        if metric in comparison.chance:
+            cells[place - 2] = score_text(metric, comparison.chance[metric])
+    row = ("chance", NOTHING, *cells)
+    return table if {*cells} == {NOTHING} else replace(table, rows=(row, *table.rows))
 
 
 def _losses_table(
@@ -180,7 +199,11 @@ def _losses_table(
     def text(filled: FilledColumn, position: int) -> str:
         if is_sealed and filled.column.metrics == "test":
             return "sealed"
-        return filled.column.text(filled.entries[position], long=long)
+        entry = filled.entries[position]
+        text = entry_text(filled.metric, entry)
+        if long and isinstance(entry, SeedStatistics) and entry.ci95:
+            return f"{text}\n{shown_interval(filled.metric, entry.ci95)}"
+        return text
 
     return TextTable(
         title=f"{names}: {'networks without training, and ' * baselines}losses, default and tuned",
@@ -219,14 +242,22 @@ def columns_sentence(comparison: Comparison) -> str:
     """Return what the columns of the table of the losses are, without a full stop."""
     split = comparison.split
     return (
-        f"search: the value of that trial; confirmed ({confirmed_on(split)}) and final (validation of the trainings "
-        f"for the test): mean ± sample deviation over seeds{' and folds' if split.folds else ''}; confirmed is "
-        "optimistic for a tuned row, the best of its finalists, and final is optimistic too: only its seeds are fresh; "
-        "test: with the 95 % "
-        f"interval of the row's mean (Student's t{' over the seeds, each the mean of its folds' if split.folds else ''}"
+        f"{units_told((comparison.objective, *comparison.test_metrics))}search: the value of that trial; confirmed "
+        f"({confirmed_on(split)}) and final (validation of the trainings for the test): mean ± sample deviation over "
+        f"seeds{' and folds' if split.folds else ''}; confirmed is optimistic for a tuned row, the best of its "
+        "finalists, and final is optimistic too: only its seeds are fresh; test: with the 95 % interval of the "
+        f"row's mean (Student's t{' over the seeds, each the mean of its folds' if split.folds else ''}"
         ", on the logit scale for metrics between 0 and 1), while rows are compared by the intervals of differences"
         "; values in galleries of different sizes, as of validation and test, are not comparable"
     )
+
+
+def units_told(metrics: Collection[str]) -> str:
+    """Return the unit of values of ``metrics`` as the beginning of a note."""
+    others = [metric for metric in dict.fromkeys(metrics) if not is_bounded(metric)]
+    if len(others) == len({*metrics}):
+        return ""
+    return f"in per cent{f' ({listed(others)} as measured)' if others else ''}; "
 
 
 def confirmed_on(split: SplitSummary) -> str:
@@ -299,7 +330,7 @@ def _corrected(pairs: Sequence[Pair]) -> str:
 def headline_tables(comparison: Comparison) -> list[TextTable]:
     """Return the answers, the losses with test values and gains, and the most important notes."""
     names = " ".join(summary.name for summary in comparison.searches)
-    more = f"`holdout compare {names}` shows all values, hyperparameters, pairs and notes"
+    more = f"`holdout compare {names}` shows everything"
     notes = [*headline_sentences(comparison), more]
     tables = [_answers(comparison), headline_losses(comparison), _text(notes)]
     return [table for table in tables if table.rows or table.notes]
@@ -316,7 +347,7 @@ def headline_losses(comparison: Comparison) -> TextTable:
     table = _losses_table(comparison, rows, columns)
     gains = {name: of_role for name, role in GAINS.items() if (of_role := gains_of(comparison, role))}
     points = "\npoints" if comparison.pairs and is_bounded(comparison.pairs[0].metric) else ""
-    return replace(
+    table = replace(
         table,
         title=table.title if len(comparison.searches) > 1 else "",
         header=(*table.header, *(f"{name}{points}" for name in gains)),
@@ -330,6 +361,7 @@ def headline_losses(comparison: Comparison) -> TextTable:
             if entry.column.metrics == "test" and entry.metric in comparison.test_metrics[1:]
         ),
     )
+    return _with_chance(table, comparison, columns)
 
 
 GAINS = {"minus default": Role.DEFAULT, "minus no training": Role.BASELINE}
@@ -347,7 +379,8 @@ def gains_of(comparison: Comparison, role: Role) -> dict[RowKey, str]:
 def headline_sentences(comparison: Comparison) -> Iterator[str]:
     """Yield the most important notes, without a full stop."""
     split, pairs = comparison.split, comparison.pairs
-    spread = f"± sample deviation over seeds{' and folds' if split.folds else ''}"
+    units = units_told((comparison.objective, *comparison.test_metrics))
+    spread = f"{units}± sample deviation over seeds{' and folds' if split.folds else ''}"
     corrected = "" if comparison.answers else f", {_corrected(pairs)}"  # which the answer says
     yield f"{spread}; 95 % intervals{corrected}" if pairs else spread
     yield from comparison.left_out

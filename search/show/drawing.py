@@ -12,6 +12,7 @@ from search.results.rows import Row
 from search.show.comparison_tables import loss_label, row_loss_label
 from search.stages import Role
 from search.text_table import TextTable
+from trainables.metrics import unit
 
 # Sections and figures.
 
@@ -155,14 +156,19 @@ def hover_text(texts: Sequence[str]) -> dict[str, Any]:
     return {"text": texts, "hovertemplate": "%{text}<extra></extra>"}
 
 
-def bars_between(ends: tuple[float, float] | None, mean: float, colour: str) -> dict[str, Any]:
-    """Return error bars around ``mean`` that end where an interval does; none without one."""
+def axis_title(metric: str) -> str:
+    """Return the title of an axis of values in the unit of the ``metric``."""
+    return f"{metric}, %" if unit(metric) > 1 else metric
+
+
+def bars_between(ends: tuple[float, float] | None, mean: float, colour: str, scale: float) -> dict[str, Any]:
+    """Return error bars around ``mean`` that end where an interval does, both times ``scale``; none without one."""
     low, high = ends or (mean, mean)
     return {
         "type": "data",
         "symmetric": False,
-        "array": [rounded(high - mean)],
-        "arrayminus": [rounded(mean - low)],
+        "array": [rounded(scale * (high - mean))],
+        "arrayminus": [rounded(scale * (mean - low))],
         "thickness": 1.5,
         "width": 4,
         "color": colour,

@@ -29,6 +29,7 @@ from search.stages import Stage, short_study_name
 from search.trials import epochs_of, value_in
 from trainables.common.errors import Failure, InvalidInput, printable
 from trainables.common.files import reading
+from trainables.metrics import unit
 
 # Responses of the API.
 
@@ -61,11 +62,12 @@ class LiveSearch(Result):
 
     ``elapsed_s`` counts from the start of the last driver, ``left_s`` estimates the rest of all stages at the pace so
     far (both None without a driver, ``left_s`` also before the first trial has ended), and ``slots`` is the most trials
-    that run at once.
+    that run at once. Values times ``unit`` are shown.
     """
 
     status: SearchStatus
     objective: str
+    unit: int
     slots: int
     elapsed_s: float | None
     left_s: float | None
@@ -116,6 +118,7 @@ def live_search(stored: Records) -> LiveSearch:
     return LiveSearch(
         status=status,
         objective=search.config.objective,
+        unit=unit(search.config.objective),
         slots=search.slots,
         elapsed_s=time.time() - sessions[-1] if driven and sessions else None,
         left_s=_left(search) if driven else None,

@@ -11,7 +11,7 @@ from search.results.formats import parameters
 from search.results.rows import Shown
 from search.text_table import sparkline
 from search.trials import epochs_of, value_in
-from trainables.metrics import metric_name
+from trainables.metrics import metric_name, score_text
 from trainables.training.attempt import read_log
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class TrialPage(Shown):
 
     def _repr_html_(self) -> str:
         row = self.row
-        value = "" if row.value is None else f" {row.value:.4f}"
+        value = "" if row.value is None else f" {score_text(self.objective, row.value)}"
         title = f"{self.study} trial {row.number}: {row.state.lower()}{value}; {parameters(row.params)}"
         return f"<p>{escape(title)}</p>{super()._repr_html_()}"
 
@@ -72,7 +72,6 @@ def text_curve(values: Sequence[float], name: str) -> str:
     if not values:
         return ""
     width = min(len(values), _WIDTH)
-    shown = [values[place * len(values) // width] for place in range(width)]
-    return (
-        f"{name} by epoch, 1 to {len(values)}, from {min(values):.4f} to {max(values):.4f}:\n{sparkline(shown, width)}"
-    )
+    drawn = [values[place * len(values) // width] for place in range(width)]
+    low, high = score_text(name, min(values)), score_text(name, max(values))
+    return f"{name} by epoch, 1 to {len(values)}, from {low} to {high}:\n{sparkline(drawn, width)}"

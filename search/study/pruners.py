@@ -214,7 +214,7 @@ class Median(Pruner):
         if bar is None or value >= bar:
             return None
         count = len(self._values[0, step])
-        return f"was below {bar:.4f}, the median of the {count} complete trials after this epoch"
+        return f"was below the median of the {count} complete trials after this epoch"
 
     def next_rung(self, number: int, step: int) -> tuple[int, float | None] | None:
         following = max(self.first, step + 1)

@@ -24,12 +24,13 @@ from search.study.storage import StudyStorage
 from search.trials import Tally, changed, params_of, record_key, record_keys, running_value
 from spaces.search_space import SearchSpace
 from spaces.space import Params, Value
+from trainables.metrics import score_text
 from trainables.training.spec import EpochRecord
 
 
 def pruning_sentence(objective: str, step: int, value: float, reason: str) -> str:
     """Return the outcome of a trial that is pruned after ``step`` with ``value``."""
-    return f"pruned after epoch {step}: its {objective} {value:.4f} {reason}"
+    return f"pruned after epoch {step}: its {objective} {score_text(objective, value)} {reason}"
 
 
 class LossStudy:

@@ -96,7 +96,7 @@ def test_a_result_of_three_losses_is_a_screen(tmp_path: Path) -> None:
     shown = printed(headline_tables(comparison), 80)
     assert "recall_at_1" in printed(text_tables(comparison), 80)
     assert "`holdout compare three`" in shown
-    assert "pairs and notes" in " ".join(shown.split())
+    assert "shows everything" in " ".join(shown.split())
     assert "only 2 classes validate" in shown
 
 
@@ -140,7 +140,7 @@ def test_a_default_that_is_best_is_one_row(tmp_path: Path) -> None:
     comparison = compared(tmp_path, ["best"])
     for tables in (headline_tables, text_tables):
         rows = [row[:2] for row in tables(comparison)[1].rows]
-        assert rows == [("pnp", "0, default"), ("pnp", "7, tuned"), ("mpa", "default is best")]
+        assert rows == [("chance", "–"), ("pnp", "0, default"), ("pnp", "7, tuned"), ("mpa", "default is best")]
 
 
 @pytest.mark.parametrize("width", [60, 200])
@@ -162,7 +162,7 @@ def test_commands_keep_to_the_width(
         assert values
         printed_numbers = numbers(shown)
         for value in values:
-            printed_numbers.remove(f"{value:.4f}")
+            printed_numbers.remove(f"{100 * value:.2f}")
     for name in ("losses", "datasets"):
         shown = holdout_here(name).stdout
         assert max(map(len, shown.splitlines())) <= width

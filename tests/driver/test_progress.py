@@ -79,9 +79,9 @@ def test_a_slot_shows_its_epochs_and_the_rung_that_it_must_pass(opened: Opened) 
     assert lines[3].split() == ["pnp", "0/3", "3", "0", "0"]
     # Rungs after 2 and 4 epochs. Of three trials at the first rung one passes, so it takes the better of 0.2 and 0.25.
     assert [line.split() for line in lines[5:8]] == [
-        ["pnp", "0", "3/8", "0.3000", NOTHING, "▁▄█"],
-        ["pnp", "1", "2/8", "0.2500", "at", "4", "▁█"],
-        ["pnp", "2", "1/8", "0.1000", "0.2500", "at", "2", "▁"],
+        ["pnp", "0", "3/8", "30.00", NOTHING, "▁▄█"],
+        ["pnp", "1", "2/8", "25.00", "at", "4", "▁█"],
+        ["pnp", "2", "1/8", "10.00", "25.00", "at", "2", "▁"],
     ]
     assert not report(queue, jobs[2], 2, 0.24)
     assert shown(progress)[1] != KNOWN_LATER
@@ -150,7 +150,7 @@ def test_after_a_resume_it_counts_what_status_counts(opened: Opened) -> None:
         name: [
             f"{row.complete + row.pruned + row.failed}/{row.planned}",
             *map(str, (row.interrupted, row.pruned, row.failed)),  # no driver holds the search
-            f"{row.best:.4f}",
+            f"{100 * row.best:.2f}",
         ]
         for name, row in status.items()
     }
@@ -215,7 +215,7 @@ def test_a_confirmation_shows_its_half_and_classes_and_no_best_value(opened: Ope
         classes = len(split.half(of)[1])
         same = ", those of the search" * ({*split.half(of)[1]} == {*split.validation})
         seed = trial.user_attrs["seed"]
-        value = f"{trial.value:.4f} ({classes} classes{same}) ["
+        value = f"{100 * trial.value:.2f} ({classes} classes{same}) ["
         assert line.startswith(f"confirming small/pnp trial {source}, half {of}, seed {seed}: {value}")
         assert "best" not in line
         assert slot[:3] == ["pnp", f"{source},", "half"]
@@ -258,7 +258,7 @@ def test_without_a_terminal_it_prints_lines_and_pruned_trials_as_a_number(opened
             train(queue, job, lambda job, epoch: 0.5 - job.number / 100)
     first, *lines = out.getvalue().splitlines()
     assert first == "Searching …"
-    told = r"small/pnp trial 0: 0\.5000, all 8 epochs trained \[1/8; best 0\.5000; about 00:00:\d\d left in all\]"
+    told = r"small/pnp trial 0: 50\.00, all 8 epochs trained \[1/8; best 50\.00; about 00:00:\d\d left in all\]"
     assert re.fullmatch(told, lines[0])
     states = [trial.state.name for trial in search.trials("pnp", Stage.SEARCH)]
     assert states.count("PRUNED") > 0

@@ -96,7 +96,7 @@ def test_trials_are_compared_from_within_the_first_fold(opened: Opened) -> None:
     assert trials[0].state == TrialState.COMPLETE
     assert {trial.state for trial in trials[1:]} == {TrialState.PRUNED}
     assert len(epochs_of(trials[4])) == max(trials[4].intermediate_values) == 2
-    assert "pruned after epoch 2: its map_at_r 0.6000 ranked" in trials[4].user_attrs["outcome"]
+    assert "pruned after epoch 2: its map_at_r 60.00 ranked" in trials[4].user_attrs["outcome"]
 
 
 def test_a_later_rung_compares_the_mean_of_complete_folds(opened: Opened) -> None:
@@ -106,7 +106,7 @@ def test_a_later_rung_compares_the_mean_of_complete_folds(opened: Opened) -> Non
     drive(search, search_stage(search), lambda job: of_trials[job.number])
     last = search.study("pnp", Stage.SEARCH).trials()[1]
     assert last.intermediate_values == pytest.approx({**dict.fromkeys(range(1, 6), 0.9), 6: 0.5, 7: 0.5, 8: 0.5})
-    assert "pruned after epoch 8: its map_at_r 0.5000 ranked 2 of 2" in last.user_attrs["outcome"]
+    assert "pruned after epoch 8: its map_at_r 50.00 ranked 2 of 2" in last.user_attrs["outcome"]
 
 
 @pytest.mark.parametrize("train_on", ["train", "all"])

@@ -246,7 +246,7 @@ def test_the_table_has_the_shape_that_is_asked_for() -> None:
     found = table_of(campaign, summaries, ["a note"])
     columns = [f"{loss}\n{metric}" for loss in ("mpa", "pnp") for metric in (VALIDATION, "recall_at_1", "dists_intra")]
     assert found.header == ("K", *columns)
-    three = ("55.00 ± 7.07", "55.00 ± 7.07", "0.550 ± 0.071")
+    three = ("55.00 ± 7.07", "55.00 ± 7.07", "0.55 ± 0.07071")
     assert found.rows == (("1", *three, *three), ("2", *three, "–", "–", "–"))
     assert found.notes == ("configuration tuned", "a note")
 

@@ -74,7 +74,7 @@ def test_the_values_of_a_search_are_the_same_everywhere(opened: Callable[..., Wr
     curves = anytime_curves([summary])
     assert curves is not None
     assert isinstance(curves.picture, Plot)
-    assert curves.picture.figure["data"][-1]["y"][-1] == pytest.approx(best, rel=1e-4)
+    assert curves.picture.figure["data"][-1]["y"][-1] == pytest.approx(100 * best, rel=1e-4)
 
     # the search value of a row is the value of the trial that it names
     rows = {row.role: row for row in comparison.rows}
@@ -107,11 +107,11 @@ def test_the_values_of_a_search_are_the_same_everywhere(opened: Callable[..., Wr
         assert confirmed is not None
         table = text_tables(comparison)[1]
         cell = next(row for row in table.rows if row[1] == rows[Role.TUNED].name)[3]
-        assert cell == f"{confirmed.mean:.4f} ± {confirmed.std:.4f}"
+        assert cell == f"{100 * confirmed.mean:.2f} ± {100 * confirmed.std:.2f}"
         assert run.metrics["confirmed/map_at_r"] == confirmed.mean == frame.loc[role_of("tuned"), "confirmed"]
     headline = headline_tables(comparison)[1 if chosen else 0]
     value = rows[Role.TUNED].confirmed.mean if chosen else best
-    assert any(f"{value:.4f}" in cell for row in headline.rows for cell in row)
+    assert any(f"{100 * value:.2f}" in cell for row in headline.rows for cell in row)
     assert section(comparison).results[0] == headline
 
 
@@ -217,7 +217,7 @@ def test_every_output_has_the_same_lines(tmp_path: Path) -> None:
     assert run.description.endswith("What it is.")
     for row in comparison.rows:
         assert row.test is not None
-        assert f"| {row.test['map_at_r'].mean:.4f}" in run.description
+        assert f" {row.test['map_at_r'].mean * 100:.2f}" in run.description
     assert {path.name for path in run.files} == {"search.yaml", "split.json"}
     assert set(run.texts) == {"comparison.md", "comparison.csv"}
     assert "<br>" not in run.texts["comparison.md"]
@@ -286,10 +286,10 @@ def test_rows_that_two_searches_share_are_shown_once(tmp_path: Path) -> None:
     comparison = compare([*map(Records, folders)])
     names = [(loss, role) for loss in YES for role in ("0, default", "7, tuned")]
     for tables in (text_tables, headline_tables):
-        assert [row[:2] for row in tables(comparison)[1].rows] == names
+        assert [row[:2] for row in tables(comparison)[1].rows] == [("chance", "–"), *names]
     folders.append(RunFolder(tmp_path, "three"))
     comparison = compare([*map(Records, folders)])
-    assert [row[0] for row in text_tables(comparison)[1].rows] == ["one, two/mpa"] * 2 + ["one, two/pnp"] * 2 + [
+    assert [row[0] for row in text_tables(comparison)[1].rows[1:]] == ["one, two/mpa"] * 2 + ["one, two/pnp"] * 2 + [
         "three/mpa"
     ] * 2
 
@@ -386,10 +386,10 @@ def test_the_picture_of_the_answer_is_that_of_the_summary(tmp_path: Path) -> Non
     assert isinstance(figure.picture, Plot)
     lines = {trace["name"]: [*zip(trace["x"], trace["y"])] for trace in figure.picture.figure["data"]}
     for loss, entry in comparison.searches[0].losses.items():
-        steps = [(step.epochs, step.value) for step in entry.anytime]
+        steps = [(step.epochs, pytest.approx(100 * step.value)) for step in entry.anytime]
         assert lines.pop(loss) == [*steps, (entry.epochs, steps[-1][1])]
     assert not lines
-    assert figure.finding.startswith("mpa has the highest value so far, 0.7000 on 2 classes")
+    assert figure.finding.startswith("mpa has the highest value so far, 70.00 on 2 classes")
 
 
 def test_before_a_value_there_is_no_picture() -> None:

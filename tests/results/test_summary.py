@@ -423,5 +423,5 @@ def test_a_validation_that_never_changes_is_told(values: list[tuple[float, ...]]
     for loss, fix in (("pnp", "raise training.lr"), (None, "check that the training changes the model that embeds")):
         found = diagnose(loss, {}, TrainingConfig(epochs=5), trials, None, "map_at_r")
         assert [finding.sentence for finding in found] == is_found * [
-            f"the validation of 2 complete trials is map_at_r 0.2900 in all epochs, however they train: {fix}"
+            f"the validation of 2 complete trials is map_at_r 29.00 in all epochs, however they train: {fix}"
         ]

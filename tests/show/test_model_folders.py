@@ -82,7 +82,7 @@ def test_its_card_says_what_the_records_say(tested: Path) -> None:
     for entry in summary.losses.values():
         assert entry.test is not None
         for metric in ("map_at_r", "recall_at_1"):
-            assert f" {entry.test[metric].mean:.4f} ± " in text, "the table of the answer"
+            assert f" {entry.test[metric].mean * 100:.2f} ± " in text, "the table of the answer"
     for said in ("1 opening by 1 search", summary.split.digest, "settled with the choice, before the test", "Licence"):
         assert said in text
 

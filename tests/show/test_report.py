@@ -106,8 +106,8 @@ def test_a_finished_search_has_every_section(tested: Path, written: str) -> None
     assert [f"#{name}" for name in sections] == links[1:]
     summary = json.loads((tested / "small/summary.json").read_text())
     for entry in summary["losses"].values():
-        assert f"{entry['tuned']['test']['map_at_r']['mean']:.4f}" in page.text
-        assert f"{entry['default']['test']['map_at_r']['mean']:.4f}" in page.text
+        assert f"{entry['tuned']['test']['map_at_r']['mean'] * 100:.2f}" in page.text
+        assert f"{entry['default']['test']['map_at_r']['mean'] * 100:.2f}" in page.text
     assert "1 opening by 1 search" in page.text
     assert "<b onclick" not in written, "names are never markup"
     assert not any("onclick" in attributes for _, attributes in page.elements)

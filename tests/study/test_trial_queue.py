@@ -55,7 +55,7 @@ def test_bad_trials_are_pruned_with_a_reason_and_never_the_default(opened: Opene
     assert {trial.state for trial in trials[2:]} == {TrialState.PRUNED}
     assert trials[5].intermediate_values == {1: 0.95, 2: 0.95}
     assert trials[5].user_attrs["outcome"] == (
-        "pruned after epoch 2: its map_at_r 0.9500 ranked 5 of 6 at this rung; the top half continues"
+        "pruned after epoch 2: its map_at_r 95.00 ranked 5 of 6 at this rung; the top half continues"
     )
 
 

@@ -110,7 +110,7 @@ def test_a_nearly_perfect_validation_is_told(
     write_json(search.folder.baselines, asdict(found))
     (sentence,) = at_ceiling([search])
     assert sentence.startswith(
-        f"The {best} network already has map_at_r {max(untrained, whitened):.4f} on the 2 validation classes, so "
+        f"The {best} network already has map_at_r {100 * max(untrained, whitened):.2f} on the 2 validation classes, so "
     )
     found = Baselines(**{**asdict(found), "validation": {"untrained": {"map_at_r": 0.89}, "whitened": {}}})
     write_json(search.folder.baselines, asdict(found))

@@ -3,7 +3,9 @@
 :mod:`trainables.metrics.evaluation` computes them.
 """
 
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,6 +72,51 @@ def is_bounded(name: str) -> bool:
     """Return True if every value of the metric is between 0 and 1; False for a user-defined metric."""
     metric, _ = split_subset(name)
     return is_retrieval(metric) or metric in CLUSTERING or metric in SUPERCLASSES
+
+
+def unit(name: str) -> int:
+    """Return the factor by which a metric is shown: 100, per cent, if its values are between 0 and 1, otherwise 1."""
+    return 100 if is_bounded(name) else 1
+
+
+def score_text(name: str, value: float | None, sign: str = "") -> str:
+    """Return a value of a metric in its :func:`unit`, "–" for None; ``sign="+"`` for a difference.
+
+    >>> score_text("map_at_r", 0.07404), score_text("dists_intra", 0.41239)
+    ('7.40', '0.4124')
+    """
+    if value is None:
+        return "–"
+    return f"{100 * value:{sign}.2f}" if is_bounded(name) else f"{value:{sign}.4g}"
+
+
+def by_chance(name: str, sizes: Sequence[int]) -> float | None:
+    """Return the expected value of a metric if every query's ranking of all other images were random.
+
+    ``sizes`` are the numbers of images by class; each image is a query. None for a metric without such a formula.
+
+    A rank is relevant with probability p = R / M, for R relevant ones of M images, and each rank before a relevant one
+    with q = (R − 1) / (M − 1), so the mean of P@i · rel_i is p (1 + (i − 1) q) / i.
+    """
+    row, k = split_at_k(name) or (name, 0)
+    others = sum(sizes) - 1
+
+    def precisions(ranks: int, relevant: int) -> float:
+        p, q = relevant / others, (relevant - 1) / max(1, others - 1)
+        return p * sum((1 + (i - 1) * q) / i for i in range(1, min(ranks, others) + 1))
+
+    formulas: dict[str, Callable[[int], float]] = {
+        "recall_at_k": lambda r: 1 - math.prod(max(0, others - r - i) / (others - i) for i in range(min(k, others))),
+        "precision_at_k": lambda r: r / others * min(k, others) / k,
+        "map_at_k": lambda r: precisions(k, r) / k,
+        "map_at_r": lambda r: precisions(r, r) / r,
+        "r_precision": lambda r: r / others,
+        "map": lambda r: precisions(others, r) / r,
+    }
+    if row not in formulas or others < 1:
+        return None
+    hits = (size * count * formulas[row](size - 1) for size, count in Counter(sizes).items() if size > 1)
+    return sum(hits) / sum(sizes)
 
 
 def retrieval_names(ks: Sequence[int]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from trainables.common.files import as_path, remove_drafts, write_whole
 from trainables.common.part_tables import OURS, is_own
 from trainables.common.process import Setting, contained
 from trainables.common.storage import AnyPath, DiskFull, is_full
+from trainables.metrics import score_text
 from trainables.training.spec import EpochRecord, TrialSpec
 
 if TYPE_CHECKING:
@@ -173,8 +174,7 @@ class TrialLog:
 
     def epoch(self, record: EpochRecord) -> None:
         fold = f"fold {record['fold']}, " if "fold" in record else ""
-        values = {name: "undefined" if value is None else f"{value:.4f}" for name, value in record["metrics"].items()}
-        metrics = "".join(f", {name} {text}" for name, text in values.items())
+        metrics = "".join(f", {name} {score_text(name, value)}" for name, value in record["metrics"].items())
         seconds = record["end"] - record["start"]
         loss = f"loss {record['loss']:.6g}" if "loss" in record else "trained"
         self._add(f"{fold}epoch {record['epoch']}: {loss}{metrics}, {seconds:.1f} s")

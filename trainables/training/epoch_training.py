@@ -29,7 +29,7 @@ from trainables.data.dataset import Dataset
 from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import StoreView, blindly, protocol_for, superclasses_for, training_half
 from trainables.inference.model_files import PROBE
-from trainables.metrics import is_retrieval, metric_name
+from trainables.metrics import is_retrieval, metric_name, score_text
 from trainables.metrics.evaluation import evaluate, per_query_metrics
 from trainables.models.backbones import is_own_network
 from trainables.training.checkpoints import Checkpoints
@@ -227,7 +227,7 @@ class EpochTraining(ABC):
             if problem and validated:
                 embeddings_ND = torch.cat([embedded(spec, view, model.embed) for view in validated.views])
                 name = metric_name(spec.objective)
-                problem += f" Its {name} is {validated.scores(embeddings_ND)[name]:.4f}"
+                problem += f" Its {name} is {score_text(name, validated.scores(embeddings_ND)[name])}"
         return problem
 
     def _new_attempt(self, origin: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -272,8 +272,9 @@ class EpochTraining(ABC):
             untestable.__notes__ = getattr(error, "__notes__", [])
             raise untestable from error
         if problem:
-            value = kept["metrics"].get(metric_name(self.spec.objective))
-            raise Untestable(problem if value is None else f"{problem}, and was {value:.4f} in memory.")
+            name = metric_name(self.spec.objective)
+            value = kept["metrics"].get(name)
+            raise Untestable(problem if value is None else f"{problem}, and was {score_text(name, value)} in memory.")
 
     @cached_property  # sorts the digests of all keys
     def _probed(self) -> StoreView:

@@ -18,7 +18,8 @@
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
     return made;
   };
-  const number = (value) => (value === null ? "–" : value.toFixed(4));
+  let unit = 1;  // 100 for a metric in per cent
+  const number = (value) => (value === null ? "–" : (unit * value).toFixed(unit > 1 ? 2 : 4));
   const clock = (seconds) => {
     const whole = Math.round(seconds), pad = (value) => String(value).padStart(2, "0");
     return `${pad(Math.floor(whole / 3600))}:${pad(Math.floor(whole / 60) % 60)}:${pad(whole % 60)}`;
@@ -92,6 +93,7 @@
 
   const showSearch = (found) => {
     const line = found.status, parts = [];
+    unit = found.unit;
     const time = [
       found.elapsed_s === null ? "" : `${clock(found.elapsed_s)} so far`,
       line.driver === null ? "not running" : found.left_s === null ? "remaining time known after the first trial" : `about ${clock(found.left_s)} left`,

@@ -8,7 +8,7 @@ from search import __version__
 from search.plan.records import Records
 from search.plan.runs import mlflow_page
 from search.results.comparison import Comparison
-from search.results.formats import interval, sentence, the_same
+from search.results.formats import sentence, shown_interval, the_same
 from search.results.pairs import Pair
 from search.results.rows import Row, SeedStatistics
 from search.results.summary import Summary
@@ -28,6 +28,7 @@ from search.show.drawing import (
     PALE,
     Figure,
     Section,
+    axis_title,
     bars_between,
     hover_text,
     looks_of,
@@ -42,6 +43,7 @@ from search.show.drawing import (
 from search.stages import Role
 from search.text_table import NOTHING, TextTable
 from trainables.common.errors import counted
+from trainables.metrics import score_text, unit
 
 
 def answer(comparison: Comparison) -> Section:
@@ -70,7 +72,7 @@ def anytime_curves(summaries: Sequence[Summary]) -> Figure | None:
         for summary in summaries
         for loss, entry in summary.losses.items()
     }
-    looks, split = looks_of(list(every)), summaries[0].split
+    looks, split, objective = looks_of(list(every)), summaries[0].split, summaries[0].objective
     curves = {label: entry for label, entry in every.items() if entry.anytime}
     if not curves:
         return None
@@ -79,26 +81,31 @@ def anytime_curves(summaries: Sequence[Summary]) -> Figure | None:
             label,
             "lines+markers",
             [*(step.epochs for step in entry.anytime), entry.epochs],
-            [rounded(step.value) for step in (*entry.anytime, entry.anytime[-1])],
+            [rounded(unit(objective) * step.value) for step in (*entry.anytime, entry.anytime[-1])],
             line={"shape": "hv", "width": 1.5, "color": looks[label][0]},
             marker={"symbol": f"{looks[label][1]}-open", "size": 6},
             **of_loss(label),
-            **hover_text([f"{label}, trial {step.trial}: {step.value:.4f}, best so far" for step in entry.anytime]),
+            **hover_text(
+                [
+                    f"{label}, trial {step.trial}: {score_text(objective, step.value)}, best so far"
+                    for step in entry.anytime
+                ]
+            ),
         )
         for label, entry in curves.items()
     ]
     classes = counted(split.train_classes if split.folds else split.validation_classes, "class", "classes")
     layout = {
         "xaxis": {"title": {"text": "epochs of the search"}, "rangemode": "tozero"},
-        "yaxis": {"title": {"text": f"{summaries[0].objective}, {classes}"}},
+        "yaxis": {"title": {"text": f"{axis_title(objective)}, {classes}"}},
     }
     best, entry = max(curves.items(), key=lambda found: found[1].anytime[-1].value)
     last = entry.anytime[-1]
     return Figure(
         name="anytime",
         title="The search: best value so far",
-        finding=f"{best} has the highest value so far, {last.value:.4f} on {classes}, after {last.epochs:,} of its "
-        f"{counted(entry.epochs, 'epoch')}; it is optimistic, more so with more trials.",
+        finding=f"{best} has the highest value so far, {score_text(objective, last.value)} on {classes}, after "
+        f"{last.epochs:,} of its {counted(entry.epochs, 'epoch')}; it is optimistic, more so with more trials.",
         picture=plotted(traces, layout),
         wide=True,
     )
@@ -145,18 +152,19 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
     if not tested:
         return None
     looks, labels = loss_looks(comparison), [row_label(comparison, row) for row, _ in tested]
+    scale = unit(metric)
     traces = []
     for place, (label, (row, entry)) in enumerate(zip(labels, tested, strict=True)):
         loss = loss_label(comparison, row.search, row.loss)
         colour, _ = looks[loss]
         face = "circle" if row.role is Role.TUNED else "circle-open"
         shared = {"showlegend": False, **of_loss(loss)}
-        text = f"{label}: {entry.mean:.4f} {interval(entry.ci95)}".strip()
+        text = f"{label}: {score_text(metric, entry.mean)} {shown_interval(metric, entry.ci95)}".strip()
         traces += [
             scatter(
                 label,
                 "markers",
-                [rounded(value) for value in entry.values],
+                [rounded(scale * value) for value in entry.values],
                 [place] * len(entry.values),
                 marker={"symbol": "line-ns-open", "size": 9, "color": colour},
                 hoverinfo="skip",
@@ -165,10 +173,10 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
             scatter(
                 label,
                 "markers",
-                [rounded(entry.mean)],
+                [rounded(scale * entry.mean)],
                 [place],
                 marker={"symbol": face, "size": 10, "color": colour},
-                error_x=bars_between(entry.ci95, entry.mean, colour),
+                error_x=bars_between(entry.ci95, entry.mean, colour, scale),
                 **hover_text([text]),
                 **shared,
             ),
@@ -177,15 +185,17 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
         name=f"test-{metric}",
         title=f"{metric} on the test classes",
         finding=_finding(comparison, tested, metric),
-        picture=plotted(traces, named_rows(labels, "mean, 95 % interval"), height=110 + 26 * len(tested)),
+        picture=plotted(
+            traces, named_rows(labels, f"{axis_title(metric)}, mean, 95 % interval"), height=110 + 26 * len(tested)
+        ),
         table=TextTable(
             header=("configuration", metric, "deviation", "95 % interval", "seeds"),
             rows=tuple(
                 (
                     label,
-                    f"{entry.mean:.4f}",
-                    f"{entry.std:.4f}" if entry.std else NOTHING,
-                    interval(entry.ci95) or NOTHING,
+                    score_text(metric, entry.mean),
+                    score_text(metric, entry.std or None),
+                    shown_interval(metric, entry.ci95) or NOTHING,
                     str(entry.seeds),
                 )
                 for label, (_, entry) in zip(labels, tested, strict=True)
@@ -198,8 +208,8 @@ def _finding(comparison: Comparison, tested: Sequence[tuple[Row, SeedStatistics]
     best, entry = max(tested, key=lambda found: found[1].mean)
     worst, least = min(tested, key=lambda found: found[1].mean)
     return (
-        f"Mean {metric} is highest for {row_label(comparison, best)} ({entry.mean:.4f}) and lowest for "
-        f"{row_label(comparison, worst)} ({least.mean:.4f}). Ticks are seeds, intervals of means."
+        f"Mean {metric} is highest for {row_label(comparison, best)} ({score_text(metric, entry.mean)}) and lowest for "
+        f"{row_label(comparison, worst)} ({score_text(metric, least.mean)}). Ticks are seeds, intervals of means."
     )
 
 

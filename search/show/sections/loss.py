@@ -15,6 +15,7 @@ from search.show.drawing import (
     Figure,
     Section,
     as_plot,
+    axis_title,
     hover_text,
     named_rows,
     plotted,
@@ -38,6 +39,7 @@ from search.text_table import TextTable
 from search.trials import epochs_of, value_in
 from spaces.space import Float, Range, Value, value_text
 from trainables.common.errors import counted
+from trainables.metrics import score_text, unit
 
 
 def loss_section(search: Records, summary: Summary, loss: str) -> Section:
@@ -82,10 +84,10 @@ def _choice(searched: SearchedLoss) -> str:
         return f"{what}: {entry.choice or f'trial {entry.chosen.number}'}."
     if entry.best:
         of_default = entry.default.search_value
-        default = "" if of_default is None else f" (default: {of_default:.4f})"
+        default = "" if of_default is None else f" (default: {score_text(objective, of_default)})"
         return (
             f"Nothing is chosen yet; the best trial so far is {entry.best.number} with {objective} "
-            f"{entry.best.value:.4f}{default}."
+            f"{score_text(objective, entry.best.value)}{default}."
         )
     return "Nothing can be chosen: no trial is complete."
 
@@ -148,12 +150,12 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
         name=f"{searched.name}-learning-curves",
         title="Learning curves",
         finding=f"Of {counted(len(searched.valued), 'trial')}, {', '.join(reached)}{dotted}; the best, "
-        f"{_title(searched, best)}, reached {value_of(best):.4f}.",
+        f"{_title(searched, best)}, reached {score_text(searched.objective, value_of(best))}.",
         picture=plotted(
             traces,
             {
                 "xaxis": {"title": {"text": "epoch"}, "dtick": 1 if last <= 20 else None},
-                "yaxis": {"title": {"text": searched.objective}},
+                "yaxis": {"title": {"text": axis_title(searched.objective)}},
                 "shapes": [{**line, "x0": rung, "x1": rung} for rung in rungs],
             },
         ),
@@ -168,7 +170,7 @@ def _curve(searched: SearchedLoss, trial: FrozenTrial) -> tuple[list[int], list[
         measured = sorted(trial.intermediate_values.items())
     else:
         measured = [(record["epoch"], value_in(record, searched.objective)) for record in epochs_of(trial)]
-    return [step for step, _ in measured], [rounded(value) for _, value in measured]
+    return [step for step, _ in measured], [rounded(unit(searched.objective) * value) for _, value in measured]
 
 
 def _curves(searched: SearchedLoss, trials: Sequence[FrozenTrial], state: TrialState) -> dict[str, Any]:
@@ -191,7 +193,7 @@ def _curves(searched: SearchedLoss, trials: Sequence[FrozenTrial], state: TrialS
         line={"color": colour, "width": 1},
         marker={"symbol": mark, "size": 4},
         opacity=0.6,
-        hovertemplate="trial %{customdata}, epoch %{x}: %{y:.4f}<extra></extra>",
+        hovertemplate="trial %{customdata}, epoch %{x}: %{y:.4~g}<extra></extra>",
     )
 
 
@@ -248,7 +250,7 @@ def slices(searched: SearchedLoss) -> Figure | None:
         series.append((label, [trial for trial in trials if trial.number == number], colour, mark, 11))
     rows = -(-len(searched.varying) // _COLUMNS)
     figure = make_subplots(rows, _COLUMNS, shared_yaxes="all", vertical_spacing=0.45 / rows).update_yaxes(
-        title_text=searched.objective, col=1
+        title_text=axis_title(searched.objective), col=1
     )
     for place, (parameter, entry) in enumerate(searched.varying.items()):
         at = {"row": place // _COLUMNS + 1, "col": place % _COLUMNS + 1}
@@ -258,11 +260,16 @@ def slices(searched: SearchedLoss) -> Figure | None:
                 name=label,
                 mode="markers",
                 x=[_place(trial.params[parameter], entry) for trial in having],
-                y=[rounded(value_of(trial)) for trial in having],
+                y=[rounded(unit(searched.objective) * value_of(trial)) for trial in having],
                 marker={"color": colour, "symbol": mark, "size": size},
                 legendgroup=label,
                 showlegend=not place,
-                **hover_text([f"{_title(searched, trial)}: {value_of(trial):.4f}" for trial in having]),
+                **hover_text(
+                    [
+                        f"{_title(searched, trial)}: {score_text(searched.objective, value_of(trial))}"
+                        for trial in having
+                    ]
+                ),
                 **at,
             )
         figure.update_xaxes(title_text=parameter, **_axis(entry), **at)
@@ -302,7 +309,7 @@ def _trials(searched: SearchedLoss) -> TextTable:
         rows=tuple(
             (
                 _title(searched, trial),
-                f"{value_of(trial):.4f}",
+                score_text(searched.objective, value_of(trial)),
                 str(last_step(trial)),
                 *(param_text(trial.params, name) for name in names),
                 textwrap.shorten(str(trial.user_attrs.get("outcome", "still running")), 120, placeholder=" …"),

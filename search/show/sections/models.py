@@ -36,7 +36,7 @@ from search.stages import Role
 from search.text_table import NOTHING, TextTable
 from trainables.common.errors import counted
 from trainables.common.files import read_arrays, reading
-from trainables.metrics import is_retrieval
+from trainables.metrics import is_retrieval, score_text
 
 
 def models_section(search: Records) -> Section:
@@ -203,7 +203,7 @@ def _gallery(
 ) -> Figure:
     place_of = {int(row): place for place, row in enumerate(test.configurations[0].first.queries_Q)}
 
-    def shown(image: int, query: int | None = None) -> Photograph:
+    def score_text(image: int, query: int | None = None) -> Photograph:
         right = None if query is None else bool(test.labels_N[image] == test.labels_N[query])
         name = test.class_names[test.labels_N[image]]
         return Photograph(content=thumbnails.pictures.get(image), name=name, right=right)
@@ -211,10 +211,10 @@ def _gallery(
     found = [
         ShownQuery(
             key=test.keys[query],
-            photograph=shown(query),
+            photograph=score_text(query),
             neighbours={
                 row_label(comparison, entry.row): tuple(
-                    shown(image, query) for image in entry.first.neighbours_QK[place_of[query]].tolist()
+                    score_text(image, query) for image in entry.first.neighbours_QK[place_of[query]].tolist()
                 )
                 for entry in test.configurations
             },
@@ -332,15 +332,15 @@ def _hardest(search: Records, comparison: Comparison, test: RankedTest, remarks:
         rows=tuple(
             (
                 test.class_names[asked[at]],
-                f"{mean_C[at]:.4f}",
-                *(f"{of_loss_C[at]:.4f}" for of_loss_C in values.values()),
+                score_text(metric, mean_C[at]),
+                *(score_text(metric, of_loss_C[at]) for of_loss_C in values.values()),
                 _confusions(test, asked[at]),
             )
             for at in np.argsort(mean_C, kind="stable")[:SHOWN].tolist()
         ),
         notes=(
-            f"Tuned losses; the mean of all classes is {mean_C.mean():.4f}. Confused with: classes of wrong nearest "
-            "neighbours, in percent of all tuned models' queries.",
+            f"Tuned losses, in per cent; the mean of all classes is {score_text(metric, mean_C.mean())}. Confused "
+            "with: classes of wrong nearest neighbours, in per cent of all tuned models' queries.",
         ),
     )
 

@@ -126,10 +126,10 @@ def test_class_values_are_the_means_of_their_images(tested: Path, section: Secti
     (table,) = section.tables
     assert table.header[2:4] == ("proxy_anchor", "pnp")
     for name, mean, *values, _ in table.rows:
-        assert values == [f"{expected[name][loss]:.4f}" for loss in table.header[2:4]]
-        assert float(mean) == pytest.approx(np.mean([*expected[name].values()]), abs=1e-4)
-    means = sorted(np.mean([*found.values()]) for found in expected.values())
-    assert [float(row[1]) for row in table.rows] == pytest.approx(means, abs=1e-4)
+        assert values == [f"{100 * expected[name][loss]:.2f}" for loss in table.header[2:4]]
+        assert float(mean) == pytest.approx(100 * np.mean([*expected[name].values()]), abs=0.01)
+    means = sorted(100 * np.mean([*found.values()]) for found in expected.values())
+    assert [float(row[1]) for row in table.rows] == pytest.approx(means, abs=0.01)
     assert table.rows[0][0] == "class-15 alone", "a single image cannot be found"
 
 

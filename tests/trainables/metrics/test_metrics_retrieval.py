@@ -24,6 +24,7 @@ from trainables.inference.index import ImageIndex
 from trainables.metrics import (
     METRICS,
     all_metrics,
+    by_chance,
     gallery as gallery_module,
     largest_k,
     retrieval_names,
@@ -428,3 +429,14 @@ def test_the_precision_that_is_allowed_is_restored(allowed: str) -> None:
         assert {setting.fp32_precision for setting in SETTINGS} == {"ieee"}
     assert [setting.fp32_precision for setting in SETTINGS] == before
     assert allowed != "high" or torch.get_float32_matmul_precision() == "high"
+
+
+@settings(max_examples=30, deadline=None)
+@given(labels=st.lists(st.integers(0, 5), min_size=2, max_size=30))
+def test_chance_is_the_value_of_equal_embeddings(labels: list[int]) -> None:
+    """Every ranking of equal embeddings is one tie, whose value is the mean over all of its orders."""
+    sizes = [labels.count(label) for label in {*labels}]
+    names = [name for name in retrieval_names((1, 2, 5)) if by_chance(name, sizes) is not None]
+    assert {name for name in retrieval_names((1,)) if name not in names} == {"ndcg_at_1"}
+    found = evaluate(torch.ones(len(labels), 3), torch.tensor(labels), names)
+    assert found == pytest.approx({name: by_chance(name, sizes) for name in names})

@@ -69,7 +69,7 @@ def test_the_error_has_both_values(tmp_path: Path) -> None:
     checkpoint = Path(spec.directory) / str(record["checkpoint"])
     view, embeddings_ND = training_class(spec).tested(spec, checkpoint, images, CPU)
     value = evaluate(embeddings_ND, view.labels_N, ["map_at_r"])["map_at_r"]
-    words = rf"map_at_r is {value:.4f}, and was {record['metrics']['map_at_r']:.4f} in memory"
+    words = rf"map_at_r is {100 * value:.2f}, and was {100 * record['metrics']['map_at_r']:.2f} in memory"
     with pytest.raises(InvalidInput, match=words):
         trained(replace(spec, checked=True, directory=str(tmp_path / "checked")))
 
