@@ -76,11 +76,11 @@ class Job:
         return f"{self.dataset}, {PER_CLASS} images a class: {self.spec.digest}"
 
 
-def linked(source: Path, target: Path) -> Folder:
-    """Return a data set of links to ``PER_CLASS`` images of each of ``CLASSES`` classes, evenly spaced in order."""
+def linked(source: Path, target: Path, count: int = CLASSES, per_class: int = PER_CLASS) -> Folder:
+    """Return a data set of links to ``per_class`` images of each of ``count`` classes, evenly spaced in order."""
     classes = Folder(root=source).classes()
-    for name in _spaced(list(classes), CLASSES):
-        for key in _spaced(list(classes[name]), PER_CLASS):
+    for name in _spaced(list(classes), count):
+        for key in _spaced(list(classes[name]), per_class):
             link = target / key
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to((source / key).resolve())

@@ -75,6 +75,13 @@ class LiveSearch(Result):
     failures: tuple[FailedTrial, ...]
 
 
+class ListedSearch(Result):
+    """A search in the list of all; ``left_s`` as in :class:`LiveSearch`."""
+
+    status: SearchStatus
+    left_s: float | None
+
+
 class SectionSoFar(Result):
     """A section of a report as HTML; ``digest`` changes with it, and ``loss`` is the only one that it is about."""
 
@@ -130,6 +137,13 @@ def live_search(stored: Records) -> LiveSearch:
         ),
         failures=tuple(islice(failures, FAILURES)),
     )
+
+
+def listed(stored: Records) -> ListedSearch:
+    """Return the state of a search for the list; only one that runs is read whole."""
+    status = status_of(stored)
+    driven = status.driver is not None and status.problem is None
+    return ListedSearch(status=status, left_s=_left(in_memory(stored)) if driven else None)
 
 
 def _left(search: Records) -> float | None:
@@ -242,8 +256,8 @@ def live_app(runs: Path) -> FastAPI:
         return PlainTextResponse(printable(f"A record cannot be read ({error})."), status_code=503)
 
     @app.get("/api/searches", summary="Progress of all searches in the runs folder")
-    def searches() -> list[SearchStatus]:
-        return [status_of(Records(folder)) for folder in find_runs(runs)]
+    def searches() -> list[ListedSearch]:
+        return [listed(Records(folder)) for folder in find_runs(runs)]
 
     @app.get("/api/searches/{name}", summary="Current state of a search")
     def search(name: str) -> LiveSearch:

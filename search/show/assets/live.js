@@ -115,9 +115,9 @@
   const total = (lines) => Object.fromEntries(["complete", "pruned", "failed", "running", "planned"].map((key) =>
     [key, lines.reduce((sum, line) => sum + line.studies.reduce((of, study) => of + study[key], 0), 0)]));
   const busy = (lines) => `${lines.filter((line) => line.driver !== null).length} of ${lines.length} running`;
-  const searches = (lines) => table("Searches", ["search", "state", "progress", "running"], lines.map((line) =>
+  const searches = (lines) => table("Searches", ["search", "state", "progress", "running", "left"], lines.map((line) =>
     [element("a", { href: address("searches", line.name) }, line.name), line.problem || line.state, bar(total([line])),
-      String(total([line]).running)]));
+      String(total([line]).running), line.left_s === null ? "–" : `about ${clock(line.left_s)}`]));
   const campaigns = (found, lines) => table("Campaigns", ["campaign", "searches finished", "progress", "running"], found.map((campaign) => {
     const own = lines.filter((line) => campaign.searches.includes(line.name));
     const state = campaign.problem || `${own.filter((line) => line.finished).length} of ${campaign.searches.length}`;
@@ -176,7 +176,8 @@
   };
   const now = async () => {
     if (!name || isCampaign) {
-      return (name ? showCampaign : showAll)(...(await Promise.all(["searches", "campaigns"].map((of) => ask(`/api/${of}`)))));
+      const [found, campaigns] = await Promise.all(["searches", "campaigns"].map((of) => ask(`/api/${of}`)));
+      return (name ? showCampaign : showAll)(found.map(({ status, left_s }) => ({ ...status, left_s })), campaigns);
     }
     showSearch(await ask(`/api${address("searches", name)}`));
   };

@@ -70,7 +70,8 @@ def server(running: WritableRecords) -> Iterator[Server]:
 
 
 def test_all_searches_are_listed_as_by_status(server: Server, running: WritableRecords) -> None:
-    lines = told(server, "/api/searches")
+    listed = told(server, "/api/searches")
+    lines = [entry["status"] for entry in listed]
     status = json.loads(holdout_here("status", "--runs", running.plan.folder.runs, "--json").stdout)
     assert [line["name"] for line in lines] == ["running", "small"] == [entry["name"] for entry in status]
     for line, entry in zip(lines, status, strict=True):
@@ -78,6 +79,8 @@ def test_all_searches_are_listed_as_by_status(server: Server, running: WritableR
         for shown, wanted in zip(line["studies"], entry["studies"], strict=True):
             assert {key: wanted[key] for key in shown} == shown
     assert lines[1]["driver"] is None
+    assert listed[1]["left_s"] is None
+    assert listed[0]["left_s"] == pytest.approx(told(server, "/api/searches/running")["left_s"], rel=0.1)
     assert f"process {os.getpid()}" in lines[0]["driver"]
 
 

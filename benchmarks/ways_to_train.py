@@ -1,0 +1,118 @@
+"""Ways to train a pretrained network for the same time: ``python -m benchmarks ways WEIGHTS IMAGES RESULTS [SECONDS]``.
+
+Each way trains Proxy-Anchor for as many epochs as fit into SECONDS (default 120) of computing. Half of the training
+classes choose a learning rate, with one seed; three seeds with it learn from all training classes, and the last epoch's
+model is scored on the other half of the folder's classes, which chooses nothing. At most 30 images of a class are used.
+WEIGHTS is a file for timm's ``tf_efficientnet_lite0``. Seconds are those of the process on one thread, which other
+processes hardly change. Results are appended to ``ways.jsonl`` in the folder RESULTS, where an interrupted measurement
+is resumed.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.first_on_features import linked
+from benchmarks.json_lines import append_lines, read_lines
+from trainables.data.split import make_split
+from trainables.data.store.store_spec import StoreSpec
+from trainables.models.model_config import BACKBONE, Lora, ModelConfig
+from trainables.training.epoch_training import Diverged
+from trainables.training.spec import TrialSpec
+from trainables.training.train import train
+from trainables.training.training_config import Schedule, TrainingConfig
+
+SECONDS, SEEDS, MOST_EPOCHS = 120.0, 3, 40
+CLASSES, PER_CLASS = 1000, 30
+METRICS = ("map_at_r", "recall_at_1")
+WHOLE = ModelConfig(backbone="timm:tf_efficientnet_lite0", embedding_dim=512, freeze_bn=True)
+TRAINING = TrainingConfig(
+    batch_size=60, images_per_class=5, image_size=80, augment="crop", head_lr=1e-3, schedule=Schedule(decay="cosine")
+)
+RATES, HEAD_RATES = (1e-4, 3e-4, 1e-3), (1e-3, 3e-3, 1e-2)
+WAYS: dict[str, tuple[ModelConfig, TrainingConfig]] = {
+    "frozen features": (replace(WHOLE, freeze=BACKBONE, freeze_bn=False), replace(TRAINING, head_lr=None)),
+    "LoRA, rank 8": (replace(WHOLE, lora=Lora(rank=8)), TRAINING),
+    "last block": (replace(WHOLE, freeze="all_but_1"), TRAINING),
+    "last two blocks": (replace(WHOLE, freeze="all_but_2"), TRAINING),
+    "last four blocks": (replace(WHOLE, freeze="all_but_4"), TRAINING),
+    "whole": (WHOLE, TRAINING),
+    "whole, layer_decay 0.8": (WHOLE, replace(TRAINING, layer_decay=0.8)),
+}
+
+
+def trained(spec: TrialSpec) -> tuple[dict[str, float], float]:
+    """Train and return the last epoch's metrics, and the seconds; 0 if the training diverged."""
+    begin = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            last = list(train(replace(spec, directory=folder)))[-1]["metrics"]
+        except Diverged:
+            last = dict.fromkeys(METRICS, 0.0)
+    return last, time.process_time() - begin  # type: ignore[return-value]
+
+
+def measure(weights: str, images: Path, results: Path, seconds: float) -> list[dict[str, Any]]:
+    """Train what is missing in ``results`` and return the rows of the final trainings."""
+    file = results / "ways.jsonl"
+    results.mkdir(parents=True, exist_ok=True)
+    known = {row["key"]: row for row in read_lines(file)}
+
+    def once(way: str, what: str, spec: TrialSpec) -> dict[str, Any]:
+        key = f"{way}, {what}, {spec.digest}"
+        if key not in known:
+            metrics, took = trained(spec)
+            known[key] = {"key": key, "way": way, "epochs": spec.epochs, "lr": spec.training.lr, "s": took, **metrics}
+            append_lines(file, [known[key]])
+        return known[key]
+
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        source = linked(images, Path(folder) / "images", CLASSES, PER_CLASS)
+        split = make_split("", tuple(source.classes()), None, ratio=0.5, seed=0)
+        for way, (model, training) in WAYS.items():
+            spec = TrialSpec(
+                loss="proxy_anchor", hyperparameters={}, model=replace(model, weights=weights), training=training,
+                images=StoreSpec(
+                    dataset=source, class_names=tuple(source.classes()), short_side=training.frame.short_side,
+                    cache=f"{folder}/cache",
+                ),
+                train_classes=split.train, validation_classes=split.validation, metrics=METRICS, objective=METRICS[0],
+                seed=0, directory="",
+            )  # fmt: skip
+            both = (*split.train, *split.validation)
+            whole = replace(spec, train_classes=both, validation_classes=split.test)
+            once(way, "first", replace(whole, training=replace(training, epochs=1)))  # decodes, and computes features
+            first, third = (
+                once(way, "pace", replace(whole, training=replace(training, epochs=n)))["s"] for n in (1, 3)
+            )
+            epochs = max(1, min(MOST_EPOCHS, 1 + round((seconds - first) / ((third - first) / 2))))
+            rates = HEAD_RATES if model.freeze == BACKBONE else RATES
+            by_rate = {lr: replace(training, epochs=epochs, lr=lr) for lr in rates}
+            best = max(rates, key=lambda lr: once(way, "rate", replace(spec, training=by_rate[lr]))["map_at_r"])
+            found += [once(way, "final", replace(whole, training=by_rate[best], seed=n)) for n in range(SEEDS)]
+    return found
+
+
+def main(weights: str, images: str, results: str, seconds: str = str(SECONDS)) -> None:
+    """Print the mean of the seeds by way."""
+    rows = measure(weights, Path(images), Path(results), float(seconds))
+    table = Table("way", "lr", "epochs", "seconds", *(f"{metric}, %" for metric in METRICS))
+    for way in WAYS:
+        of_way = [row for row in rows if row["way"] == way]
+        values = [[100 * row[metric] for row in of_way] for metric in METRICS]
+        cells = [f"{statistics.fmean(of_metric):.1f} ± {statistics.stdev(of_metric):.1f}" for of_metric in values]
+        took = statistics.fmean(row["s"] for row in of_way)
+        table.add_row(way, f"{of_way[0]['lr']:g}", str(of_way[0]["epochs"]), f"{took:.0f}", *cells)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
