@@ -244,9 +244,8 @@ def init(
     from trainables.data.sets.manifest import is_manifest
 
     network = pretrained(backbone, weights)
-    is_missing = (
-        network is not None and network.is_missing
-    )  # a library of networks may be, too: before the data is read
+    # a library of networks may be, too: before the data is read
+    is_missing = network is not None and network.is_missing
     if root is not None and (folder is None or not is_manifest(folder)):
         raise InvalidInput(f"--root {root} is for the paths of a CSV file, and there is no CSV file; leave it out.")
     frozen = None if backbone is None else network is not None
@@ -259,10 +258,9 @@ def init(
     refuse_existing(path)
     if backbone is None and facts.of_photographs:
         network, is_missing = COMMON, COMMON.is_missing
-    machine = this_machine()
-    sizes = sizes_for(facts, machine, network)
     with phase(messages(), "Trying the network …"):
-        loaded = None
+        machine, loaded = this_machine(), None
+        sizes = sizes_for(facts, machine, network)
         if network is not None and not is_missing and sizes.image_size:
             network, loaded = network.fitted(sizes.image_size, dataset, facts)
             sizes = sizes_for(facts, machine, network)

@@ -23,6 +23,8 @@ from trainables.training.spec import EpochRecord
 TITLES = {Stage.SEARCH: "Searching", Stage.SELECT: "Confirming the finalists", Stage.TEST: "Training for the test"}
 CURVE = 16
 """Number of epochs in a slot's curve."""
+QUIET_S = 30.0
+"""Without a terminal, a line on an epoch follows after this time without one."""
 VERBS = {Stage.SEARCH: "", Stage.SELECT: "confirming ", Stage.TEST: "training for the test: "}
 
 
@@ -47,6 +49,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         self._searches = {search.name: search for search in searches}
         self._all = self._concurrent = concurrent
         self._started = started
+        self._printed = time.monotonic()
         self._stage: Stage | None = None
         self._classes = 0  # the most that validate a training of the stage
         self._tests = Stage.TEST in stages
@@ -105,7 +108,15 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
     def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
         self._pace.add(search_of(running.study.name), running.loss, record["end"] - record["start"])
         _, values = self._slots.get(_key(running), (running, ()))  # never fail the training over its display
-        self._slots = {**self._slots, _key(running): (running, (*values, _value_of(running)(record)))}
+        values = (*values, _value_of(running)(record))
+        self._slots = {**self._slots, _key(running): (running, values)}
+        if not self._live and not self._moving and time.monotonic() - self._printed > QUIET_S:
+            epochs = f"epoch {len(values)} of {running.spec.epochs * max(1, len(running.spec.folds))}"
+            self._print(f"{search_of(running.study.name)}/{running.loss} trial {_trained(running)}: {epochs}")
+
+    def _print(self, line: str) -> None:
+        self._printed = time.monotonic()
+        self._console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
     def on_lost(self, running: RunningTrial) -> None:
         self._slots = {key: slot for key, slot in self._slots.items() if key != _key(running)}
@@ -118,14 +129,14 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         """Clear the trial's slot; without a terminal, print its outcome; pruned ones are a number in the next."""
         self.on_lost(running)
         trial = running.stored
-        line = "" if self._live else printable(self._line(running, trial))
+        line = "" if self._live else self._line(running, trial)
         if self._moving:
-            self._moving.show(line)
+            self._moving.show(printable(line))
         elif not self._live and (
             trial.state is not TrialState.PRUNED
             or running.queued.budget.done(running.study.trials(), running.study.tally)
         ):
-            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self._print(line)
 
     def seconds_left(self) -> float | None:
         """Return the estimated time of all remaining stages; None before the first trial has ended."""

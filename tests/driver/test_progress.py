@@ -6,7 +6,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, count
 
 import pytest
 from optuna.trial import create_trial
@@ -245,6 +245,19 @@ def test_a_final_training_on_all_classes_shows_its_training_loss(opened: Opened)
             train(queue, job, by_number)
     (line, *_) = [line for line in out.getvalue().splitlines() if line.startswith("training for the test: ")]
     assert f": training loss {min(losses):.4f} [" in line
+
+
+def test_without_a_terminal_a_long_training_is_heard_of(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    search, out, minutes = opened(losses=["pnp"], search={"trials": 1}), io.StringIO(), count(0, 60)
+    progress = progress_of(search, [Stage.SEARCH], Console(file=out, width=200))
+    queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
+    job = queue.next_trial()
+    assert job is not None
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(minutes)))
+    for epoch in range(1, job.spec.epochs):
+        report(queue, job, epoch, 0.5)
+    lines = [f"small/pnp trial 0: epoch {epoch} of {job.spec.epochs}" for epoch in range(1, job.spec.epochs)]
+    assert out.getvalue().splitlines()[-len(lines) :] == lines
 
 
 def test_without_a_terminal_it_prints_lines_and_pruned_trials_as_a_number(opened: Opened) -> None:

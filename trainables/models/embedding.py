@@ -416,10 +416,9 @@ def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
         try:
             model(torch.zeros(1, row.features) if row.vectors else torch.zeros(1, 3, image_size, image_size))
         except (RuntimeError, AssertionError) as error:
-            fit = f" (its weights are for {row.crop.side} pixels)" if row.crop else ""
-            raise InvalidInput(
-                f"training.image_size is {image_size}, and {config.backbone} does not accept such images{fit}: {error}"
-            ) from error
+            fit = f"set it to {row.crop.side}, for which its weights are" if row.crop else "set another size"
+            text = f"training.image_size is {image_size}, and {config.backbone} does not accept such images"
+            raise InvalidInput(f"{text} ({error}); {fit}.") from error
         if is_own_network(config.backbone):  # a checkpoint is loaded into a new network
             new = EmbeddingModel(replace(config, weights=None))
             for tensor in new.state_dict().values():
@@ -464,4 +463,6 @@ def learning_adapters(config: ModelConfig, image_size: int) -> str:
     text += f"convolutional layers{'; not at ' * bool(left_out)}{listed([*dict.fromkeys(left_out)])}"
     if len(left_out) == every:
         raise InvalidInput(f"LoRA: {text}: nothing of {config.backbone} would learn; set model.lora.rank to null.")
+    if config.weights is None and not is_own_network(config.backbone):
+        text += ", beside random weights that do not learn; give model.weights"
     return text

@@ -139,7 +139,7 @@ def test_sizes_that_a_network_cannot_take_are_found_before_training() -> None:
     smoke_test(ModelConfig(), 32)
     with pytest.raises(InvalidInput, match=r"training\.image_size is 8, and convnet does not accept such images"):
         smoke_test(ModelConfig(), 8)
-    with pytest.raises(InvalidInput, match=r"such images \(its weights are for 224 pixels\): Input height"):
+    with pytest.raises(InvalidInput, match=r"images \(Input height .*\); set it to 224, for which its weights are\."):
         smoke_test(ModelConfig(backbone="timm:vit_tiny_patch16_224"), 64)
 
 
