@@ -248,7 +248,7 @@ def test_a_final_training_on_all_classes_shows_its_training_loss(opened: Opened)
 
 
 def test_without_a_terminal_a_long_training_is_heard_of(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    search, out, minutes = opened(losses=["pnp"], search={"trials": 1}), io.StringIO(), count(int(time.monotonic()), 60)
+    search, out, minutes = opened(losses=["pnp"], search={"trials": 1}), io.StringIO(), count(int(time.monotonic()) + 60, 60)
     progress = progress_of(search, [Stage.SEARCH], Console(file=out, width=200))
     queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
     job = queue.next_trial()
