@@ -258,7 +258,7 @@ def init(
     refuse_existing(path)
     if backbone is None and facts.of_photographs:
         network, is_missing = COMMON, COMMON.is_missing
-    with phase(messages(), "Trying the network …"):
+    with phase(messages(), "Choosing the settings …"):
         machine, loaded = this_machine(), None
         sizes = sizes_for(facts, machine, network)
         if network is not None and not is_missing and sizes.image_size:
