@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainables.training.spec import Epochs
+
 if TYPE_CHECKING:
     from search.plan.search import WritableRecords
 
@@ -122,7 +124,7 @@ def ours(runs: Path, slots: int, trials: int) -> dict[str, Any]:
             if not running:
                 break
             job, epoch = running.pop(0)
-            news = {"records": [record(job.number, epoch + 1)], "finished": epoch + 1 == EPOCHS}
+            news = Epochs([record(job.number, epoch + 1)], finished=epoch + 1 == EPOCHS)
             if times.clock(times.reports, lambda job=job, news=news: queue.on_trial_result(job, news)):
                 running.append((job, epoch + 1))
         result = {**times.told(), "memory": resident_mb() - (memory or 0), "cpu": time.process_time() - cpu}

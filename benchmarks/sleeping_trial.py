@@ -7,6 +7,7 @@ from typing import Any
 from ray import tune
 
 from benchmarks.slots import SECONDS
+from trainables.training.spec import Epochs
 
 
 class SleepingWorker:
@@ -32,7 +33,7 @@ class SleepingWorker:
             "start": start, "end": time.time(), "checkpoint": None,
         }  # fmt: skip
         finished = self._epoch == self._spec.training.epochs
-        return {"records": [record], "finished": finished}
+        return Epochs([record], finished=finished)
 
     def end(self) -> None:
         """Drop the trial."""

@@ -28,10 +28,10 @@ from search.study.sampler import Availability, Sampler
 from search.tables import PRUNERS
 from search.trials import epochs_trained, values_of
 from spaces.space import Value
-from trainables.training.spec import derived_seed
+from trainables.training.spec import Epochs, Failed, derived_seed
 
 OBJECTIVE = "map_at_r"
-DIVERGED = {"cause": "DIVERGED", "reason": "The training loss became nan."}
+DIVERGED = Failed(cause="DIVERGED", reason="The training loss became nan.")
 
 
 # The choice.
@@ -247,7 +247,7 @@ class Replay:
     def _report(self, running: RunningTrial, values: list[float]) -> bool:
         """Report the next epoch; return True if the trial goes on."""
         if not values:
-            return self._queue.on_trial_result(running, {"failure": DIVERGED})
+            return self._queue.on_trial_result(running, DIVERGED)
         epoch = running.new_epochs + 1
         fold, of_fold = divmod(epoch - 1, self._table.epochs)
         record = {
@@ -255,4 +255,4 @@ class Replay:
             "start": 0.0, "end": 0.0, "checkpoint": None, **({"fold": fold + 1} if self._on == "folds" else {}),
         }  # fmt: skip
         finished = epoch == running.spec.epochs
-        return self._queue.on_trial_result(running, {"records": [record], "finished": finished})
+        return self._queue.on_trial_result(running, Epochs([record], finished=finished))

@@ -13,7 +13,7 @@ from spaces.contract import CheckResult
 from trainables.common.storage import LIMITS, Limits
 from trainables.data.store.store_spec import StoreSpec
 from trainables.training.attempt import Worker
-from trainables.training.spec import TrialSpec
+from trainables.training.spec import News, TrialSpec
 
 
 class Resources(Protocol):
@@ -50,7 +50,7 @@ class Queue(Protocol):
     def next_trial(self) -> Running | None:
         """Return the next trial to train; None if a running trial or a pause has to end first, or all is done."""
 
-    def on_trial_result(self, running: Any, result: dict[str, Any]) -> bool:
+    def on_trial_result(self, running: Any, news: News) -> bool:
         """Record the news of a step in the study; return True if the trial continues."""
 
     def on_trial_error(self, running: Any, reason: str, *, own: bool) -> None:

@@ -22,6 +22,7 @@ from search.engines.waiting import Patience, Silences
 from trainables.common import forecast
 from trainables.common.errors import Failure, without_password
 from trainables.common.process import allotted_cpus
+from trainables.training.spec import seconds_of
 
 POLL_S = 0.2
 """Time between two looks at the queue and at the workers' silence."""
@@ -99,8 +100,7 @@ class Local(Engine):
                         silences.forget(process.name)
                         queue.on_trial_error(trial, "its worker could not take it", own=True)
                     else:
-                        epochs_s = [record["end"] - record["start"] for record in answer.value.get("records", ())]
-                        silences.heard(process.name, epochs_s)
+                        silences.heard(process.name, seconds_of([answer.value]))
                         if queue.on_trial_result(trial, answer.value):
                             trials[process] = trial
                         else:

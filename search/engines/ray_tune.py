@@ -31,6 +31,7 @@ from search.engines.capacity import Node, at_once, growth, room
 from search.engines.waiting import RAY_DIED, Patience, Placement, Silences, Workers
 from trainables.common.errors import REFERRED, Failure, InvalidInput
 from trainables.training.ray_trial import TrainingTrial
+from trainables.training.spec import seconds_of
 
 logger = logging.getLogger(__name__)
 
@@ -231,9 +232,8 @@ class _StudyScheduler(FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Record the news of a worker's step; CONTINUE if it has trials to train or to wait for."""
         assignments = self._assignments
-        records = [record for news in result["news"] for record in news.get("records", ())]
         self._watch(trial.trial_id)  # its first epoch may end before the first look
-        assignments.silences.heard(trial.trial_id, [record["end"] - record["start"] for record in records])
+        assignments.silences.heard(trial.trial_id, seconds_of(result["news"]))
         running, goes_on = assignments.trials[trial.trial_id], False
         if not assignments.error:
             try:

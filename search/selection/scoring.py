@@ -194,15 +194,15 @@ def kept_problem(model: tuple[TrialSpec, str, bool]) -> str | None:
     try:
         return training_class(spec).kept_problem(spec, as_path(checkpoint), torch.device("cuda" if gpu else "cpu"))
     except Exception as error:  # of a user's training, or of the machine
-        return failure_of(error)["reason"]
+        return failure_of(error).reason
 
 
 def _failed(entry: Mapping[str, Any], error: Exception, trainable: str | None = None) -> Scored:
     """Return a failure; it is repairable unless it is a property of the model."""
     failure = failure_of(error)
     repairable = isinstance(error, OSError | ImportError) or (trainable is None and isinstance(error, InvalidInput))
-    of_model = failure["cause"] in ("DIVERGED", "CODE_ERROR") and not repairable
-    return Scored(record=FailedScoring(**entry, reason=failure["reason"]), is_repairable=not of_model)
+    of_model = failure.cause in ("DIVERGED", "CODE_ERROR") and not repairable
+    return Scored(record=FailedScoring(**entry, reason=failure.reason), is_repairable=not of_model)
 
 
 def test_scores(

@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -21,7 +20,7 @@ from search.study.study import LossStudy
 from search.trials import whole_training
 from trainables.common.errors import Failure
 from trainables.common.storage import DiskFull
-from trainables.training.spec import EpochRecord, TrialSpec
+from trainables.training.spec import EpochRecord, Failed, News, NoSpace, TrialSpec
 
 
 @dataclass(kw_only=True)
@@ -180,32 +179,32 @@ class TrialQueue:
 
     # What a training's results mean.
 
-    def on_trial_result(self, running: RunningTrial, result: dict[str, Any]) -> bool:
-        """Store the news of a trial's step (:class:`trainables.training.attempt.Worker`); return True if it continues.
+    def on_trial_result(self, running: RunningTrial, news: News) -> bool:
+        """Store the news of a trial's step; return True if it continues.
 
         Raises:
             DiskFull: the trial's files could not be written. The trial stays RUNNING, as if the driver had died: the
                 next driver resumes it from its checkpoint.
             Failure: no trial could store its files for too long.
         """
-        if full := result.get("disk_full"):
-            raise DiskFull(full)
-        if failure := result.get("failure"):
-            if failure["cause"] == LOST:
-                self._on_storage_failure(running, failure["reason"])
+        if isinstance(news, NoSpace):
+            raise DiskFull(news.text)
+        if isinstance(news, Failed):
+            if news.cause == LOST:
+                self._on_storage_failure(running, news.reason)
             else:
-                self._fail(running, **failure)
+                self._fail(running, news)
             return False
-        for position, record in enumerate(result["records"], start=1):
-            is_last = result["finished"] and position == len(result["records"])
+        for position, record in enumerate(news.records, start=1):
+            is_last = news.finished and position == len(news.records)
             if self._report(running, record, is_last=is_last):
                 return False
-        if result["finished"]:  # the study had all epochs before
+        if news.finished:  # the study had all epochs before
             self._outage.end()
             outcome = whole_training(running.stored, running.spec)
             running.study.finish(running.number, TrialState.COMPLETE, outcome)
             self._remove(running)
-        return not result["finished"]
+        return not news.finished
 
     def on_trial_error(self, running: RunningTrial, reason: str, *, own: bool) -> None:
         """Retry a trial whose worker or node is gone, from its checkpoint and under the same number.
@@ -215,7 +214,7 @@ class TrialQueue:
         running.crashes += own
         if running.crashes >= MAX_CRASHES:
             times = f"{running.crashes} times without a new epoch"
-            self._fail(running, LOST, f"its process died {times}; the last time: {reason}")
+            self._fail(running, Failed(cause=LOST, reason=f"its process died {times}; the last time: {reason}"))
             return
         self._retry(running, reason)
 
@@ -253,7 +252,8 @@ class TrialQueue:
             )
         if running.storage_failures >= MAX_STORAGE_FAILURES:
             times = f"{running.storage_failures} times, while those of other trials were"
-            self._fail(running, LOST, f"its files could not be stored {times}; the last time: {reason}")
+            reason = f"its files could not be stored {times}; the last time: {reason}"
+            self._fail(running, Failed(cause=LOST, reason=reason))
             return
         pause = self._outage.left_s
         when = f" in {pause:.0f} s; nothing else starts before" if pause else ""
@@ -267,12 +267,12 @@ class TrialQueue:
         for listener in self._listeners:
             listener.on_lost(running)
 
-    def _fail(self, running: RunningTrial, cause: str, reason: str, **more: Any) -> None:
-        failure, had_more = {"cause": cause, "reason": reason, **more}, running.queued.has_more
-        running.study.finish(running.number, TrialState.FAIL, f"{cause}: {reason}", failure)
+    def _fail(self, running: RunningTrial, failed: Failed) -> None:
+        had_more = running.queued.has_more
+        running.study.finish(running.number, TrialState.FAIL, f"{failed.cause}: {failed.reason}", failed.to_json())
         self._remove(running)
         if had_more and running.study.tally.stopped and (self._running or self._open_studies):  # else the stage ends
-            logger.warning("%s starts no more trials: %s (%s).", running.study_name, STOPPED, reason)
+            logger.warning("%s starts no more trials: %s (%s).", running.study_name, STOPPED, failed.reason)
 
     def _remove(self, running: RunningTrial) -> None:
         self._running.remove(running)

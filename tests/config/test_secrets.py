@@ -207,7 +207,7 @@ def test_no_error_tells_a_secret_however_it_is_written(secret: str, way: str, wh
         patch.setenv(SECRET, secret)
         error = raised(secret, f"<{written}>", where)
         sentence = str(InvalidInput(f"{error} at <{written}>."))
-        told = [traced(error), failure_of(error)["reason"], sentence, str(Failure(sentence))]
+        told = [traced(error), failure_of(error).reason, sentence, str(Failure(sentence))]
         assert all(without_password(text) == text for text in told)
     assert f"<{written}>" not in "".join(told)
     assert not [text for text in told if secret in text or repr(secret)[1:-1] in text]

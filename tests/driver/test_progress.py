@@ -24,6 +24,7 @@ from search.stages import Stage
 from search.study.pruners import Hyperband, Median, Pruner
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.text_table import NOTHING, sparkline
+from trainables.training.spec import Epochs
 
 Opened = Callable[..., WritableRecords]
 KNOWN_LATER = "time left known after the first trial"
@@ -60,7 +61,7 @@ def by_number(job: RunningTrial, epoch: int) -> float:
 
 
 def report(queue: TrialQueue, job: RunningTrial, epoch: int, value: float) -> bool:
-    return queue.on_trial_result(job, {"records": [record(epoch, value)], "finished": epoch == job.spec.epochs})
+    return queue.on_trial_result(job, Epochs([record(epoch, value)], finished=epoch == job.spec.epochs))
 
 
 def test_a_slot_shows_its_epochs_and_the_rung_that_it_must_pass(opened: Opened) -> None:
@@ -240,7 +241,7 @@ def test_a_final_training_on_all_classes_shows_its_training_loss(opened: Opened)
         if job.stage is Stage.TEST:
             losses = [2.5 - epoch / 4 for epoch in range(1, job.spec.epochs + 1)]
             records = [{**record(at, 0), "loss": loss, "metrics": {}} for at, loss in enumerate(losses, 1)]
-            queue.on_trial_result(job, {"records": records, "finished": True})
+            queue.on_trial_result(job, Epochs(records, finished=True))
         else:
             train(queue, job, by_number)
     (line, *_) = [line for line in out.getvalue().splitlines() if line.startswith("training for the test: ")]
@@ -248,7 +249,8 @@ def test_a_final_training_on_all_classes_shows_its_training_loss(opened: Opened)
 
 
 def test_without_a_terminal_a_long_training_is_heard_of(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    search, out, minutes = opened(losses=["pnp"], search={"trials": 1}), io.StringIO(), count(int(time.monotonic()) + 60, 60)
+    search, out = opened(losses=["pnp"], search={"trials": 1}), io.StringIO()
+    minutes = count(int(time.monotonic()) + 60, 60)
     progress = progress_of(search, [Stage.SEARCH], Console(file=out, width=200))
     queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
     job = queue.next_trial()

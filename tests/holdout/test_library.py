@@ -27,6 +27,7 @@ from trainables.common.part_tables import PartTable, load_part
 from trainables.data import DATASETS
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.losses import LOSSES
+from trainables.training.spec import Epochs
 from trainables.training.trainable import Trainable
 
 Files = Callable[..., dict[str, Any]]
@@ -116,7 +117,7 @@ def test_a_history_says_what_a_loss_used(opened: Callable[..., WritableRecords])
     while job := queue.next_trial():
         for epoch in (1, 2, 3):
             used = {"used": {"triplets": 100 * epoch}} if job.loss == "triplet" else {}
-            queue.on_trial_result(job, {"records": [{**record(epoch, 0.1), **used}], "finished": epoch == 3})
+            queue.on_trial_result(job, Epochs([{**record(epoch, 0.1), **used}], finished=epoch == 3))
     read = holdout.open("small", runs=search.folder.runs)
     assert list(read.history("triplet", 0)["triplets"]) == [100, 200, 300]
     assert list(read.history("triplet", 0)["batches"]) == [5, 5, 5]

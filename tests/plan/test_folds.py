@@ -15,7 +15,7 @@ from search.plan.search import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.trials import best_epochs, epochs_of, running_value
-from trainables.training.spec import EpochRecord
+from trainables.training.spec import EpochRecord, Epochs
 
 Opened = Callable[..., WritableRecords]
 
@@ -35,7 +35,7 @@ def told(job: RunningTrial, values: Any = OF_FOLDS) -> Iterator[dict[str, Any]]:
         for epoch, value in enumerate(epochs, start=1)
     ]
     for row in rows:
-        yield {"records": [row], "finished": row is rows[-1]}
+        yield Epochs([row], finished=row is rows[-1])
 
 
 def drive(

@@ -40,6 +40,7 @@ from search.show.sections.models import models_section
 from search.stages import Role, Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.common.errors import InvalidInput
+from trainables.training.spec import Epochs, Failed
 from trainables.training.train import Training
 
 ALL = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
@@ -57,7 +58,7 @@ def train(queue: TrialQueue, job: RunningTrial) -> None:
     training = Training(job.spec, torch.device("cpu"))
     while not training.finished:
         training.run_epoch()
-    queue.on_trial_result(job, {"records": training.records, "finished": True})
+    queue.on_trial_result(job, Epochs(training.records, finished=True))
 
 
 def queued(searches: Sequence[WritableRecords], *, allow_failed: bool = False) -> TrialQueue:
@@ -118,7 +119,7 @@ def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[Wr
         queue = queued(lot, allow_failed=allow_failed)
         while job := queue.next_trial():
             if job.study.name.startswith(failing):
-                queue.on_trial_result(job, {"failure": {"cause": "CODE_ERROR", "reason": "x"}})
+                queue.on_trial_result(job, Failed(cause="CODE_ERROR", reason="x"))
             else:
                 train(queue, job)
 

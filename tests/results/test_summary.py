@@ -35,7 +35,7 @@ from search.trials import record_key, running_value, whole_training
 from spaces.losses import SPACES
 from spaces.space import Choice, Float, Int, Range, Space, Value
 from trainables.common.files import write_json
-from trainables.training.spec import EpochRecord
+from trainables.training.spec import EpochRecord, Epochs, Failed
 from trainables.training.training_config import TrainingConfig
 
 STATISTICS = "mean std seeds values ci95"
@@ -251,8 +251,8 @@ def test_tables_and_summary_and_report_say_which(opened: Callable[..., WritableR
         elif (tuned := tuned + 1) == 1:
             train(queue, job, lambda job, epoch: 0.3)
         elif tuned == 2:
-            queue.on_trial_result(job, {"records": [record(1, 0.2)], "finished": False})
-            queue.on_trial_result(job, {"failure": {"cause": "DIVERGED", "reason": "The training loss became nan."}})
+            queue.on_trial_result(job, Epochs([record(1, 0.2)], finished=False))
+            queue.on_trial_result(job, Failed(cause="DIVERGED", reason="The training loss became nan."))
     summary = write_summary(search)
     entry = summary.losses["pnp"]
     assert entry.incomplete_seeds == ["tuned final: 1 of 3 seeds; 1 failed (DIVERGED), 1 missing"]

@@ -13,7 +13,7 @@ from search.plan.search import WritableRecords
 from search.stages import Stage
 from search.study import open_studies
 from search.study.trial_queue import TrialQueue
-from trainables.training.spec import derived_seed
+from trainables.training.spec import Epochs, Failed, derived_seed
 
 Opened = Callable[..., WritableRecords]
 TRIALS = {"tpe": 9, "random": 4, "gp": 5, "cmaes": 9}
@@ -68,7 +68,7 @@ def searched(opened: Opened, sampler: str) -> WritableRecords:
     while job := queue.next_trial():
         best, last = record(1, value_of(job.number)), record(2, value_of(job.number) / 2)
         best["metrics"]["size_mb"], last["metrics"]["size_mb"] = size_of(job.number), 7.0
-        queue.on_trial_result(job, {"records": [best, last], "finished": True})
+        queue.on_trial_result(job, Epochs([best, last], finished=True))
     return search
 
 
@@ -106,8 +106,8 @@ def failing(opened: Opened, sampler: str, cause: str, *, dies: bool = False) -> 
     queue = TrialQueue(only(search_stage(search)))
     while job := queue.next_trial():
         if is_lost(job.number):
-            assert queue.on_trial_result(job, {"records": [record(1, 0.99)], "finished": False})
-            queue.on_trial_result(job, {"failure": {"cause": cause, "reason": "x"}})
+            assert queue.on_trial_result(job, Epochs([record(1, 0.99)], finished=False))
+            queue.on_trial_result(job, Failed(cause=cause, reason="x"))
         else:
             train(queue, job, lambda running, epoch: value_of(running.number))
         if dies:

@@ -25,7 +25,7 @@ from search.study.sampler import quantile
 from search.study.trial_queue import RunningTrial, TrialQueue
 from search.tables import SAMPLERS
 from spaces.space import Choice, Float, Int, Range
-from trainables.training.spec import derived_seed
+from trainables.training.spec import Failed, derived_seed
 
 Make = Callable[..., WritableRecords]
 
@@ -242,7 +242,7 @@ def test_the_next_coordinate_waits_for_the_best_value_of_the_last_one(make: Make
     train(queue, other, lambda job, epoch: 0.5)
     assert queue.next_trial() is None
     assert not search.is_done(Stage.SEARCH)
-    queue.on_trial_result(default, {"failure": {"cause": "DIVERGED", "reason": "x"}})
+    queue.on_trial_result(default, Failed(cause="DIVERGED", reason="x"))
     last = begun(queue)
     assert last.spec.hyperparameters == {"margin": 0.2, "scale": 8}
 

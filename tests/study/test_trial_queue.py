@@ -29,7 +29,7 @@ from search.study.trial_queue import (
 )
 from search.trials import Tally, epochs_of
 from trainables.common.errors import Failure
-from trainables.training.spec import EpochRecord
+from trainables.training.spec import EpochRecord, Epochs, Failed
 
 Opened = Callable[..., WritableRecords]
 
@@ -75,7 +75,7 @@ def test_a_trial_that_kills_its_actors_fails(opened: Opened) -> None:
     for death in range(MAX_CRASHES):
         job = begun(queue)
         # Known epochs are not progress.
-        assert queue.on_trial_result(job, {"records": [record(1, 0.1)], "finished": False}), death
+        assert queue.on_trial_result(job, Epochs([record(1, 0.1)], finished=False)), death
         queue.on_trial_error(job, "ActorDiedError", own=True)
     assert queue.next_trial() is None
     assert queue.done
@@ -96,12 +96,12 @@ def test_a_trial_that_moves_thirty_times_is_not_lost(opened: Opened, own: bool, 
         job = begun(queue)
         for _ in range(epochs_between):
             epochs += 1
-            assert queue.on_trial_result(job, {"records": [record(epochs, 0.1)], "finished": False})
+            assert queue.on_trial_result(job, Epochs([record(epochs, 0.1)], finished=False))
         queue.on_trial_error(job, "ActorDiedError", own=own)
         assert queue.has_to_wait is False
     job = begun(queue)
     rest = [record(epoch, 0.1) for epoch in range(1, 33)]
-    assert not queue.on_trial_result(job, {"records": rest, "finished": True})
+    assert not queue.on_trial_result(job, Epochs(rest, finished=True))
     assert search.study("mpa", Stage.SEARCH).trial(0).state == TrialState.COMPLETE
 
 
@@ -149,7 +149,7 @@ def test_a_driver_that_dies_while_it_stores_a_proposal_leaves_nothing_of_it(
 
 def fail(queue: TrialQueue, job: RunningTrial, place: str = "mine.py, line 3", cause: str = "CODE_ERROR") -> None:
     reason = f"ValueError: {job.number} is too large"  # a text that differs from trial to trial
-    assert not queue.on_trial_result(job, {"failure": {"cause": cause, "reason": reason, "place": place}})
+    assert not queue.on_trial_result(job, Failed(cause=cause, reason=reason, place=place))
 
 
 def test_a_loss_stops_at_two_failures_in_one_line(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
@@ -240,7 +240,7 @@ def test_code_that_failed_after_an_epoch_is_trained_again_until_a_trial_has_a_va
     queue = TrialQueue(only(search_stage(search)))
     job, running = begun(queue), begun(queue)
     for each in (job, running):
-        assert queue.on_trial_result(each, {"records": [record(1, 0.1)], "finished": False})
+        assert queue.on_trial_result(each, Epochs([record(1, 0.1)], finished=False))
     fail(queue, job)
     assert not to_retry(search, Stage.SEARCH), "the running trial is resumed"
     fail(queue, running)
@@ -337,7 +337,7 @@ def test_an_epoch_that_is_trained_again_brings_its_own_checkpoint(opened: Opened
     running = begun(queue)
     for attempt in ("attempt-1", "attempt-2"):
         news = {**record(1, 0.1), "checkpoint": f"{attempt}/best.safetensors"}
-        assert queue.on_trial_result(running, {"records": [news], "finished": False})
+        assert queue.on_trial_result(running, Epochs([news], finished=False))
     (trial,) = open_search(search.plan).trials("mpa", Stage.SEARCH)
     assert [entry["checkpoint"] for entry in epochs_of(trial)] == ["attempt-2/best.safetensors"]
     assert trial.intermediate_values == {1: 0.1}
@@ -367,12 +367,12 @@ def test_listeners_follow_a_trial_through_a_crash_to_its_end(opened: Opened) -> 
     follower = Follower()
     queue = TrialQueue(only(search_stage(search)), listeners=[follower])
     running = begun(queue)
-    queue.on_trial_result(running, {"records": [record(1, 0.1)], "finished": False})
+    queue.on_trial_result(running, Epochs([record(1, 0.1)], finished=False))
     queue.on_trial_error(running, "ActorDiedError", own=True)
     assert queue.next_trial() is running
     # A resumed training first reports the epochs in its checkpoint, which are known: that changes nothing.
-    queue.on_trial_result(running, {"records": [record(1, 0.9), record(2, 0.2)], "finished": False})
-    queue.on_trial_result(running, {"records": [record(3, 0.3)], "finished": True})
+    queue.on_trial_result(running, Epochs([record(1, 0.9), record(2, 0.2)], finished=False))
+    queue.on_trial_result(running, Epochs([record(3, 0.3)], finished=True))
     assert follower.events == [
         ("start", 0, "RUNNING"), ("epoch", 0, 1), ("lost", 0, 1), ("start", 0, "RUNNING"), ("epoch", 0, 2),
         ("epoch", 0, 3), ("end", 0, "COMPLETE"),
@@ -389,7 +389,7 @@ def test_what_a_listener_raises_ends_the_queue_and_loses_nothing(opened: Opened)
     queue = TrialQueue(only(search_stage(search)), listeners=[Interrupts()])
     running = begun(queue)
     with pytest.raises(RuntimeError, match="enough"):
-        queue.on_trial_result(running, {"records": [record(1, 0.1)], "finished": False})
+        queue.on_trial_result(running, Epochs([record(1, 0.1)], finished=False))
     (trial,) = search.trials("mpa", Stage.SEARCH)
     assert [entry["epoch"] for entry in epochs_of(trial)] == [1]
     assert [running.number for running in drive(open_search(search.plan))] == [0]
@@ -398,7 +398,7 @@ def test_what_a_listener_raises_ends_the_queue_and_loses_nothing(opened: Opened)
 # Trials whose files cannot be stored: retried after pauses, and not FAIL while all trials are affected.
 
 
-AWAY = {"failure": {"cause": "LOST", "reason": "/models/0000/attempt-1/last.pt failed (OSError: [Errno 28] No space)"}}
+AWAY = Failed(cause="LOST", reason="/models/0000/attempt-1/last.pt failed (OSError: [Errno 28] No space)")
 
 
 class Clock:
@@ -416,7 +416,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def epochs(*numbers: int, finished: bool = False) -> dict[str, Any]:
-    return {"records": [record(number, 0.1) for number in numbers], "finished": finished}
+    return Epochs([record(number, 0.1) for number in numbers], finished=finished)
 
 
 def test_nothing_is_started_while_a_storage_is_away(
@@ -538,9 +538,9 @@ def test_running_trials_count_whole_until_they_end(opened: Opened) -> None:
     assert second is not None
     assert queue.next_trial() is None
     assert queue.has_to_wait
-    queue.on_trial_result(second, {"records": [record(1, 0.1)], "finished": False})
+    queue.on_trial_result(second, Epochs([record(1, 0.1)], finished=False))
     assert queue.next_trial() is None
-    queue.on_trial_result(second, {"failure": {"cause": "DIVERGED", "reason": "x"}})  # two of its three epochs are free
+    queue.on_trial_result(second, Failed(cause="DIVERGED", reason="x"))  # two of its three epochs are free
     third = begun(queue)
     assert queue.next_trial() is None
     train(queue, third, falling)

@@ -9,7 +9,7 @@ from search.plan.search import WritableRecords
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from spaces.search_space import SearchSpace
 from spaces.space import Value
-from trainables.training.spec import EpochRecord
+from trainables.training.spec import EpochRecord, Epochs
 
 TrialValue = Callable[[RunningTrial, int], float]
 
@@ -44,7 +44,7 @@ def train(queue: TrialQueue, job: RunningTrial, trial_value: TrialValue) -> None
     """Report the epochs of a trial until it ends."""
     epochs = job.spec.training.epochs
     for epoch in range(1, epochs + 1):
-        news = {"records": [record(epoch, trial_value(job, epoch))], "finished": epoch == epochs}
+        news = Epochs([record(epoch, trial_value(job, epoch))], finished=epoch == epochs)
         if not queue.on_trial_result(job, news):
             return
 

@@ -28,6 +28,7 @@ from search.study.trial_queue import RunningTrial, TrialQueue
 from search.trust import addresses_in, own_code, remember
 from trainables.training.cross_validation import CrossValidation, begin
 from trainables.training.epoch_training import EpochTraining
+from trainables.training.spec import Epochs
 
 SLOTS = 2
 """Number of concurrent trials, which take turns after every epoch."""
@@ -104,7 +105,7 @@ def _train(queue: TrialQueue, epochs: int | None) -> bool:
                 training.wait_for_checkpoints()
             return False
         trial, training = running.pop(0)
-        news = {"records": [training.run_epoch()], "finished": training.finished}
+        news = Epochs([training.run_epoch()], finished=training.finished)
         if queue.on_trial_result(trial, news):
             running.append((trial, training))
         else:

@@ -15,6 +15,7 @@ from search.engines.local import Local
 from trainables.common.errors import Failure
 from trainables.common.forecast import Forecast
 from trainables.common.storage import Limits
+from trainables.training.spec import Epochs
 
 
 class MadeUpWorker:
@@ -59,7 +60,7 @@ class MadeUpWorker:
             "end": epoch + 0.05,
             "checkpoint": None,
         }
-        return {"records": [record], "finished": epoch == self._spec.training.epochs}
+        return Epochs([record], finished=epoch == self._spec.training.epochs)
 
 
 def _processes(log: Path) -> set[str]:

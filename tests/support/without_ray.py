@@ -17,6 +17,7 @@ from search.selection.score_files import Scored, ScoredModel
 from search.selection.scoring import kept_problem, retrieval_of
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.data.store.contents import read_contents
+from trainables.training.spec import Epochs
 
 CHECKPOINT = "attempt-1/best.safetensors"
 
@@ -47,7 +48,7 @@ class MadeUp(Engine):
             last = job.spec.training.epochs
             for epoch in range(1, last + 1):
                 made = {**record(epoch, _value(job, epoch)), "checkpoint": CHECKPOINT}
-                if not queue.on_trial_result(job, {"records": [made], "finished": epoch == last}):
+                if not queue.on_trial_result(job, Epochs([made], finished=epoch == last)):
                     break
 
     def before_trial(self, job: RunningTrial) -> None:

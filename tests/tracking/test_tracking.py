@@ -27,6 +27,7 @@ from search.tracking.projection import Projection
 from search.tracking.summary_runs import key_of, origin_tags
 from search.tracking.tracker import Tracker
 from trainables.common.errors import Failure
+from trainables.training.spec import Epochs, Failed
 
 Opened = Callable[..., WritableRecords]
 OF_CLUSTERS = {
@@ -112,11 +113,11 @@ def test_what_a_killed_process_left_is_completed(opened: Opened) -> None:
     queue = TrialQueue(only(search_stage(search)))
     job = queue.next_trial()
     assert job is not None
-    queue.on_trial_result(job, {"records": [record(1, 0.1)], "finished": False})
+    queue.on_trial_result(job, Epochs([record(1, 0.1)], finished=False))
     synchronise(recorded(search), make_projection(search.plan))
     assert {run.info.status for run in mlflow_runs(search)} == {"RUNNING"}
 
-    queue.on_trial_result(job, {"records": [record(2, 0.3), record(3, 0.2)], "finished": True})
+    queue.on_trial_result(job, Epochs([record(2, 0.3), record(3, 0.2)], finished=True))
     synchronise(recorded(search), make_projection(search.plan))
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
@@ -125,7 +126,7 @@ def test_a_trial_that_is_tried_again_has_a_run_of_its_own(opened: Opened) -> Non
     search = opened(losses=["pnp"], search={"trials": 1})
     queue = TrialQueue(only(search_stage(search)))
     job = queue.next_trial()
-    queue.on_trial_result(job, {"failure": {"cause": "CODE_ERROR", "reason": "KeyError: 'x'", "place": "line 3"}})
+    queue.on_trial_result(job, Failed(cause="CODE_ERROR", reason="KeyError: 'x'", place="line 3"))
     for _ in range(2):  # by a second process, which finds the run
         synchronise(recorded(search), make_projection(search.plan))
         assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
@@ -162,7 +163,7 @@ def test_an_outage_costs_the_training_nothing_and_is_said_once(
     study = search.study("pnp", Stage.SEARCH)
     queue = TrialQueue(iter([confirm_stage(search)]), listeners=[MlflowUpdates(tracker)])
     while job := queue.next_trial():
-        queue.on_trial_result(job, {"records": [record(1, 0.1), record(2, 0.2), record(3, 0.3)], "finished": True})
+        queue.on_trial_result(job, Epochs([record(1, 0.1), record(2, 0.2), record(3, 0.3)], finished=True))
     assert not tracker.close()
     assert sum("MLflow cannot be written" in message for message in caplog.messages) == 1
     assert len(study.trials()) == 2
@@ -182,7 +183,7 @@ def test_a_full_disk_is_said_in_a_sentence(
         tracker = Tracker({"small": projection})
         queue = TrialQueue(iter([confirm_stage(search)]), listeners=[MlflowUpdates(tracker)])
         while job := queue.next_trial():
-            queue.on_trial_result(job, {"records": [record(1, 0.1), record(2, 0.2), record(3, 0.3)], "finished": True})
+            queue.on_trial_result(job, Epochs([record(1, 0.1), record(2, 0.2), record(3, 0.3)], finished=True))
         assert not tracker.close()
         (said,) = [message for message in caplog.messages if "MLflow" in message]
         assert said.startswith(
@@ -200,7 +201,7 @@ def test_every_run_shows_the_training_of_its_own_loss_and_what_it_used(opened: O
     while job := queue.next_trial():
         for epoch in (1, 2, 3):
             used = {"used": {"triplets": 100 * epoch}} if job.loss == "triplet" else {}
-            queue.on_trial_result(job, {"records": [{**record(epoch, 0.1), **used}], "finished": epoch == 3})
+            queue.on_trial_result(job, Epochs([{**record(epoch, 0.1), **used}], finished=epoch == 3))
     synchronise(recorded(search), make_projection(search.plan))
     client, runs = MlflowClient(search.folder.tracking), mlflow_runs(search)
     (of_search,) = [run.data.params for run in runs if "loss" not in run.data.params]

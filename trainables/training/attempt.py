@@ -17,7 +17,7 @@ from trainables.common.part_tables import OURS, is_own
 from trainables.common.process import Setting, contained
 from trainables.common.storage import AnyPath, DiskFull, is_full
 from trainables.metrics import score_text
-from trainables.training.spec import EpochRecord, TrialSpec
+from trainables.training.spec import EpochRecord, Epochs, Failed, News, NoSpace, TrialSpec
 
 if TYPE_CHECKING:
     from trainables.training.cross_validation import CrossValidation
@@ -32,10 +32,7 @@ class Worker:
     Independent of the engine that runs the process. Importing this module does not import torch, which costs a driver
     2 s and 800 MB. :class:`search.engines.base.Engine` drives it; a replacement needs the same methods.
 
-    The news of a step are one of ``{"records": […], "finished": bool}`` (epochs not yet reported),
-    ``{"failure": {"cause": …, "reason": …}}``, and ``{"disk_full": sentence}``. A failure is news and not an exception:
-    the process survives, and the study records the cause. A full disk is not a failure of the training, which resumes
-    when there is room.
+    A failure is news and not an exception: the process survives, and the study records the cause.
     """
 
     def __init__(self, *, cpus: float, gpu: bool) -> None:
@@ -59,7 +56,7 @@ class Worker:
         self.end()
         self._spec, self._reported, self._settings = spec, 0, []
 
-    def step(self) -> dict[str, Any]:
+    def step(self) -> News:
         """Train the next epoch and return the news; a resumed training first reports the epochs that it has."""
         import torch
 
@@ -72,11 +69,11 @@ class Worker:
             with contained(self._settings):
                 return self._trained(self._spec, self._log)
         except Exception as error:
-            news = self._failed(error, self._spec, self._log)
+            failed = self._failed(error, self._spec, self._log)
         self.end()
-        return news
+        return failed
 
-    def _trained(self, spec: TrialSpec, log: "TrialLog") -> dict[str, Any]:
+    def _trained(self, spec: TrialSpec, log: "TrialLog") -> Epochs:
         from trainables.training.cross_validation import begin
 
         if self._training is None:
@@ -87,18 +84,18 @@ class Worker:
         self._reported = len(self._training.records)
         if self._training.finished:
             log.done()
-        return {"records": unreported, "finished": self._training.finished}
+        return Epochs(unreported, finished=self._training.finished)
 
-    def _failed(self, error: Exception, spec: TrialSpec, log: "TrialLog") -> dict[str, Any]:
+    def _failed(self, error: Exception, spec: TrialSpec, log: "TrialLog") -> Failed | NoSpace:
         from trainables.training.train import failure_of
 
         log.failure(error)
         log.close()
         if is_full(error):
             full = error if isinstance(error, DiskFull) else DiskFull.at(as_path(spec.directory))
-            return {"disk_full": f"On {socket.gethostname()}: {full}"}
+            return NoSpace(f"On {socket.gethostname()}: {full}")
         logger.error("The training failed.\n%s", traced(error))  # in the worker's own output too
-        return {"failure": failure_of(error)}
+        return failure_of(error)
 
     def end(self) -> None:
         """Wait for pending writes, release the training of the attempt, if there is one, and free the device."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, NotRequired, TypedDict
@@ -52,6 +52,48 @@ class EpochRecord(TypedDict):
     distinct_proxies: NotRequired[float]
     reported: NotRequired[dict[str, float | None]]
     classes: NotRequired[dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """News of a worker: epochs that it has not reported yet; ``finished`` if they end the training."""
+
+    records: Sequence[EpochRecord]
+    finished: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """News of a worker: its training failed, by ``cause`` (DIVERGED, OUT_OF_MEMORY, CODE_ERROR or LOST) and ``reason``.
+
+    LOST means that the environment failed and the trial may be retried. ``place`` is the file and the line of an error
+    that was raised; ``untestable`` means that no model of this training could be tested.
+    """
+
+    cause: str
+    reason: str
+    place: str | None = None
+    untestable: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content for the trial's record, without what is not set."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+
+@dataclass(frozen=True)
+class NoSpace:
+    """News of a worker: a disk is full, which is no failure of the training; it resumes when there is room."""
+
+    text: str
+
+
+News = Epochs | Failed | NoSpace
+
+
+def seconds_of(news: Iterable[News]) -> list[float]:
+    """Return the duration of each epoch in ``news``."""
+    records = (record for of_step in news if isinstance(of_step, Epochs) for record in of_step.records)
+    return [record["end"] - record["start"] for record in records]
 
 
 EMBED_MS, SIZE_MB = COSTS = ("embed_ms", "size_mb")

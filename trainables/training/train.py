@@ -40,7 +40,7 @@ from trainables.models.embedding import EmbeddingModel, depths_of, deterministic
 from trainables.models.model_config import Lora
 from trainables.training.epoch_training import Diverged, EpochTraining, KeptModel, Untestable, Validation, origin_of
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
-from trainables.training.spec import EpochRecord, TrialSpec, derived_seed
+from trainables.training.spec import EpochRecord, Failed, TrialSpec, derived_seed
 from trainables.training.steps import Steps
 from trainables.training.training_config import OPTIMIZERS, TrainingConfig, parameter_group
 
@@ -302,13 +302,8 @@ OUT_OF_MEMORY = ("not enough memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAIL
 """Words in errors of libraries that allocate without PyTorch's allocator: the CPU's, CUDA's, cuBLAS's and cuDNN's."""
 
 
-def failure_of(error: BaseException) -> dict[str, Any]:
-    """Return the cause of a failure (DIVERGED, OUT_OF_MEMORY, CODE_ERROR or LOST) and its reason.
-
-    LOST means that the environment failed and the trial may be retried: storage failed, or modules of this package
-    were temporarily missing. An error that was raised has its ``place``, the file and the line. ``untestable`` means
-    that no model of this training could be tested.
-    """
+def failure_of(error: BaseException) -> Failed:
+    """Return the cause of a failure; LOST if storage failed, or modules of this package were temporarily missing."""
     try:
         text = str(error)
     except Exception as other:  # a user's exception
@@ -316,22 +311,23 @@ def failure_of(error: BaseException) -> dict[str, Any]:
     if isinstance(error, Diverged):
         cause = "DIVERGED"
     elif isinstance(error, StorageFailure):
-        return {"cause": "LOST", "reason": str(error).rstrip(".")}
+        return Failed(cause="LOST", reason=str(error).rstrip("."))
     elif module := _own_module_gone(error):
         invalidate_caches()  # of directory listings, which may date from while the folder was rewritten
-        return {
-            "cause": "LOST",
-            "reason": f"the module {module} is missing from its folder, or the folder is unavailable",
-        }
+        reason = f"the module {module} is missing from its folder, or the folder is unavailable"
+        return Failed(cause="LOST", reason=reason)
     elif isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in text for word in OUT_OF_MEMORY):
         cause = "OUT_OF_MEMORY"
     else:
         cause = "CODE_ERROR"
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))  # the lines of a user's code
     frames = extract_tb(error.__traceback__)
-    place = {"place": without_password(f"{frames[-1].filename}, line {frames[-1].lineno}")} if frames else {}
-    found = {"cause": cause, "reason": without_password(f"{type(error).__name__}: {text}{notes}"), **place}
-    return {**found, "untestable": True} if isinstance(error, Untestable) else found
+    return Failed(
+        cause=cause,
+        reason=without_password(f"{type(error).__name__}: {text}{notes}"),
+        place=without_password(f"{frames[-1].filename}, line {frames[-1].lineno}") if frames else None,
+        untestable=isinstance(error, Untestable),
+    )
 
 
 def _own_module_gone(error: BaseException) -> str | None:

@@ -33,6 +33,7 @@ from search.study.pruners import Pruner
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.tables import PRUNERS
 from search.trials import record_key
+from trainables.training.spec import Epochs, Failed
 
 Opened = Callable[..., WritableRecords]
 Value = Callable[[RunningTrial, int], float]
@@ -53,12 +54,12 @@ def train(stage: QueuedStage, value: Value, failures: dict[int, str], clock: Any
         job, epoch = running.pop(0)
         cause = failures.get(job.number)
         if cause and epoch == (1 if cause == "CODE_ERROR" else 2):
-            queue.on_trial_result(job, {"failure": {"cause": cause, "reason": "<b>boom</b> $x$ " + 300 * "y "}})
+            queue.on_trial_result(job, Failed(cause=cause, reason="<b>boom</b> $x$ " + 300 * "y "))
             continue
         end = next(clock)
         found = {**record(epoch, value(job, epoch)), "start": end - 1, "end": end}
         epochs = job.spec.training.epochs
-        if queue.on_trial_result(job, {"records": [found], "finished": epoch == epochs}):
+        if queue.on_trial_result(job, Epochs([found], finished=epoch == epochs)):
             running.append((job, epoch + 1))
 
 
@@ -216,7 +217,7 @@ def test_a_trial_that_runs_is_shown(opened: Opened) -> None:
     job = queue.next_trial()
     assert job is not None
     assert not section_of(search, "pnp").figures
-    queue.on_trial_result(job, {"records": [record(1, 0.25)], "finished": False})
+    queue.on_trial_result(job, Epochs([record(1, 0.25)], finished=False))
     section = section_of(search, "pnp")
     assert traces_of(figures_of(section)["learning-curves"])["running"][0]["y"] == [25.0, None]
     assert section.sentences[0] == "Nothing can be chosen: no trial is complete."
@@ -274,7 +275,7 @@ def test_folds_are_the_steps(opened: Opened) -> None:
                 end = next(clock)
                 value = 0.5 - job.number / 20 + fold / 50 - epoch / 100
                 told.append({**record(epoch, value, fold=fold), "start": end - 1, "end": end})
-            if not queue.on_trial_result(job, {"records": told, "finished": fold == 4}):
+            if not queue.on_trial_result(job, Epochs(told, finished=fold == 4)):
                 break
     trials = search.trials("pnp", Stage.SEARCH)
     figures = figures_of(section_of(search, "pnp"))

@@ -117,13 +117,13 @@ def test_an_exit_by_the_process_itself_passes() -> None:
 @pytest.mark.parametrize("name", ["ExitsAfterEpoch", "exits_in_function"])
 def test_the_failure_names_the_lines(name: str, tmp_path: Path) -> None:
     worker = worker_of(own_spec(tmp_path, f"support.own_trainings:{name}"))
-    assert len(worker.step()["records"]) == 1
+    assert len(worker.step().records) == 1
     assert os.getcwd() != "/"
-    failure = worker.step()["failure"]
-    assert failure["cause"] == "CODE_ERROR"
-    assert "(SystemExit: 3)" in failure["reason"]
-    assert "own_trainings.py, line" in failure["reason"]
-    assert ": sys.exit(3)" in failure["reason"]
+    failure = worker.step()
+    assert failure.cause == "CODE_ERROR"
+    assert "(SystemExit: 3)" in failure.reason
+    assert "own_trainings.py, line" in failure.reason
+    assert ": sys.exit(3)" in failure.reason
 
 
 def test_an_imported_module_leaves_torch_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

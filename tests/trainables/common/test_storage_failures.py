@@ -22,7 +22,7 @@ from trainables.common.files import as_path
 from trainables.common.storage import DiskFull, Limits, StorageFailure, ask, storage_errors
 from trainables.data.sets.folders import Folder
 from trainables.training.checkpoints import Checkpoints
-from trainables.training.spec import TrialSpec
+from trainables.training.spec import Failed, TrialSpec
 from trainables.training.train import Training, failure_of
 
 CPU = torch.device("cpu")
@@ -38,7 +38,7 @@ def train_all(training: Training) -> None:
         training.run_epoch()
 
 
-def failure(spec: TrialSpec) -> dict[str, Any]:
+def failure(spec: TrialSpec) -> Failed:
     with pytest.raises(Exception) as raised:  # noqa: PT011  any exception
         train_all(Training(spec, CPU))
     return failure_of(raised.value)
@@ -61,9 +61,9 @@ def test_an_unreachable_store_is_not_a_code_error(spec: TrialSpec, tmp_path: Pat
     with pytest.raises(StorageFailure) as raised:
         train_all(training)
     found = failure_of(raised.value)
-    assert found["cause"] == "LOST"
-    assert found["reason"].startswith("ftp://127.0.0.1/trial/attempt-1/")
-    assert failure(elsewhere)["cause"] == "LOST"  # a training that starts now
+    assert found.cause == "LOST"
+    assert found.reason.startswith("ftp://127.0.0.1/trial/attempt-1/")
+    assert failure(elsewhere).cause == "LOST"  # a training that starts now
     with ftp_store(tmp_path / "ftp", int(url.rpartition(":")[2])):
         again = Training(elsewhere, CPU)  # in the same process, whose connection was cut
         assert len(again.records) == 1
@@ -79,7 +79,7 @@ def test_an_unreachable_store_is_not_a_code_error(spec: TrialSpec, tmp_path: Pat
     ],
 )
 def test_errors_in_user_code_are_code_errors(error: Exception) -> None:
-    assert failure_of(error)["cause"] == "CODE_ERROR"
+    assert failure_of(error).cause == "CODE_ERROR"
 
 
 @pytest.mark.parametrize("store", ["folder", "memory"])
@@ -91,7 +91,7 @@ def test_an_unpicklable_state_is_a_code_error(tmp_path: Path, store: str) -> Non
     checkpoints.save({"user-defined": lambda: None})
     with pytest.raises((AttributeError, pickle.PicklingError)) as raised:
         checkpoints.wait()
-    assert failure_of(raised.value)["cause"] == "CODE_ERROR"
+    assert failure_of(raised.value).cause == "CODE_ERROR"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +113,8 @@ def test_unreachable_images_are_not_missing_images(spec: TrialSpec, tmp_path: Pa
     dataset = Away(root=str(tmp_path / "images"), number=number)
     images = replace(spec.images, dataset=dataset, cache=str(tmp_path / "other"))
     found = failure(replace(spec, images=images))
-    assert found["cause"] == cause, found
-    assert os.strerror(number) in found["reason"]
+    assert found.cause == cause, found
+    assert os.strerror(number) in found.reason
     with pytest.raises(InvalidInput, match=os.strerror(number)):
         images.make()  # the driver's error at the start
 
@@ -127,8 +127,8 @@ def test_a_folder_that_cannot_be_made_is_not_a_code_error(spec: TrialSpec, tmp_p
         {"directory": within} if place == "directory" else {"images": replace(spec.images, cache=within)}
     )
     found = failure(replace(spec, **changes))
-    assert found["cause"] == "LOST"
-    assert "Not a directory" in found["reason"]
+    assert found.cause == "LOST"
+    assert "Not a directory" in found.reason
 
 
 def test_a_failure_crosses_process_borders_whole(tmp_path: Path) -> None:
@@ -167,14 +167,14 @@ def test_code_removed_under_a_worker_is_not_a_trial_error(
 ) -> None:
     """Ray replaces the code when a second node starts on a machine, and a loss is imported when first trained."""
     running = worker_of(spec)
-    assert len(running.step()["records"]) == 1
+    assert len(running.step().records) == 1
     other = replace(spec, loss="pnp", hyperparameters={}, directory=str(tmp_path / "other"))
     with monkeypatch.context() as removed:
         removed.setattr(losses, "__path__", [str(tmp_path)])
         removed.setattr(losses.LOSSES, "_loaded", {})
         removed.delitem(sys.modules, "trainables.losses.ranking", raising=False)
-        found = worker_of(other).step()["failure"]
-    assert found["cause"] == "LOST"
-    assert found["reason"].startswith("the module trainables.losses.ranking is missing from its folder")
-    assert len(worker_of(other).step()["records"]) == 1
-    assert len(running.step()["records"]) == 1
+        found = worker_of(other).step()
+    assert found.cause == "LOST"
+    assert found.reason.startswith("the module trainables.losses.ranking is missing from its folder")
+    assert len(worker_of(other).step().records) == 1
+    assert len(running.step().records) == 1

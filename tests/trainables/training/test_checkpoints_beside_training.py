@@ -20,7 +20,7 @@ from trainables.models import ModelConfig
 from trainables.training import checkpoints
 from trainables.training.checkpoints import parsed_state
 from trainables.training.cross_validation import begin
-from trainables.training.spec import EpochRecord, TrialSpec
+from trainables.training.spec import EpochRecord, NoSpace, TrialSpec
 from trainables.training.train import Training, train
 
 CPU = torch.device("cpu")
@@ -145,9 +145,9 @@ def test_a_full_disk_is_no_failure_of_the_training(
     monkeypatch.setattr(checkpoints, "write_whole", refuse)
     trial = worker_of(replace(spec, training=replace(spec.training, epochs=epochs)))
     news = [trial.step() for _ in range(epochs)]
-    assert set(news[-1]) == {"disk_full"}
-    assert f"There is no space left for {spec.directory}, where " in news[-1]["disk_full"]
-    assert [len(entry["records"]) for entry in news[:-1]] == [1] * (epochs - 1)
+    assert isinstance(news[-1], NoSpace)
+    assert f"There is no space left for {spec.directory}, where " in news[-1].text
+    assert [len(entry.records) for entry in news[:-1]] == [1] * (epochs - 1)
 
 
 def test_a_full_disk_does_not_hinder_the_next_trial(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def test_a_full_disk_does_not_hinder_the_next_trial(spec: TrialSpec, monkeypatch
     assert "No space left" in next((Path(spec.directory) / "logs").iterdir()).read_text()
     news = trial.step()
     trial.end()
-    assert len(news["records"]) == 1
+    assert len(news.records) == 1
 
 
 def killed_while_it_writes(parent: Connection, path: AnyPath, write: Write) -> None:
@@ -218,12 +218,12 @@ def test_attempts_replace_one_another(spec: TrialSpec) -> None:
     broken = replace(spec, directory=f"{spec.directory}-broken", model=ModelConfig(weights="nowhere.pth"))
     other = replace(spec, directory=f"{spec.directory}-other", seed=8)
     worker = worker_of(broken)
-    assert worker.step()["failure"]["cause"] == "CODE_ERROR"
+    assert worker.step().cause == "CODE_ERROR"
     worker.assign(spec)
-    (record,) = worker.step()["records"]
+    (record,) = worker.step().records
     assert record["epoch"] == 1
     worker.assign(other)  # as after pruning
     news = [worker.step() for _ in range(EPOCHS)]
-    assert [[record["epoch"] for record in entry["records"]] for entry in news] == [[1], [2], [3], [4]]
-    assert [entry["finished"] for entry in news] == [False, False, False, True]
+    assert [[record["epoch"] for record in entry.records] for entry in news] == [[1], [2], [3], [4]]
+    assert [entry.finished for entry in news] == [False, False, False, True]
     worker.end()

@@ -58,7 +58,7 @@ def test_another_model_is_refused_in_the_first_epoch(name: str, words: str, tmp_
     with pytest.raises(Untestable, match=words) as refused:
         training.run_epoch()
     training.end()
-    assert failure_of(refused.value)["untestable"]
+    assert failure_of(refused.value).untestable
 
 
 def test_the_error_has_both_values(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_clock_that_is_set_back_changes_no_duration(
     spec = own_spec(tmp_path, SCALES) if of_own else small_spec(drawn_images(tmp_path), tmp_path, epochs=1)
     moments = itertools.count(1_800_000_000, -86_400)
     monkeypatch.setattr(time, "time", lambda: float(next(moments)))
-    (record,) = worker_of(spec).step()["records"]
+    (record,) = worker_of(spec).step().records
     assert 0 < record["end"] - record["start"] < 600
 
 
@@ -180,14 +180,14 @@ def test_a_mistake_in_the_code_is_a_sentence(tmp_path: Path, name: str, cause: s
     if name == "one_report":
         news = worker.step()
     worker.end()
-    assert news["failure"]["cause"] == cause
-    assert sentence in news["failure"]["reason"]
+    assert news.cause == cause
+    assert sentence in news.reason
 
 
 def test_an_exception_names_the_lines_of_the_users_code(tmp_path: Path) -> None:
     news = worker_of(own_spec(tmp_path, "support.own_trainings:Raising")).step()
-    reason = news["failure"]["reason"]
-    assert news["failure"]["cause"] == "CODE_ERROR"
+    reason = news.reason
+    assert news.cause == "CODE_ERROR"
     assert reason.startswith("ZeroDivisionError: division by zero (in Raising.train_epoch: own_trainings.py, line ")
     assert reason.endswith(": return 1 / number)")
     assert 'return {"loss": halved(0)}' in reason
@@ -207,7 +207,7 @@ def test_a_training_that_cannot_be_resumed_is_refused(name: str, words: str, tmp
     first.run_epoch()
     first.wait_for_checkpoints()
     first.end()
-    assert words in worker_of(spec).step()["failure"]["reason"]
+    assert words in worker_of(spec).step().reason
 
 
 def test_the_thread_of_a_function_ends_with_the_training(tmp_path: Path) -> None:

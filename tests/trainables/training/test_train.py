@@ -24,7 +24,7 @@ from trainables.metrics.evaluation import evaluate
 from trainables.training.checkpoints import parsed_state
 from trainables.training.cost import ImageCounts, measured_costs
 from trainables.training.epoch_training import Diverged
-from trainables.training.spec import TrialSpec, derived_seed
+from trainables.training.spec import Failed, TrialSpec, derived_seed
 from trainables.training.train import Training, failure_of, train
 from trainables.training.training_config import Schedule
 
@@ -224,21 +224,21 @@ def test_the_seed_decides(spec: TrialSpec, tmp_path: Path) -> None:
 
 
 def test_failures_have_names() -> None:
-    assert failure_of(Diverged("x"))["cause"] == "DIVERGED"
-    assert failure_of(torch.OutOfMemoryError("x"))["cause"] == "OUT_OF_MEMORY"
-    assert failure_of(MemoryError())["cause"] == "OUT_OF_MEMORY"
+    assert failure_of(Diverged("x")).cause == "DIVERGED"
+    assert failure_of(torch.OutOfMemoryError("x")).cause == "OUT_OF_MEMORY"
+    assert failure_of(MemoryError()).cause == "OUT_OF_MEMORY"
     for said in (
         "CUDA error: out of memory",
         "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
         "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
     ):
-        assert failure_of(torch.AcceleratorError(said))["cause"] == "OUT_OF_MEMORY"
-        assert failure_of(RuntimeError(said))["cause"] == "OUT_OF_MEMORY"
-    assert failure_of(torch.AcceleratorError("CUDA error: an illegal access"))["cause"] == "CODE_ERROR"
-    assert failure_of(KeyError("x")) == {"cause": "CODE_ERROR", "reason": "KeyError: 'x'"}
+        assert failure_of(torch.AcceleratorError(said)).cause == "OUT_OF_MEMORY"
+        assert failure_of(RuntimeError(said)).cause == "OUT_OF_MEMORY"
+    assert failure_of(torch.AcceleratorError("CUDA error: an illegal access")).cause == "CODE_ERROR"
+    assert failure_of(KeyError("x")) == Failed(cause="CODE_ERROR", reason="KeyError: 'x'")
     with pytest.raises(ValueError, match="invalid literal") as raised:
         exec(compile("\nint('x')", "mine.py", "exec"))
-    assert failure_of(raised.value)["place"] == "mine.py, line 2"
+    assert failure_of(raised.value).place == "mine.py, line 2"
 
 
 def test_derived_seeds_differ_and_fit_every_library() -> None:
@@ -380,4 +380,4 @@ def test_an_exception_whose_text_raises_has_a_reason() -> None:
             raise KeyError
 
     failure = failure_of(Silent())
-    assert failure == {"cause": "CODE_ERROR", "reason": "Silent: its text cannot be shown (KeyError)"}
+    assert failure == Failed(cause="CODE_ERROR", reason="Silent: its text cannot be shown (KeyError)")

@@ -36,7 +36,7 @@ def test_attempts_are_read_one_after_the_other(tmp_path: Path) -> None:
     assert "epoch 1: loss " in read_log(directory)  # before it ends
     first.end()
     second = worker_of(spec)
-    assert [len(second.step()["records"]) for _ in range(2)] == [1, 1]
+    assert [len(second.step().records) for _ in range(2)] == [1, 1]
     second.end()
     said = [line[20:] for line in read_log(directory).splitlines()]
     assert [line.split(" on ")[0] for line in said if line.startswith("Training")] == [
@@ -61,7 +61,7 @@ def test_a_failure_is_written_whole(changes: dict[str, object], words: str, tmp_
     spec = replace(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), hyperparameters={}, **changes)
     trial = worker_of(spec)
     news = trial.step()
-    assert news["failure"]["cause"] == "CODE_ERROR"
+    assert news.cause == "CODE_ERROR"
     said = read_log(spec.directory)
     assert "Training failed.\nTraceback (most recent call last):" in said
     assert words in said
@@ -95,7 +95,7 @@ def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path, caplog: pyte
     trial = worker_of(spec)
     results = [trial.step() for _ in range(2)]
     trial.end()
-    assert results[-1]["finished"]
+    assert results[-1].finished
     assert len([record for record in caplog.records if "cannot be written" in record.getMessage()]) == 1
 
 
