@@ -42,7 +42,7 @@ BENCHMARKS = {
     "anytime": _one("a search with TPE and halving, and a grid search, by the epochs spent", "anytime", "IMAGES RUNS"),
     "checkpoints": _one("time that epochs wait for checkpoints", "checkpoints"),
     "choice": _one(
-        "searches and their choice, replayed from tables of real trainings: minutes",
+        "searches and their choice, replayed from tables of real trainings: an hour of a core",
         "search",
         "[--runs N] [--trials N] [--ways WAY…] [--processes N]",
         threads=1,

@@ -212,7 +212,7 @@ def _data(plan: Plan) -> Iterator[CheckResult]:
     split = plan.split
     found = f"{len(split.train)} classes train, {len(split.validation)} validate, {split.test_classes} test"
     yield CheckResult("data", "ok", f"{plan.config.dataset.name}: {found}")
-    for check, told in (("choice", plan.resolution), ("vault", plan.vault_told)):
+    for check, told in (("choice", plan.resolution), ("vault", plan.vault_sentence)):
         if told:
             yield CheckResult(check, "ok", told.rstrip("."))
 

@@ -19,7 +19,7 @@ from search.results.formats import NO_DIFFERENCE, difference_with_interval, inte
 from search.results.rows import COLUMNS, Row, SeedStatistics, mean_of
 from search.results.summary import LossSummary
 from search.secrets import expand, health_page, sqlite_file
-from search.show.comparison_tables import GAINS, as_csv, baselines_told, gains_of, headline_losses, text_tables
+from search.show.comparison_tables import GAINS, as_csv, baselines_sentences, gains_of, headline_losses, text_tables
 from search.stages import Role, Stage, study_name
 from search.text_table import as_markdown, rows_as_markdown
 from search.tracking import (
@@ -324,7 +324,7 @@ def baseline_run(comparison: Comparison, name: str) -> SummaryRun:
     """Return the run of a network without training, from the ``comparison`` of its search alone."""
     (row,) = [row for row in comparison.rows if row.role is Role.BASELINE and row.loss == name]
     return SummaryRun(
-        description="\n\n".join(f"{sentence}." for sentence in baselines_told(comparison)),
+        description="\n\n".join(f"{sentence}." for sentence in baselines_sentences(comparison)),
         tags={"holdout.openings": comparison.openings, **_shown(comparison, row)},
         metrics=_row_metrics(comparison, row),
     )

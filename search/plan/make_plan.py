@@ -157,7 +157,7 @@ def _new(config: SearchConfig, folder: RunFolder, found: Findings[SearchConfig])
     split = plan.split
     names = (*split.train, *split.validation, *split.test)
     about_data = similar_names(names), plan.images.dataset.left_out()
-    return replace(plan, notices=(*filter(None, [plan.resolution, plan.vault_told, *about_data]), *plan.notices))
+    return replace(plan, notices=(*filter(None, [plan.resolution, plan.vault_sentence, *about_data]), *plan.notices))
 
 
 # A search that is resumed, that grows, or that was tested and has a successor.

@@ -135,7 +135,7 @@ class Plan:
         return f"{text}."
 
     @property
-    def vault_told(self) -> str | None:
+    def vault_sentence(self) -> str | None:
         """A sentence on the vault that has the test classes; None without one."""
         if not (vault := dict(self.split.vault)):
             return None

@@ -8,7 +8,13 @@ from search.config.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, M
 from search.difference import Family, RowKey
 from search.plan.records import Records
 from search.plan.runs import CampaignFolder
-from search.results.comparison import chosen_after_opening, openings_told, summary_of, training_told, unlike_told
+from search.results.comparison import (
+    chosen_after_opening,
+    openings_sentence,
+    summary_of,
+    training_sentences,
+    unlike_sentences,
+)
 from search.results.pairs import Pair, pairs_of
 from search.results.rows import Result, Row, Shown
 from search.results.summary import Summary
@@ -206,13 +212,13 @@ def campaign_result(
             for stage in Stage
         },
         openings={
-            digest: openings_told(sharing)
+            digest: openings_sentence(sharing)
             + (f" ({', '.join(sorted({joined(labels[search.name], data) for search in sharing}))})" if data else "")
             for digest, sharing in by_image_set.items()
         },
         warnings=(
-            *training_told(searches, rows),
-            *_unlike_told(campaign, searches, rows),
+            *training_sentences(searches, rows),
+            *_unlike_sentences(campaign, searches, rows),
             *chosen_after_opening(searches, campaign_family(campaign), [row.key for row in rows if row.test]),
             *sweeps(config, data),
         ),
@@ -243,7 +249,7 @@ def _folds(campaign: Campaign, search: Records, summary: Summary) -> Iterator[Ce
                     yield Cell(coordinates={**place}, measured=name, values=(value,), seeds=1, mean=value)
 
 
-def _unlike_told(campaign: Campaign, searches: Sequence[Records], rows: Sequence[Row]) -> Iterator[str]:
+def _unlike_sentences(campaign: Campaign, searches: Sequence[Records], rows: Sequence[Row]) -> Iterator[str]:
     """Yield a sentence for each column of the table whose ``rows`` differ in the network or its images."""
     columns, by_key = _paired_columns(campaign), {row.key: row for row in rows}
     by_name = {search.name: search for search in searches}
@@ -253,7 +259,7 @@ def _unlike_told(campaign: Campaign, searches: Sequence[Records], rows: Sequence
             column = by_name[key.search].image_set, joined(place, columns)
             by_column.setdefault(column, []).append(by_key[key])
     for of_column in by_column.values():
-        yield from unlike_told([by_name[name] for name in {row.search for row in of_column}], of_column)
+        yield from unlike_sentences([by_name[name] for name in {row.search for row in of_column}], of_column)
 
 
 # The layout of its table.

@@ -88,12 +88,12 @@ def compare(searches: Sequence[Records], *, within: float | None = None) -> Comp
     comparison = Comparison(
         objective=objective,
         split=summaries[0].split,
-        openings=openings_told(searches),
+        openings=openings_sentence(searches),
         earlier_openings=earlier_openings(searches),
-        changed=tuple(changed_told(searches, summaries)),
+        changed=tuple(changed_sentences(searches, summaries)),
         warnings=(
-            *training_told(searches, rows),
-            *unlike_told(searches, rows),
+            *training_sentences(searches, rows),
+            *unlike_sentences(searches, rows),
             *chosen_after_opening(
                 searches, Family.of(numbers, baselines, metrics, within), [row.key for row in rows if row.test]
             ),
@@ -174,7 +174,7 @@ def _refuse_incomparable(searches: Sequence[Records], summaries: Sequence[Summar
             )
 
 
-def changed_told(searches: Sequence[Records], summaries: Sequence[Summary]) -> Iterator[str]:
+def changed_sentences(searches: Sequence[Records], summaries: Sequence[Summary]) -> Iterator[str]:
     """Yield a sentence for each search whose summary or scores were changed or removed, or are of another split."""
     for search, summary in zip(searches, summaries, strict=True):
         changed = {
@@ -204,7 +204,7 @@ ALIKE = (
 """Settings that rows share in a fair comparison: unlike ones are criticised in the thesis, section 3.5.1."""
 
 
-def unlike_told(searches: Sequence[Records], rows: Sequence[Row]) -> Iterator[str]:
+def unlike_sentences(searches: Sequence[Records], rows: Sequence[Row]) -> Iterator[str]:
     """Yield a sentence if ``rows`` of the searches differ in the network, the image size or the crop."""
     written = {search.name: search.settings for search in searches}
     settings = {row.key: {**written[row.search], **row.params} for row in rows if row.params is not None}
@@ -244,7 +244,7 @@ OF_TRAINING = re.compile(
 """The hyperparameters and settings that define a final training, besides its split and seed."""
 
 
-def seeds_told(searches: Sequence[Records], rows: Sequence[Row]) -> Iterator[str]:
+def seeds_sentences(searches: Sequence[Records], rows: Sequence[Row]) -> Iterator[str]:
     """Yield a sentence on tested ``rows`` whose seeds have no effect, and on those that are the same trainings."""
     trained = [row for row in rows if row.test and row.params is not None]
     keys = [row.key for row in trained]
@@ -266,7 +266,7 @@ def seeds_told(searches: Sequence[Records], rows: Sequence[Row]) -> Iterator[str
 # The test set.
 
 
-def openings_told(searches: Sequence[Records]) -> str:
+def openings_sentence(searches: Sequence[Records]) -> str:
     """Return a sentence on the openings of the test set that ``searches`` share."""
     ledger = searches[0].ledger
     opened = [search for search in searches if search.openings]
@@ -296,7 +296,7 @@ def earlier_openings(searches: Sequence[Records]) -> dict[str, int]:
     }
 
 
-def training_told(searches: Sequence[Records], rows: Sequence[Row]) -> Iterator[str]:
+def training_sentences(searches: Sequence[Records], rows: Sequence[Row]) -> Iterator[str]:
     """Yield a warning for each search that trained on images of an opened test set, or whose test set has copies.
 
     Also one for each model that could not be scored, and those on seeds.
@@ -318,7 +318,7 @@ def training_told(searches: Sequence[Records], rows: Sequence[Row]) -> Iterator[
                 yield f"{search.name}: a value of {counted(models, 'model')} is undefined ({reason.removesuffix('.')})"
         if warning := search.trained_on_opened:
             yield f"{search.name}: {warning}"
-    yield from seeds_told(searches, rows)
+    yield from seeds_sentences(searches, rows)
 
 
 # The table as it was frozen before the opening.

@@ -12,7 +12,7 @@ from search.plan.runs import CampaignFolder, RunFolder
 from search.results.campaign import METRIC, ROLE, CampaignResult, Cell, columns_of, joined, row_axes, stored_result
 from search.results.formats import p_value, parameters, shown_interval, verdict
 from search.results.pairs import METHOD
-from search.show.comparison_tables import units_told
+from search.show.comparison_tables import units_note
 from search.show.document import ReportPage, as_html, campaign_page, write_search_report
 from search.show.drawing import Figure, Section, axis_title, looks_of, plotted, rounded, scatter
 from search.stages import Role
@@ -120,7 +120,7 @@ def cell_table(
 def _notes(config: CampaignConfig, result: CampaignResult, settings: Sequence[str]) -> Iterator[str]:
     of_column = {cell.coordinates[METRIC]: cell.measured for cell in result.cells}
     folds = " and folds" if result.folds else ""
-    yield f"{units_told(of_column.values())}mean ± sample deviation over training seeds{folds}"
+    yield f"{units_note(of_column.values())}mean ± sample deviation over training seeds{folds}"
     if VALIDATION in of_column:
         yield (
             f"{VALIDATION}: {of_column[VALIDATION]} of the confirmation: fresh seeds on the validation classes or, "

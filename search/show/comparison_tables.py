@@ -227,7 +227,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
                 losses_with.setdefault(sentence, []).append(name)
     for sentence, names in losses_with.items():
         yield f"{', '.join(names)}: {sentence}"
-    yield from baselines_told(comparison)
+    yield from baselines_sentences(comparison)
     yield split_sentence(comparison)
     yield from data_sentences(comparison)
     yield columns_sentence(comparison)
@@ -242,7 +242,7 @@ def columns_sentence(comparison: Comparison) -> str:
     """Return what the columns of the table of the losses are, without a full stop."""
     split = comparison.split
     return (
-        f"{units_told((comparison.objective, *comparison.test_metrics))}search: the value of that trial; confirmed "
+        f"{units_note((comparison.objective, *comparison.test_metrics))}search: the value of that trial; confirmed "
         f"({confirmed_on(split)}) and final (validation of the trainings for the test): mean ± sample deviation over "
         f"seeds{' and folds' if split.folds else ''}; confirmed is optimistic for a tuned row, the best of its "
         "finalists, and final is optimistic too: only its seeds are fresh; test: with the 95 % interval of the "
@@ -252,7 +252,7 @@ def columns_sentence(comparison: Comparison) -> str:
     )
 
 
-def units_told(metrics: Collection[str]) -> str:
+def units_note(metrics: Collection[str]) -> str:
     """Return the unit of values of ``metrics`` as the beginning of a note."""
     others = [metric for metric in dict.fromkeys(metrics) if not is_bounded(metric)]
     if len(others) == len({*metrics}):
@@ -266,7 +266,7 @@ def confirmed_on(split: SplitSummary) -> str:
     return halves if split.halves else "on the validation classes"
 
 
-def baselines_told(comparison: Comparison) -> Iterator[str]:
+def baselines_sentences(comparison: Comparison) -> Iterator[str]:
     """Yield what the rows without training are, if there are any."""
     if any(summary.baselines for summary in comparison.searches):
         yield (
@@ -379,7 +379,7 @@ def gains_of(comparison: Comparison, role: Role) -> dict[RowKey, str]:
 def headline_sentences(comparison: Comparison) -> Iterator[str]:
     """Yield the most important notes, without a full stop."""
     split, pairs = comparison.split, comparison.pairs
-    units = units_told((comparison.objective, *comparison.test_metrics))
+    units = units_note((comparison.objective, *comparison.test_metrics))
     spread = f"{units}± sample deviation over seeds{' and folds' if split.folds else ''}"
     corrected = "" if comparison.answers else f", {_corrected(pairs)}"  # which the answer says
     yield f"{spread}; 95 % intervals{corrected}" if pairs else spread

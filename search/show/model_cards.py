@@ -12,7 +12,7 @@ from search.plan.records import Records
 from search.results.comparison import Comparison, comparison_of
 from search.results.formats import parameters, sentence
 from search.selection import Selection, exported_trial, frozen_baselines
-from search.show.comparison_tables import baselines_told, headline_losses, headline_sentences
+from search.show.comparison_tables import baselines_sentences, headline_losses, headline_sentences
 from search.stages import BASELINES, UNTRAINED, Stage, short_study_name
 from search.text_table import rows_as_markdown
 from trainables.common.errors import InvalidInput
@@ -70,7 +70,7 @@ def _model_card(
 
 def _scores(comparison: Comparison) -> str:
     """Return the table and the sentences that a search prints at its end."""
-    sentences = map(sentence, (*headline_sentences(comparison), *baselines_told(comparison)))
+    sentences = map(sentence, (*headline_sentences(comparison), *baselines_sentences(comparison)))
     return "\n\n".join((rows_as_markdown(headline_losses(comparison)), *sentences))
 
 

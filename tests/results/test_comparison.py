@@ -25,7 +25,7 @@ from search.driver.synchronise import loss_run, search_run
 from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.plan.search import WritableRecords
-from search.results.comparison import Comparison, compare, summary_of, unlike_told
+from search.results.comparison import Comparison, compare, summary_of, unlike_sentences
 from search.results.formats import p_value, sentence as sentence_of
 from search.results.pairs import pairs_of
 from search.results.rows import Row, SeedStatistics
@@ -386,7 +386,7 @@ def unlike(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def told(runs: Path, *names: str) -> list[str]:
     searches = [Records(RunFolder(runs, name)) for name in names]
-    return [*unlike_told(searches, [row for search in searches for row in summary_of(search).rows])]
+    return [*unlike_sentences(searches, [row for search in searches for row in summary_of(search).rows])]
 
 
 def test_searches_and_losses_that_differ_are_named(unlike: Path) -> None:
@@ -405,7 +405,7 @@ def test_a_searched_network_is_that_of_the_row(unlike: Path) -> None:
     search = Records(RunFolder(unlike, "same"))
     rows = {row.role: row for row in summary_of(search).rows}
     gem = rows["tuned"].model_copy(update={"params": {**(rows["tuned"].params or {}), "model.pooling": "gem"}})
-    assert [*unlike_told([search], [rows["default"], gem])] == [
+    assert [*unlike_sentences([search], [rows["default"], gem])] == [
         f"{UNLIKE}model.pooling is avg in pnp default, but gem in pnp tuned"
     ]
 

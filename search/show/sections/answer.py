@@ -13,7 +13,7 @@ from search.results.pairs import Pair
 from search.results.rows import Row, SeedStatistics
 from search.results.summary import Summary
 from search.show.comparison_tables import (
-    baselines_told,
+    baselines_sentences,
     columns_sentence,
     headline_losses,
     headline_sentences,
@@ -139,7 +139,7 @@ def outcome(comparison: Comparison, searches: Sequence[Records]) -> Section:
         title="Untrained, default and tuned" if untrained else "Default and tuned",
         results=(losses_table(comparison),),
         figures=tuple(figure for figure in (pair_matrix(comparison), *others, progress) if figure),
-        remarks=tuple(map(sentence, (*baselines_told(comparison), columns_sentence(comparison)))),
+        remarks=tuple(map(sentence, (*baselines_sentences(comparison), columns_sentence(comparison)))),
         tables=(openings,) if openings.rows else (),
         pending=() if comparison.test_metrics or comparison.changed else ("Test values: the test classes are sealed.",),
         missing=() if comparison.pairs else comparison.left_out,
