@@ -299,6 +299,7 @@ def status(port: int, path: str, host: str, **headers: str) -> int:
     return asking.getresponse().status
 
 
+@pytest.mark.slow
 def test_only_users_get_in_and_only_by_names_that_are_its_own(tmp_path: Path) -> None:
     port = free_port()
     write_migrated(tmp_path / "mlflow.db")

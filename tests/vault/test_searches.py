@@ -128,6 +128,7 @@ def test_the_doctor_counts_its_classes(unopened: Made, tmp_path: Path) -> None:
     assert openings(unopened.vault) == []
 
 
+@pytest.mark.slow
 def test_a_campaign_takes_an_opening_for_each_search(images: Path, tmp_path: Path) -> None:
     vault = made(tmp_path, images, "--openings", "2")
     base = {**vault.content, **SHORTEST, "final": {**vault.content["final"], "seeds": 1}}
@@ -194,6 +195,7 @@ def test_an_opening_that_is_asked_for_again_has_the_same_answer(
     assert holdout_here("vault", "verify", by_vault[0].vault).stderr.startswith("Verified")
 
 
+@pytest.mark.slow
 def test_a_vault_that_keeps_class_values_gives_a_table_without_intervals(
     by_vault: tuple[Made, RunFolder], images: Path, tmp_path: Path
 ) -> None:
@@ -218,6 +220,7 @@ def of_vectors(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(vault.vault, {**content, "dataset": dataset, "final": {**content["final"], **vault.content["final"]}})
 
 
+@pytest.mark.slow
 def test_an_own_training_is_tested_by_its_embeddings(of_vectors: Made, tmp_path: Path) -> None:
     name = of_vectors.content["name"]
     folder = RunFolder(finish(tmp_path / "runs", of_vectors.content), name)

@@ -172,6 +172,7 @@ def test_the_command_that_an_error_names_downloads(
     EmbeddingModel(network)
 
 
+@pytest.mark.slow
 def test_networks_of_timm_come_from_the_hub(publisher: Publisher, tmp_path: Path) -> None:
     """The hub's library keeps what it downloads in its cache, where timm finds it, too."""
     content = save({"a": torch.zeros(4_000_000)})
