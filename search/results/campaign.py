@@ -212,8 +212,7 @@ def campaign_result(
             for stage in Stage
         },
         openings={
-            digest: openings_sentence(sharing)
-            + (f" ({', '.join(sorted({joined(labels[search.name], data) for search in sharing}))})" if data else "")
+            digest: "".join(f"{place}: " for place in _places(labels, sharing, data)) + openings_sentence(sharing)
             for digest, sharing in by_image_set.items()
         },
         warnings=(
@@ -223,6 +222,12 @@ def campaign_result(
             *sweeps(config, data),
         ),
     )
+
+
+def _places(labels: Mapping[str, Mapping[str, str]], searches: Sequence[Records], axes: Sequence[str]) -> Iterator[str]:
+    """Yield the names of the data sets of ``searches``, such as "centres 3, digits 5", if there are several."""
+    found = {", ".join(f"{axis} {labels[search.name][axis]}" for axis in axes) for search in searches}
+    yield from sorted(filter(None, found))
 
 
 def _folds(campaign: Campaign, search: Records, summary: Summary) -> Iterator[Cell]:

@@ -81,8 +81,8 @@ def test_pairs_share_their_data_set(ran: tuple[Campaign, CampaignResult]) -> Non
         (first, second) = (result.searches[key.search]["data"] for key in (pair.first, pair.second))
         assert first == second
     assert sorted(result.openings.values()) == [
-        "this test set: 1 opening by 1 search, 2 configurations scored; openings of these classes before this "
-        f"choice's: 0 ({name})"
+        f"data {name}: this test set: 1 opening by 1 search, 2 configurations scored; openings of these classes before "
+        "this choice's: 0"
         for name in DATA
     ]
 
