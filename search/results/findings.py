@@ -93,22 +93,25 @@ EARLY = 0.1
 BEST_TRIALS = 3
 
 
-def extreme_epochs(complete: Sequence[FrozenTrial], objective: str, epochs: int) -> Iterator[Finding]:
+def extreme_epochs(
+    complete: Sequence[FrozenTrial], objective: str, epochs: int, high_rates: Sequence[str] = ()
+) -> Iterator[Finding]:
     """Yield a finding if the best epochs of the best trials are the last, or most in the first tenth or the first.
 
     ``epochs`` is the length of a training; nothing is found in trainings of fewer than four, or of fewer than three
-    complete trials.
+    complete trials. ``high_rates`` are the learning rates that the best trial has at the high end of their ranges.
     """
     best = sorted(complete, key=lambda trial: -(trial.value or 0.0))[:BEST_TRIALS]
     found = [epoch for trial in best for epoch in best_epochs(epochs_of(trial), objective)]
     if epochs < 4 or len(found) < BEST_TRIALS:
         return
     if min(found) == epochs:
+        too = f", as the high {' and '.join(high_rates)} may be for lack of epochs" if high_rates else ""
         yield Finding(
             kind="last_epochs",
-            parameters=(),
-            sentence=f"the best epochs of the {len(best)} best trials are the last of {epochs}: longer trainings "
-            "(training.epochs) may give more; learning rates at the high end of their range point to the same",
+            parameters=tuple(high_rates),
+            sentence=f"the best epochs of the {len(best)} best trials are the last of {epochs}{too}: longer trainings "
+            "(training.epochs) may give more",
         )
     if statistics.median(found) > max(1, EARLY * epochs):
         return
@@ -149,9 +152,11 @@ def diagnose(
     """Return the findings about a search study of ``loss``, which is None for a user-defined training."""
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     nothing = tuple(nothing_learned(complete, objective, own=loss is None))
+    at = {name: _place(space[name], value) for name, value in (best or {}).items()}
+    high_rates = [name for name, place in at.items() if name.endswith("lr") and (place or 0.0) >= 1 - NEAR]
     return (
         *edges(space, best or {}, lambda name, value: _allowed(loss, training, name, value)),
-        *(nothing or extreme_epochs(complete, objective, training.epochs)),
+        *(nothing or extreme_epochs(complete, objective, training.epochs, high_rates)),
     )
 
 

@@ -367,6 +367,8 @@ def test_best_epochs_that_are_the_first_or_the_last(best: tuple[int, ...], epoch
     assert [finding.kind for finding in found] == [kind] * (kind is not None)
     shown = f"{', '.join(map(str, best[:-1]))} and {best[-1]} of {epochs}"
     assert all(shown in finding.sentence for finding in found if kind == "first_epochs")
+    named = [one.parameters for one in extreme_epochs(trials, "map_at_r", epochs, ["training.lr"]) if one.parameters]
+    assert named == [("training.lr",)] * (kind == "last_epochs")
 
 
 def with_epochs(number: int, values: Sequence[float], losses: Sequence[float | None], **more: float) -> FrozenTrial:
