@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -23,20 +24,23 @@ from benchmarks.first_on_features import linked
 from benchmarks.json_lines import append_lines, read_lines
 from trainables.data.split import make_split
 from trainables.data.store.store_spec import StoreSpec
+from trainables.metrics.evaluation import evaluate
 from trainables.models.model_config import BACKBONE, Lora, ModelConfig
 from trainables.training.epoch_training import Diverged
+from trainables.training.inputs import Inputs
 from trainables.training.spec import TrialSpec
 from trainables.training.train import train
 from trainables.training.training_config import Schedule, TrainingConfig
 
 SECONDS, SEEDS, MOST_EPOCHS = 120.0, 3, 40
 CLASSES, PER_CLASS = 1000, 30
+UNTRAINED = "untrained"
 METRICS = ("map_at_r", "recall_at_1")
 WHOLE = ModelConfig(backbone="timm:tf_efficientnet_lite0", embedding_dim=512, freeze_bn=True)
 TRAINING = TrainingConfig(
     batch_size=60, images_per_class=5, image_size=80, augment="crop", head_lr=1e-3, schedule=Schedule(decay="cosine")
 )
-RATES, HEAD_RATES = (1e-4, 3e-4, 1e-3), (1e-3, 3e-3, 1e-2)
+RATES, HEAD_RATES = (1e-4, 3e-4, 1e-3, 3e-3), (3e-4, 1e-3, 3e-3, 1e-2)
 WAYS: dict[str, tuple[ModelConfig, TrainingConfig]] = {
     "frozen features": (replace(WHOLE, freeze=BACKBONE, freeze_bn=False), replace(TRAINING, head_lr=None)),
     "LoRA, rank 8": (replace(WHOLE, lora=Lora(rank=8)), TRAINING),
@@ -59,8 +63,15 @@ def trained(spec: TrialSpec) -> tuple[dict[str, float], float]:
     return last, time.process_time() - begin  # type: ignore[return-value]
 
 
+def untrained(spec: TrialSpec) -> dict[str, float]:
+    """Return the metrics of the pooled features of the initial network on the validation classes."""
+    inputs = Inputs(spec.images, spec.model, spec.training, torch.device("cpu"))
+    view = inputs.view(spec.validation_classes)
+    return evaluate(inputs.features()[view.rows_N], view.labels_N, list(METRICS))
+
+
 def measure(weights: str, images: Path, results: Path, seconds: float) -> list[dict[str, Any]]:
-    """Train what is missing in ``results`` and return the rows of the final trainings."""
+    """Train what is missing in ``results``; return the row of the network before, and those of the final trainings."""
     file = results / "ways.jsonl"
     results.mkdir(parents=True, exist_ok=True)
     known = {row["key"]: row for row in read_lines(file)}
@@ -94,6 +105,8 @@ def measure(weights: str, images: Path, results: Path, seconds: float) -> list[d
                 once(way, "pace", replace(whole, training=replace(training, epochs=n)))["s"] for n in (1, 3)
             )
             epochs = max(1, min(MOST_EPOCHS, 1 + round((seconds - first) / ((third - first) / 2))))
+            if model.freeze == BACKBONE:
+                found.append({"way": UNTRAINED, "lr": 0.0, "epochs": 0, "s": 0.0, **untrained(whole)})
             rates = HEAD_RATES if model.freeze == BACKBONE else RATES
             by_rate = {lr: replace(training, epochs=epochs, lr=lr) for lr in rates}
             best = max(rates, key=lambda lr: once(way, "rate", replace(spec, training=by_rate[lr]))["map_at_r"])
@@ -105,11 +118,13 @@ def main(weights: str, images: str, results: str, seconds: str = str(SECONDS)) -
     """Print the mean of the seeds by way."""
     rows = measure(weights, Path(images), Path(results), float(seconds))
     table = Table("way", "lr", "epochs", "seconds", *(f"{metric}, %" for metric in METRICS))
-    for way in WAYS:
+    for way in (UNTRAINED, *WAYS):
         of_way = [row for row in rows if row["way"] == way]
         values = [[100 * row[metric] for row in of_way] for metric in METRICS]
-        cells = [f"{statistics.fmean(of_metric):.1f} ± {statistics.stdev(of_metric):.1f}" for of_metric in values]
+        spreads = [f" ± {statistics.stdev(of_metric):.1f}" if len(of_metric) > 1 else "" for of_metric in values]
+        means = [f"{statistics.fmean(of_metric):.1f}" for of_metric in values]
         took = statistics.fmean(row["s"] for row in of_way)
+        cells = map("".join, zip(means, spreads, strict=True))
         table.add_row(way, f"{of_way[0]['lr']:g}", str(of_way[0]["epochs"]), f"{took:.0f}", *cells)
     Console().print(table)
 

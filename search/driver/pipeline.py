@@ -79,7 +79,8 @@ def run_stages(plans: Sequence[Plan], order: Order) -> list[WritableRecords]:
             if not order.allow_failed and left[0].stage is not Stage.SEARCH:
                 refuse_failed(unchosen(), Stage.SEARCH)  # before anything is started
             engine, slots = engine_ready()
-            say(order.console, resumed(searches, [stage.stage for stage in left], slots))
+            if not order.continues:
+                say(order.console, resumed(searches, [stage.stage for stage in left], slots))
             if not is_new:
                 check_weights(plans)
                 for plan in plans:
@@ -136,9 +137,8 @@ def _before_training(
         on_vectors = all(search.plan.images.dataset.features() is not None for search in missing)
         with phase(console, f"Scoring the {'vectors as they are' if on_vectors else 'untrained network'} …"):
             validate_baselines(missing, partial(engine.map, validate_untrained))
-    say(console, pruning(searches))
     if Stage.SEARCH in stages:
-        say(console, (*first_proposals(searches, slots), *at_ceiling(searches)))
+        say(console, (*pruning(searches), *first_proposals(searches, slots), *at_ceiling(searches)))
 
 
 def _engine_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: ExitStack) -> tuple[Engine, int]:

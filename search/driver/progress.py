@@ -110,8 +110,9 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         _, values = self._slots.get(_key(running), (running, ()))  # never fail the training over its display
         values = (*values, _value_of(running)(record))
         self._slots = {**self._slots, _key(running): (running, values)}
-        if not self._live and not self._moving and time.monotonic() - self._printed > QUIET_S:
-            epochs = f"epoch {len(values)} of {running.spec.epochs * max(1, len(running.spec.folds))}"
+        most, quiet = running.spec.epochs * max(1, len(running.spec.folds)), time.monotonic() - self._printed > QUIET_S
+        if quiet and len(values) < most and not self._live and not self._moving:
+            epochs = f"epoch {len(values)} of {most}"
             self._print(f"{search_of(running.study.name)}/{running.loss} trial {_trained(running)}: {epochs}")
 
     def _print(self, line: str) -> None:

@@ -77,6 +77,6 @@ def run_search(
             sealed = f"{doubt} The test stays sealed; repeat the command with --yes to open it (in Python yes=True)."
             console.print(sealed, highlight=False, markup=False, soft_wrap=True)
             return search
-        plan, order = search.plan, replace(order, started=time.time())  # with the digest of the images
+        plan, order = search.plan, replace(order, started=time.time(), continues=True)  # with the digest of the images
     (search,) = run_stages([plan], order)
     return search
