@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import scipy.stats  # noqa: F401  the sampler's, whose import may take as long as these workers may be silent
 import torch
 from optuna.trial import FrozenTrial, TrialState
 from support.driving import begun, only
