@@ -40,7 +40,7 @@ WHOLE = ModelConfig(backbone="timm:tf_efficientnet_lite0", embedding_dim=512, fr
 TRAINING = TrainingConfig(
     batch_size=60, images_per_class=5, image_size=80, augment="crop", head_lr=1e-3, schedule=Schedule(decay="cosine")
 )
-RATES, HEAD_RATES = (1e-4, 3e-4, 1e-3, 3e-3), (3e-4, 1e-3, 3e-3, 1e-2)
+RATES, HEAD_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), (3e-4, 1e-3, 3e-3, 1e-2)
 WAYS: dict[str, tuple[ModelConfig, TrainingConfig]] = {
     "frozen features": (replace(WHOLE, freeze=BACKBONE, freeze_bn=False), replace(TRAINING, head_lr=None)),
     "LoRA, rank 8": (replace(WHOLE, lora=Lora(rank=8)), TRAINING),
