@@ -75,14 +75,14 @@ BENCHMARKS = {
     "scale": _one("the driver's work by slots and trials; QUICK=1 omits 5,000 trials", "scale"),
     "slots": _one("utilisation of the slots of a Ray cluster", "slots", "[CASE]"),
     "start": _one("time and memory of commands", "start"),
-    "ways": _one(
-        "ways to train a pretrained network in equal time: an hour of a core, resumable",
-        "ways_to_train", "WEIGHTS IMAGES RESULTS [SECONDS]", threads=1,
-    ),
     "statistics": Benchmark(
         "the simulations behind the statistics, samplers and rungs: minutes",
         tuple((f"benchmarks.statistics.{name}",) for name in STATISTICS),
         threads=1,
+    ),
+    "ways": _one(
+        "ways to train a pretrained network in equal time: an hour of a core, resumable",
+        "ways_to_train", "WEIGHTS IMAGES RESULTS [SECONDS]", threads=1,
     ),
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ class SleepingWorker:
         """Take the next trial."""
         self._spec, self._epoch = spec, 0
 
-    def step(self) -> dict[str, Any]:
+    def step(self) -> Epochs:
         """Sleep for one epoch and report it."""
         self._epoch += 1
         start = time.time()

@@ -110,10 +110,10 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         _, values = self._slots.get(_key(running), (running, ()))  # never fail the training over its display
         values = (*values, _value_of(running)(record))
         self._slots = {**self._slots, _key(running): (running, values)}
-        most, quiet = running.spec.epochs * max(1, len(running.spec.folds)), time.monotonic() - self._printed > QUIET_S
+        most, quiet = running.spec.epochs, time.monotonic() - self._printed > QUIET_S
         if quiet and len(values) < most and not self._live and not self._moving:
-            epochs = f"epoch {len(values)} of {most}"
-            self._print(f"{search_of(running.study.name)}/{running.loss} trial {_trained(running)}: {epochs}")
+            name = f"{search_of(running.study.name)}/{running.loss}"
+            self._print(f"{name} trial {_trained(running)}: epoch {len(values)} of {most}")
 
     def _print(self, line: str) -> None:
         self._printed = time.monotonic()

@@ -112,10 +112,12 @@ def _chance(searches: Sequence[Records], metrics: Sequence[str]) -> dict[str, fl
     opened = [search for search in searches if search.openings]
     if not opened or opened[0].split.marks or opened[0].openings[0].vault:
         return {}
-    *_, path = next(models_of(opened[0]))
+    paths = [path for *_, path in models_of(opened[0])]
+    if not paths:  # no model could be scored
+        return {}
     try:
-        with reading(path):
-            (labels_N,) = read_arrays(path, "labels").values()
+        with reading(paths[0]):
+            (labels_N,) = read_arrays(paths[0], "labels").values()
     except FileNotFoundError:  # the pairs say so
         return {}
     counts = [*Counter(labels_N.tolist()).values()]

@@ -248,17 +248,23 @@ def test_a_final_training_on_all_classes_shows_its_training_loss(opened: Opened)
     assert f": training loss {min(losses):.4f} [" in line
 
 
-def test_without_a_terminal_a_long_training_is_heard_of(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    search, out = opened(losses=["pnp"], search={"trials": 1}), io.StringIO()
+@pytest.mark.parametrize("folds", [None, 4])
+def test_without_a_terminal_a_long_training_is_heard_of(
+    folds: int | None, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search, out = opened(losses=["pnp"], search={"trials": 1}, split={"folds": folds}), io.StringIO()
     minutes = count(int(time.monotonic()) + 60, 60)
     progress = progress_of(search, [Stage.SEARCH], Console(file=out, width=200))
     queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
     job = queue.next_trial()
     assert job is not None
     monkeypatch.setattr(time, "monotonic", lambda: float(next(minutes)))
-    for epoch in range(1, job.spec.epochs):
-        report(queue, job, epoch, 0.5)
-    lines = [f"small/pnp trial 0: epoch {epoch} of {job.spec.epochs}" for epoch in range(1, job.spec.epochs)]
+    each, most = search.config.training.epochs, search.config.training.epochs * (folds or 1)
+    for step in range(1, most):
+        fold, epoch = divmod(step - 1, each)
+        found = record(epoch + 1, 0.5, fold=fold + 1) if folds else record(step, 0.5)
+        queue.on_trial_result(job, Epochs([found], finished=False))
+    lines = [f"small/pnp trial 0: epoch {step} of {most}" for step in range(1, most)]
     assert out.getvalue().splitlines()[-len(lines) :] == lines
 
 

@@ -27,7 +27,7 @@ VALUES = {1: 0.1, 2: 0.5, 3: 0.5, 4: 0.5, 5: 0.5, 6: 0.4, 7: 0.4, 8: 0.4, 9: 1.7
 """After each of the epochs: the best of the first fold so far, then the mean over the complete folds."""
 
 
-def told(job: RunningTrial, values: Any = OF_FOLDS) -> Iterator[dict[str, Any]]:
+def told(job: RunningTrial, values: Any = OF_FOLDS) -> Iterator[Epochs]:
     """Yield a job's reports, one per epoch."""
     rows = [
         record(epoch, value, fold=fold)

@@ -217,7 +217,7 @@ def test_every_output_has_the_same_lines(tmp_path: Path) -> None:
     assert run.description.endswith("What it is.")
     for row in comparison.rows:
         assert row.test is not None
-        assert f" {row.test['map_at_r'].mean * 100:.2f}" in run.description
+        assert re.search(rf"\| +{row.test['map_at_r'].mean * 100:.2f}", run.description)
     assert {path.name for path in run.files} == {"search.yaml", "split.json"}
     assert set(run.texts) == {"comparison.md", "comparison.csv"}
     assert "<br>" not in run.texts["comparison.md"]

@@ -415,7 +415,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def epochs(*numbers: int, finished: bool = False) -> dict[str, Any]:
+def epochs(*numbers: int, finished: bool = False) -> Epochs:
     return Epochs([record(number, 0.1) for number in numbers], finished=finished)
 
 

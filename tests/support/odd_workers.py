@@ -36,7 +36,7 @@ class MadeUpWorker:
     def end(self) -> None:
         self._spec = None
 
-    def step(self) -> dict[str, Any]:
+    def step(self) -> Epochs:
         directory = Path(self._spec.directory)
         folder = directory.parents[2]
         self._epoch += 1

@@ -171,10 +171,11 @@ class TrialLog:
 
     def epoch(self, record: EpochRecord) -> None:
         fold = f"fold {record['fold']}, " if "fold" in record else ""
-        metrics = "".join(f", {name} {score_text(name, value)}" for name, value in record["metrics"].items())
+        values = record["metrics"].items()
+        metrics = [f", {name} {'undefined' if value is None else score_text(name, value)}" for name, value in values]
         seconds = record["end"] - record["start"]
         loss = f"loss {record['loss']:.6g}" if "loss" in record else "trained"
-        self._add(f"{fold}epoch {record['epoch']}: {loss}{metrics}, {seconds:.1f} s")
+        self._add(f"{fold}epoch {record['epoch']}: {loss}{''.join(metrics)}, {seconds:.1f} s")
         self._write()
 
     def done(self) -> None:

@@ -77,7 +77,7 @@ class Failed:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content for the trial's record, without what is not set."""
-        return {name: value for name, value in asdict(self).items() if value}
+        return {name: value for name, value in asdict(self).items() if value or name in ("cause", "reason")}
 
 
 @dataclass(frozen=True)
