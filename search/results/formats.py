@@ -17,7 +17,7 @@ def interval(ends: tuple[float, float] | None, *, scale: float = 1.0, digits: in
 
 
 def shown_interval(metric: str, ends: tuple[float, float] | None) -> str:
-    """Return the interval of a metric, if there is one, as :func:`trainables.metrics.shown` its values."""
+    """Return the interval of a metric, if there is one, as :func:`trainables.metrics.score_text` its values."""
     return interval(ends, scale=unit(metric), digits=2 if is_bounded(metric) else 4)
 
 

@@ -284,11 +284,9 @@ COLUMNS = (
 """The columns of the result table, in their order."""
 
 
-def entry_text(metric: str, entry: Entry) -> str:
-    """Return the entry of a column of ``metric`` as mean ± sample deviation."""
-    if not isinstance(entry, SeedStatistics):
-        return score_text(metric, entry)
-    return score_text(metric, entry.mean) + (f" ± {score_text(metric, entry.std)}" if entry.std else "")
+def spread_text(metric: str, mean: float | None, std: float | None) -> str:
+    """Return mean ± sample deviation, without a deviation of 0 or None."""
+    return score_text(metric, mean) + (f" ± {score_text(metric, std)}" if std else "")
 
 
 def mean_of(entry: Entry) -> float | None:

@@ -12,6 +12,7 @@ from search.plan.runs import CampaignFolder, RunFolder
 from search.results.campaign import METRIC, ROLE, CampaignResult, Cell, columns_of, joined, row_axes, stored_result
 from search.results.formats import p_value, parameters, shown_interval, verdict
 from search.results.pairs import METHOD
+from search.results.rows import spread_text
 from search.show.comparison_tables import units_note
 from search.show.document import ReportPage, as_html, campaign_page, write_search_report
 from search.show.drawing import Figure, Section, axis_title, looks_of, plotted, rounded, scatter
@@ -23,10 +24,7 @@ from trainables.metrics import score_text, unit
 
 
 def cell_text(cell: Cell | None) -> str:
-    if cell is None or cell.mean is None:
-        return NOTHING
-    deviation = f" ± {score_text(cell.measured, cell.std)}" if cell.std else ""
-    return score_text(cell.measured, cell.mean) + deviation
+    return NOTHING if cell is None else spread_text(cell.measured, cell.mean, cell.std)
 
 
 # Tables.

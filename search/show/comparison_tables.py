@@ -17,7 +17,7 @@ from search.results.formats import (
     verdict,
 )
 from search.results.pairs import METHOD, Pair
-from search.results.rows import COLUMNS, Column, Entry, Row, SeedStatistics, entry_text
+from search.results.rows import COLUMNS, Column, Entry, Row, SeedStatistics, mean_of, spread_text
 from search.results.summary import SplitSummary
 from search.stages import UNTRAINED, WHITENED, Role
 from search.text_table import NOTHING, TextTable
@@ -200,9 +200,10 @@ def _losses_table(
         if is_sealed and filled.column.metrics == "test":
             return "sealed"
         entry = filled.entries[position]
-        text = entry_text(filled.metric, entry)
-        if long and isinstance(entry, SeedStatistics) and entry.ci95:
-            return f"{text}\n{shown_interval(filled.metric, entry.ci95)}"
+        over_seeds = entry if isinstance(entry, SeedStatistics) else None
+        text = spread_text(filled.metric, mean_of(entry), over_seeds.std if over_seeds else None)
+        if long and over_seeds and over_seeds.ci95:
+            return f"{text}\n{shown_interval(filled.metric, over_seeds.ci95)}"
         return text
 
     return TextTable(

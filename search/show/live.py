@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -141,9 +141,11 @@ def live_search(stored: Records) -> LiveSearch:
 
 def listed(stored: Records) -> ListedSearch:
     """Return the state of a search for the list; only one that runs is read whole."""
-    status = status_of(stored)
-    driven = status.driver is not None and status.problem is None
-    return ListedSearch(status=status, left_s=_left(in_memory(stored)) if driven else None)
+    status, left = status_of(stored), None
+    if status.driver is not None and status.problem is None:
+        with suppress(InvalidInput, OSError):  # its own page says so; the list shows the others
+            left = _left(in_memory(stored))
+    return ListedSearch(status=status, left_s=left)
 
 
 def _left(search: Records) -> float | None:

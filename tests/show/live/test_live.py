@@ -80,6 +80,13 @@ def test_all_searches_are_listed_as_by_status(server: Server, running: WritableR
             assert {key: wanted[key] for key in shown} == shown
     assert lines[1]["driver"] is None
     assert listed[1]["left_s"] is None
+    split = running.plan.folder.split
+    split.rename(split.with_suffix(".away"))
+    again = told(server, "/api/searches")
+    split.with_suffix(".away").rename(split)
+    assert [entry["status"]["name"] for entry in again] == ["running", "small"], (
+        "one that cannot be read hides no other"
+    )
     assert listed[0]["left_s"] == pytest.approx(told(server, "/api/searches/running")["left_s"], rel=0.1)
     assert f"process {os.getpid()}" in lines[0]["driver"]
 
