@@ -268,17 +268,14 @@ def joined_classes(classes: Mapping[str, Sequence[str]], groups: Mapping[str, st
     >>> joined_classes({"a": ["1"], "b": ["2"], "c": ["3"]}, {"1": "shop", "3": "shop"})
     (('a', 'c'),)
     """
-    component_of: dict[str, list[str]] = {}
-    of_group: dict[str, list[str]] = {}
+    component_of = {name: [name] for name in classes}
+    first_of: dict[str, str] = {}  # the first class of each group
     for name, keys in classes.items():
-        component = component_of[name] = [name]
-        for group in dict.fromkeys(groups[key] for key in keys if key in groups):
-            other = of_group.setdefault(group, component)
-            other = component_of[other[0]]
+        for group in {groups[key] for key in keys if key in groups}:
+            component, other = component_of[name], component_of[first_of.setdefault(group, name)]
             if other is not component:
                 other += component
                 component_of |= dict.fromkeys(component, other)
-                component = other
     components = {id(component): component for component in component_of.values() if len(component) > 1}
     position = {name: number for number, name in enumerate(classes)}
     return tuple(tuple(sorted(component, key=position.__getitem__)) for component in components.values())

@@ -3,7 +3,6 @@
 Shapes: N images, or items of F features; D embedding dimensions.
 """
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainables.common.errors import InvalidInput
+from trainables.common.files import digest_of
 from trainables.common.vectors import numbers, unit
 from trainables.data.images import Unreadable, cannot_be_read
 from trainables.data.loading import Features, FeaturesInMemory, Images, ImagesInMemory
@@ -68,7 +68,7 @@ class Embedder:
     @cached_property
     def weights_sha256(self) -> str:
         """Return the SHA-256 of these weights as a file ``model.safetensors``, regardless of their source."""
-        return hashlib.sha256(tensors_bytes(self.network.state_dict())).hexdigest()
+        return digest_of(tensors_bytes(self.network.state_dict()))
 
     def embed(
         self,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainables.common.errors import InvalidInput
-from trainables.common.files import DAMAGED, given_path, json_text, read_regular, write_together
+from trainables.common.files import DAMAGED, digest_of, given_path, json_text, read_regular, write_together
 from trainables.common.storage import AnyPath
 from trainables.data import Frame
 from trainables.models.model_config import ModelConfig
@@ -285,7 +285,7 @@ def write_model(folder: AnyPath, weights: bytes, spec: EmbedderSpec | TrainableS
 
     The description is moved there last, so a folder with a description is complete.
     """
-    description = {**spec.to_json(), "weights_sha256": hashlib.sha256(weights).hexdigest()}
+    description = {**spec.to_json(), "weights_sha256": digest_of(weights)}
     files = files_in(weights, folder / SAVED) if isinstance(spec, TrainableSpec) else {}
     files |= {folder / WEIGHTS: weights, folder / CARD: card.encode()}
     files[folder / DESCRIPTION] = json_text(description).encode()
@@ -327,7 +327,7 @@ def _folder(path: AnyPath) -> "tuple[dict[str, Tensor], Any, str]":
     try:
         content = json.loads(read_regular(path / DESCRIPTION))
         weights = read_regular(path / WEIGHTS)
-        digest = hashlib.sha256(weights).hexdigest()
+        digest = digest_of(weights)
         tensors, _ = parsed_tensors(weights, path / WEIGHTS)
         card = (path / CARD).read_text("utf-8") if (path / CARD).is_file() else ""
     except OSError as error:

@@ -150,7 +150,7 @@ def _of_json(name: str, text: str) -> NDArray[Any]:
     return _of_list(entries)
 
 
-_WITHOUT_NUMPY = {"BF16": 2**-7, "F8_E4M3": 2**-3, "F8_E5M2": 2**-2}  # with the distance from 1 to the next number
+_WITHOUT_NUMPY = ("BF16", "F8_E4M3", "F8_E5M2")
 
 
 def _read_safetensors(path: Path) -> Arrays:
@@ -164,12 +164,11 @@ def _read_safetensors(path: Path) -> Arrays:
             lists = {name: _of_json(name, text) for name, text in written.items() if name in NAMES[1:]}
             kinds = {name: file.get_slice(name).get_dtype() for name in NAMES if name in known}
             arrays = {name: file.get_tensor(name) for name, kind in kinds.items() if kind not in _WITHOUT_NUMPY}
-        if len(arrays) < len(kinds):
+        for name in kinds.keys() - arrays.keys() - {EMBEDDINGS}:
+            raise InvalidInput(f"{name} are {kinds[name]}, which rounds; write them as whole numbers or text.")
+        if EMBEDDINGS in kinds.keys() - arrays.keys():
             with safe_open(path, framework="pt") as file:
-                found = {name: file.get_tensor(name).float().numpy() for name in kinds.keys() - arrays.keys()}
-            arrays |= found
-            for name in found.keys() - {EMBEDDINGS}:
-                raise_if_any([*_rounded(name, found[name], _WITHOUT_NUMPY[kinds[name]])])
+                arrays[EMBEDDINGS] = file.get_tensor(EMBEDDINGS).float().numpy()
     except SafetensorError as error:
         raise ValueError(str(error)) from error
     return {**lists, **arrays}
@@ -223,13 +222,10 @@ def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[st
     elif name not in REPEATED and (twice := [entry for entry, times in Counter(entries).items() if times > 1]):
         yield f"{counted(len(twice), 'entry', 'entries')} of {name} more than once: {listed([*map(str, twice)])}."
     floats = np.array([entry for entry in entries if isinstance(entry, float)])
-    yield from _rounded(name, floats, np.finfo(values.dtype if values.dtype.kind == "f" else float).eps)
-
-
-def _rounded(name: str, values: NDArray[Any], eps: float) -> Iterator[str]:
-    """Yield a sentence if ``values`` are so large that in their type two neighbouring whole numbers are one."""
-    if (large := values[np.isfinite(values) & (np.abs(values) >= 2 / eps)]).size:
-        rounds = f"round whole numbers from {2 / eps:,.0f} on, such as {large[0]:.0f}, so different ones may be equal"
+    # From here on two neighbouring whole numbers are one in their type.
+    least = 2 / np.finfo(values.dtype if values.dtype.kind == "f" else float).eps
+    if (large := floats[np.isfinite(floats) & (np.abs(floats) >= least)]).size:
+        rounds = f"round whole numbers from {least:,.0f} on, such as {large[0]:.0f}, so different ones may be equal"
         yield f"{name} are floats that {rounds}; write them as whole numbers or text."
 
 

@@ -240,9 +240,8 @@ def superclasses_for(metrics: Sequence[str], dataset: Dataset, view: StoreView) 
         return None
     superclass_of = dataset.superclasses()
     assert superclass_of is not None, "the plan refuses these metrics on a data set without superclasses"
-    of_classes = [superclass_of[name] for name in view.class_names]
-    number_of = {name: number for number, name in enumerate(sorted(set(of_classes)))}
-    return torch.tensor([number_of[name] for name in of_classes])[view.labels_N]
+    _, numbers_C = np.unique([superclass_of[name] for name in view.class_names], return_inverse=True)
+    return torch.from_numpy(numbers_C)[view.labels_N]
 
 
 def protocol_for(dataset: Dataset, keys: Sequence[str]) -> RetrievalProtocol | None:
