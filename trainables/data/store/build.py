@@ -68,9 +68,16 @@ def held_store(spec: "StoreSpec", on_progress: Progress | None = None) -> Iterat
         logger.info("Building the image store %s.", store)
         _write(draft, spec, classes, on_progress)
 
-    with _storage_mistakes(store):
+    try:
         store.parent.mkdir(parents=True, exist_ok=True)
         in_use = found_or_built(store, lambda: expected_size(spec.dataset, keys, spec.short_side), build)
+    except OSError as error:
+        if is_full(error):
+            raise DiskFull.at(store, "set dataset.cache to another folder") from error
+        raise InvalidInput(
+            f"The cache cannot be written below {str(store.parent)!r}: {error.strerror or error}. "
+            "Allow writing there, or set dataset.cache to another folder."
+        ) from error
     try:
         read_contents(store)
         yield store
@@ -104,20 +111,6 @@ def _stamp(dataset: Dataset, key: str) -> str:
         return dataset.stamp(key)
     except OSError as error:
         return f"unreadable: {error}"  # reading it will fail too and be reported with the others
-
-
-@contextmanager
-def _storage_mistakes(store: Path) -> Iterator[None]:
-    """Convert errors of the cache's storage to sentences."""
-    try:
-        yield
-    except OSError as error:
-        if is_full(error):
-            raise DiskFull.at(store, "set dataset.cache to another folder") from error
-        raise InvalidInput(
-            f"The cache cannot be written below {str(store.parent)!r}: {error.strerror or error}. "
-            "Allow writing there, or set dataset.cache to another folder."
-        ) from error
 
 
 def _write(folder: Path, spec: "StoreSpec", classes: Mapping[str, Sequence[str]], on_progress: Progress | None) -> None:

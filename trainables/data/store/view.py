@@ -117,7 +117,6 @@ class StoreView:
         return len(self.rows_N)
 
     def sizes(self, indices: Tensor) -> Tensor:
-        """Return height and width of some images, int64 [B, 2]."""
         return self.store.sizes_N2[self.rows_N[indices]]
 
     def rows(self, indices: Tensor) -> "StoreView":
