@@ -206,7 +206,7 @@ def test_a_root_that_cannot_be(root: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert ("cannot be used (File name too long)" if len(root) > 1000 else "dataset.root is ") in said
 
 
-def test_folders_that_may_not_be_read(tmp_path: Path) -> None:
+def test_folders_and_files_that_may_not_be_read(tmp_path: Path) -> None:
     """Root can read every folder, so the process becomes another user meanwhile."""
     root = draw_folder(tmp_path / "images", classes=8, images=5)
     assert len(Folder(root=str(root)).classes()) == 8  # imports what the other user may not
@@ -214,14 +214,18 @@ def test_folders_that_may_not_be_read(tmp_path: Path) -> None:
         if not folder.stat().st_mode & stat.S_IXOTH:
             folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
     user, group = os.geteuid(), os.getegid()
-    for closed, said in ((root / "class-00", "cannot be read: Permission denied"), (root, "which cannot be read")):
+    for closed, use, said in (
+        (root / "class-00", Folder.classes, "cannot be read: Permission denied"),
+        (root, Folder.classes, "which cannot be read"),
+        (root / IMAGE, lambda folder: folder.damage(IMAGE), "Permission denied"),
+    ):
         closed.chmod(0)
         if user == 0:
             os.setegid(65534)
             os.seteuid(65534)
         try:
-            with pytest.raises(InvalidInput, match=said):
-                Folder(root=str(root)).classes()
+            with pytest.raises((InvalidInput, PermissionError), match=said):
+                use(Folder(root=str(root)))
         finally:
             os.seteuid(user)
             os.setegid(group)
