@@ -211,19 +211,27 @@ def part_mistakes(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield f"the part {DISTRACTOR} needs the part {TRAIN} too, else distractors may train; mark the training rows."
 
 
-def official_parts(parts: Mapping[str, str]) -> dict[str, str]:
-    """Return the parts of the items that are queries or in the gallery, as :meth:`Dataset.parts` does."""
-    return {key: GALLERY if part == DISTRACTOR else part for key, part in parts.items() if part not in (TRAIN, "")}
+class ListedDataset(Dataset):
+    """Items that a file lists with their classes, and maybe with a group and an official part of each."""
 
+    @abstractmethod
+    def column(self, name: str) -> dict[str, str]:
+        """Map image keys to the entries of a column of the file, ``group`` or ``part``; empty without it."""
 
-def split_by_parts(
-    classes: Mapping[str, Sequence[str]], parts: Mapping[str, str]
-) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Return the classes that train and those that are tested; None without the part ``train``."""
-    training = {name for name, keys in classes.items() if any(parts.get(key) == TRAIN for key in keys)}
-    if not training:
-        return None
-    return tuple(name for name in classes if name in training), tuple(name for name in classes if name not in training)
+    def groups(self) -> dict[str, str]:
+        return self.column("group")
+
+    def parts(self) -> dict[str, str]:
+        official = {key: part for key, part in self.column("part").items() if part not in (TRAIN, "")}
+        return {key: GALLERY if part == DISTRACTOR else part for key, part in official.items()}
+
+    def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """Return the classes that train and those that are tested; None without the part ``train``."""
+        classes, parts = self.classes(), self.column("part")
+        halves: dict[bool, list[str]] = {True: [], False: []}
+        for name, keys in classes.items():
+            halves[any(parts.get(key) == TRAIN for key in keys)].append(name)
+        return (tuple(halves[True]), tuple(halves[False])) if halves[True] else None
 
 
 def check_listing(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> None:

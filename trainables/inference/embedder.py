@@ -147,15 +147,9 @@ class Embedder:
         batch_size: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> ImageIndex:
-        """Build an index of images for similarity search.
+        """Build an index of images for similarity search; arguments and errors are those of :meth:`embed`.
 
-        Args:
-            images: as for :meth:`embed`. Images without a path are named ``image 0`` and so on, by position.
-            batch_size: as for :meth:`embed`.
-            on_progress: as for :meth:`embed`.
-
-        Raises:
-            InvalidInput: images cannot be read (all of them are listed), or none is given.
+        Images without a path are named ``image 0`` and so on, by position.
         """
         if self.network.on_vectors:
             embeddings_ND = self.embed(images, batch_size=batch_size, on_progress=on_progress)

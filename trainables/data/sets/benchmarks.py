@@ -1,6 +1,5 @@
 """The published data sets: CUB-200-2011, Cars196, SOP, In-Shop, VehicleID, iNaturalist 2018 and Omniglot."""
 
-import hashlib
 import json
 import os
 from collections import Counter
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainables.common.errors import InvalidInput, counted, listed
-from trainables.common.files import read_regular
+from trainables.common.files import in_digest_order, read_regular
 from trainables.data.dataset import GALLERY, QUERY, TRAIN, grouped
 from trainables.data.images import IMAGE_SUFFIXES
 from trainables.data.sets.folders import images_below
@@ -334,8 +333,8 @@ train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
 
     def _training(self, names: list[str]) -> set[str]:
         if self.class_list is None:
-            hashed = sorted(names, key=lambda name: hashlib.sha256(f"inaturalist:{name}".encode()).digest())
-            return set(hashed[: len(names) * TRAINING_CATEGORIES // CATEGORIES])
+            hashed = in_digest_order([f"inaturalist:{name}" for name in names])
+            return {names[at] for at in hashed[: len(names) * TRAINING_CATEGORIES // CATEGORIES]}
         lines = read_list(self._root / self.class_list)
         training = dict.fromkeys(_category(line.strip()) for line in lines if line.strip())
         known = set(names)

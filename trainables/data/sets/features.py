@@ -23,14 +23,7 @@ from numpy.typing import NDArray
 
 from trainables.common.errors import InvalidInput, counted, listed, raise_if_any, shortened, suggestion
 from trainables.common.files import DAMAGED, array_names, read_arrays
-from trainables.data.dataset import (
-    Dataset,
-    grouped,
-    official_parts,
-    part_mistakes,
-    sorted_classes,
-    split_by_parts,
-)
+from trainables.data.dataset import ListedDataset, grouped, part_mistakes, sorted_classes
 from trainables.data.images import read_image
 from trainables.data.sets.folders import as_on_disk, check_file
 from trainables.data.store.contents import image_digest
@@ -251,7 +244,7 @@ def _whole(entry: object) -> object:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeatureFile(Dataset):
+class FeatureFile(ListedDataset):
     """Items of a file of embeddings, in its order; classes are sorted by name, whole numbers by size.
 
     Keys are the ids of the file, or its row numbers. If it has paths of images, they are relative to ``root``.
@@ -288,19 +281,10 @@ parts       train, query, gallery or distractor, if these are given"""
     def classes(self) -> dict[str, tuple[str, ...]]:
         return self._content().classes
 
-    def _column(self, name: str) -> dict[str, str]:
+    def column(self, name: str) -> dict[str, str]:
         arrays = self._content().arrays
-        values = getattr(arrays, name)
+        values = {"group": arrays.groups, "part": arrays.parts}[name]
         return {} if values is None else dict(zip(arrays.names, values, strict=True))
-
-    def groups(self) -> dict[str, str]:
-        return self._column(GROUPS)
-
-    def parts(self) -> dict[str, str]:
-        return official_parts(self._column(PARTS))
-
-    def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        return split_by_parts(self.classes(), self._column(PARTS))
 
     def identity(self) -> str:
         return "features"

@@ -1,6 +1,5 @@
 """The base class of published data sets: image lists for two halves of the classes, with known counts."""
 
-import hashlib
 import io
 import os
 import posixpath
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainables.common.errors import InvalidInput, counted, listed, raise_if_any
-from trainables.common.files import read_regular
+from trainables.common.files import digest_of, read_regular
 from trainables.data.sets.folders import RootedDataset
 
 FEW = 5
@@ -215,5 +214,5 @@ class PublishedDataset(RootedDataset):
         if not self.subset:
             return self.title
         keys = sorted(key for keys in self.classes().values() for key in keys)
-        digest = hashlib.sha256("\n".join(keys).encode(errors="surrogateescape")).hexdigest()
+        digest = digest_of("\n".join(keys).encode(errors="surrogateescape"))
         return f"a part of {self.title}: {len(keys)} images, {digest[:12]}"
