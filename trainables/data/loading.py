@@ -51,6 +51,8 @@ class Features(ABC):
 
 
 class FeaturesInMemory(Features):
+    """Features float32 [N, F]."""
+
     def __init__(self, features_NF: Tensor) -> None:
         self._features_NF = features_NF
 

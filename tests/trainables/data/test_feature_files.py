@@ -284,7 +284,7 @@ def test_labels_of_few_bits_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     save_tensors({"embeddings": torch.ones(2, 3), "labels": torch.tensor([0, 1]).bfloat16()}, path)
     (said,) = sentences_of(lambda: read_features(path))
-    assert said == f"{path}: labels are BF16, which rounds; write them as whole numbers or text."
+    assert said == f"{path}: labels are BF16, which rounds whole numbers; write them as integers or text."
 
 
 def test_vectors_that_differ_in_the_sign_of_zeros_are_copies(tmp_path: Path) -> None:

@@ -157,9 +157,11 @@ def _read_safetensors(path: Path) -> Arrays:
             lists = {name: _of_json(name, text) for name, text in written.items() if name in NAMES[1:]}
             kinds = {name: file.get_slice(name).get_dtype() for name in NAMES if name in known}
             arrays = {name: file.get_tensor(name) for name, kind in kinds.items() if kind not in _WITHOUT_NUMPY}
-        for name in kinds.keys() - arrays.keys() - {EMBEDDINGS}:
-            raise InvalidInput(f"{name} are {kinds[name]}, which rounds; write them as whole numbers or text.")
-        if EMBEDDINGS in kinds.keys() - arrays.keys():
+        short = [name for name in kinds if name not in arrays]
+        if odd := [name for name in short if name != EMBEDDINGS]:
+            rounds = f"{odd[0]} are {kinds[odd[0]]}, which rounds whole numbers"
+            raise InvalidInput(f"{rounds}; write them as integers or text.")
+        if short:
             with safe_open(path, framework="pt") as file:
                 arrays[EMBEDDINGS] = file.get_tensor(EMBEDDINGS).float().numpy()
     except SafetensorError as error:
@@ -215,7 +217,7 @@ def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[st
     elif name not in REPEATED and (twice := [entry for entry, times in Counter(entries).items() if times > 1]):
         yield f"{counted(len(twice), 'entry', 'entries')} of {name} more than once: {listed([*map(str, twice)])}."
     floats = np.array([entry for entry in entries if isinstance(entry, float)])
-    # From here on two neighbouring whole numbers are one in their type.
+    # From this size on, neighbouring whole numbers are equal in their type.
     least = 2 / np.finfo(values.dtype if values.dtype.kind == "f" else float).eps
     if (large := floats[np.isfinite(floats) & (np.abs(floats) >= least)]).size:
         rounds = f"round whole numbers from {least:,.0f} on, such as {large[0]:.0f}, so different ones may be equal"
