@@ -1,4 +1,4 @@
-"""A process that builds a store of drawn images one by one, as the test asks for them, so that it can be met half way."""
+"""A process that builds a store of drawn images one by one, as the test asks for them, which can meet it half way."""
 
 import os
 from collections.abc import Iterator
