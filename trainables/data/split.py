@@ -238,6 +238,8 @@ def make_split(
         tuple(tuple(sorted(part, key=position.__getitem__)) for part in dealt)
         for dealt in (parts, _dealt(hashed, 2) if len(hashed) > 1 else ())
     )
+    if any(len(merged_sizes([1] * len(part), merge or 1)) < FEWEST_CLASSES for part in halves):
+        halves = ()
     validation = () if folds else in_order[0]
     split = ClassSplit(
         train=left_out(half, validation),
@@ -247,9 +249,7 @@ def make_split(
         seed=seed,
         identity=dataset_identity,
         folds=in_order if folds else (),
-        halves=halves
-        if all(len(merged_sizes([1] * len(part), merge or 1)) >= FEWEST_CLASSES for part in halves)
-        else (),
+        halves=halves,
         merge=merge or 1,
         label_noise=label_noise,
         joined=tuple(joined),

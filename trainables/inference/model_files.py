@@ -188,18 +188,11 @@ class EmbedderSpec:
             model, frame = ModelConfig(**given), Frame(**content["frame"])
             if model.weights is not None:  # another file: those of the model are beside its description
                 raise ValueError(f"model.weights must be null; it is {model.weights!r}")
-            sides = {"frame.side": frame.side, "frame.short_side": frame.short_side}
-            sides |= {key: content[key] for key in ("decoded_side", "batch_size")}
-            for key, value in sides.items():
+            numbers = {key: content[key] for key in ("decoded_side", "batch_size")}
+            for key, value in {"frame.side": frame.side, "frame.short_side": frame.short_side, **numbers}.items():
                 if type(value) is not int or not 1 <= value <= MOST:
                     raise ValueError(f"{key} must be a whole number from 1 to {MOST}; it is {value!r:.40}")
-            return cls(
-                model=model,
-                decoded_side=content["decoded_side"],
-                frame=frame,
-                batch_size=content["batch_size"],
-                origin=content["origin"],
-            )
+            return cls(model=model, frame=frame, origin=content["origin"], **numbers)
         except DAMAGED as error:
             raise InvalidInput(
                 f"{path} is damaged ({type(error).__name__}: {error}); export the model again."
