@@ -49,12 +49,6 @@ def present_below(root: Path, keys: Sequence[str]) -> set[str]:
     return present.intersection(keys)
 
 
-def halved(classes: Classes) -> Halves:
-    """Return the first half of the classes, and the rest."""
-    names, middle = list(classes), len(classes) // 2
-    return {name: classes[name] for name in names[:middle]}, {name: classes[name] for name in names[middle:]}
-
-
 def count_halves(halves: Halves) -> dict[str, int]:
     """Count the classes and images of each half."""
     train, test = ([len(keys) for keys in half.values()] for half in halves)
