@@ -98,9 +98,8 @@ def test_a_list_that_is_cut_off_is_refused(name: str, path: str, tmp_path: Path)
     root = tree(name, tmp_path)
     content = (root / path).read_bytes()
     middle = len(content) // 2
-    (root / path).write_bytes(
-        content[: middle if path.endswith((".json", ".mat")) else content.rindex(b" ", 0, middle)]
-    )
+    end = middle if path.endswith((".json", ".mat")) else content.rindex(b" ", 0, middle)
+    (root / path).write_bytes(content[:end])
     (sentence,) = refusal(part(name, root))
     assert Path(path).name in sentence
     assert "Restore" in sentence
@@ -108,9 +107,8 @@ def test_a_list_that_is_cut_off_is_refused(name: str, path: str, tmp_path: Path)
 
 def test_products_are_of_the_kinds_that_the_lists_say(tmp_path: Path) -> None:
     dataset = part("sop", tree("sop", tmp_path))
-    kinds = dict(
-        line.split()[1:3] for list_ in LISTS["sop"] for line in (tmp_path / list_).read_text().splitlines()[1:]
-    )
+    lines = [line for path in LISTS["sop"] for line in (tmp_path / path).read_text().splitlines()[1:]]
+    kinds = dict(line.split()[1:3] for line in lines)
     assert dataset.superclasses() == kinds
     assert set(kinds.values()) == {"1", "2"}
     for folder in ("bicycle", "lamp"):  # a kind is a folder as well
@@ -197,10 +195,9 @@ def test_vehicles_of_three_test_lists(tmp_path: Path) -> None:
     """Lists may overlap; the test classes are those of all three."""
     root = tree("vehicleid", tmp_path)
     medium = root / LISTS["vehicleid"][2]
-    first = next(iter(listed_vehicles(root, "medium")))
-    medium.write_text(
-        "".join(line for line in medium.read_text().splitlines(keepends=True) if line.split()[1] != first)
-    )  # no longer nested
+    first, *_ = listed_vehicles(root, "medium")
+    lines = [line for line in medium.read_text().splitlines() if line.split()[1] != first]
+    medium.write_text("\n".join(lines))  # no longer nested
     dataset = part("vehicleid", root)
     expected = {name: listed_vehicles(root, name) for name in TEST_LISTS}
     train, test = dataset.published_split()
@@ -210,13 +207,12 @@ def test_vehicles_of_three_test_lists(tmp_path: Path) -> None:
     for vehicles in expected.values():
         assert all(list(dataset.classes()[vehicle]) == keys for vehicle, keys in vehicles.items())
 
-    for key in (key for keys in expected["small"].values() for key in keys):
+    small = expected.pop("small")
+    for key in (key for keys in small.values() for key in keys):
         (root / key).unlink()
-    rest = {
-        name: [vehicle for vehicle in vehicles if vehicle not in expected["small"]]
-        for name, vehicles in expected.items()
+    assert replace(dataset).test_subsets() == {
+        name: tuple(vehicle for vehicle in vehicles if vehicle not in small) for name, vehicles in expected.items()
     }
-    assert replace(dataset).test_subsets() == {name: tuple(rest[name]) for name in ("medium", "large")}
 
 
 def test_species_are_split_by_a_hash_where_no_list_is_given(tmp_path: Path) -> None:
