@@ -39,6 +39,7 @@ class Embedded:
     unreadable: tuple[Unreadable, ...]
 
 
+@dataclass(eq=False, repr=False)
 class Embedder:
     """A network on a device, with its preprocessing. Created by :func:`holdout.load`.
 
@@ -46,20 +47,14 @@ class Embedder:
     for people. ``address`` is the path or URL it was loaded from, if any.
     """
 
-    def __init__(
-        self,
-        network: EmbeddingModel,
-        spec: EmbedderSpec,
-        card: str,
-        device: torch.device,
-        *,
-        address: str | None = None,
-    ) -> None:
-        self.network = network.to(device).eval()
-        self.spec = spec
-        self.card = card
-        self.device = device
-        self.address = address
+    network: EmbeddingModel
+    spec: EmbedderSpec
+    card: str
+    device: torch.device
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        self.network = self.network.to(self.device).eval()
 
     def __repr__(self) -> str:
         model = self.spec.model
