@@ -1,5 +1,6 @@
 """Every kind of image file is read as displayed."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +132,13 @@ def test_grey_without_a_known_white_is_refused(tmp_path: Path, mode: str) -> Non
     Image.fromarray(values).save(tmp_path / "image.tiff")
     with pytest.raises(ValueError, match="grey"):
         read_image(tmp_path / "image.tiff")
+
+
+@pytest.mark.skipif("HOLDOUT_TEST_IMAGES" not in os.environ, reason="HOLDOUT_TEST_IMAGES is not set")
+@pytest.mark.parametrize("folder", ["omniglot", "grocery"])
+def test_real_images_are_what_pillow_reads(folder: str) -> None:
+    paths = sorted(Path(os.environ["HOLDOUT_TEST_IMAGES"], folder, "images").glob("*/*"))[::200]
+    assert paths
+    for path in paths:
+        with Image.open(path) as image:
+            assert np.array_equal(read_image(path), np.asarray(image.convert("RGB")))
