@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from search.cli.options import Json
-from search.cli.output import messages, say, show, stacked
+from search.cli.output import aligned, messages, say, show, stacked
 from search.text_table import writing
 from trainables.common.errors import InvalidInput
 from trainables.common.files import write_whole
@@ -100,18 +100,15 @@ def _described(name: str) -> dict[str, Any]:
 
 def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
     """Render a data set, as ``Text`` since rich reads brackets in a string as markup."""
-    options = Table(box=None, padding=(0, 1), show_header=False)
-    options.add_column(no_wrap=True)
-    options.add_column()
-    options.add_column()
+    options = []
     for name, option in entry["options"].items():
         default = "null" if option["default"] is None else str(option["default"]).lower()
-        options.add_row(Text(name), Text(f"default {default}"), Text(option["about"], style="dim"))
+        options.append((name, f"default {default}", Text(option["about"], style="dim")))
     return (
         Text.assemble((entry["name"], "bold"), "  ", entry["summary"]),
         Padding(Text(entry["publisher"], style="dim"), INDENT, expand=False),
         *(Padding(Text(line), INDENT, expand=False) for line in entry["layout"]),
-        Padding(options, (0, 0, 0, 1), expand=False),
+        Padding(aligned(options), (0, 0, 0, 1), expand=False),
         Text(),
     )
 

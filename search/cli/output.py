@@ -39,6 +39,15 @@ def stacked(entries: Iterable[Iterable[RenderableType]]) -> Group:
     return Group(*chain.from_iterable(entries))
 
 
+def aligned(rows: Iterable[Sequence[str | Text]], first: int | None = None) -> Table:
+    """Return cells in columns without lines; the first column has ``first`` characters at least and is not wrapped."""
+    table = Table(box=None, padding=(0, 1), show_header=False)
+    table.add_column(no_wrap=True, min_width=first)
+    for cells in rows:
+        table.add_row(*(Text(cell, overflow="fold") if isinstance(cell, str) else cell for cell in cells))
+    return table
+
+
 def show_line(text: str) -> None:
     """Print one line of a result on standard output, without wrapping it."""
     _results().print(text, highlight=False, markup=False, soft_wrap=True)
