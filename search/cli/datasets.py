@@ -78,7 +78,7 @@ def datasets(
     if to is not None:
         _write_images(dataset, to)
     _say_damage(dataset, split)
-    say([*filter(None, [similar_names(dataset.classes()), dataset.left_out()])], "yellow")
+    say([similar_names(dataset.classes()), dataset.left_out()], "yellow")
     show({"name": name, **counts}, as_json, lambda: _counted(name, counts, dataset.noun))
 
 
@@ -130,8 +130,8 @@ def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
     classes = dataset.classes()
     for part, names in {"training": split.train + split.validation, "test": split.test}.items():
         keys = [key for name in names for key in classes[name]]
-        if sentence := inspect(dataset.damage, keys, seconds=INSPECT_S).sentence(f"{dataset.noun} of {part} classes"):
-            say([sentence], "yellow")
+        found = inspect(dataset.damage, keys, seconds=INSPECT_S)
+        say([found.sentence(f"{dataset.noun} of {part} classes")], "yellow")
 
 
 def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
@@ -262,7 +262,7 @@ def init(
             network, loaded = network.fitted(sizes.image_size, dataset, facts)
             sizes = sizes_for(facts, machine, network)
     write_initial_file(path, initial_text(facts, machine, network))
-    found = "\n".join((*facts.sentences(), *([loaded] if loaded else ()), machine.sentence))
+    found = "\n".join(filter(None, (*facts.sentences(), loaded, machine.sentence)))
     record = {
         "file": str(path),
         "found": asdict(facts),

@@ -22,7 +22,7 @@ from search.cli.options import (
     SkipUnreadable,
     TrustCode,
 )
-from search.cli.output import Tables, messages, say, show, show_line
+from search.cli.output import Tables, messages, say, show
 from search.text_table import TextTable, writing
 from search.trust import INDEX_MODEL, addresses_in, check_addresses, remember
 from trainables.common.errors import InvalidInput, counted
@@ -88,10 +88,8 @@ def embed(
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     write_embeddings(to, files.embeddings_ND, files.paths)
     count, dimensions = files.embeddings_ND.shape
-    if as_json:
-        show({"file": to, "model": loaded.address, **files.record()}, as_json, str)
-    else:
-        show_line(f"{to} holds {counted(count, 'embedding')} of {dimensions} dimensions.")
+    record = {"file": to, "model": loaded.address, **files.record()}
+    show(record, as_json, lambda: f"{to} holds {counted(count, 'embedding')} of {dimensions} dimensions.")
 
 
 # holdout index
@@ -121,11 +119,8 @@ def index(
     made = ImageIndex.of(files.embeddings_ND, files.paths, loaded)
     made.save(to)
     remember(given_path(to), addresses_in(given_path(to), {INDEX_MODEL: loaded.address}, [INDEX_MODEL]))
-    described = made.description
-    if as_json:
-        show({"folder": to, **files.record(), **described.to_json()}, as_json, str)
-    else:
-        show_line(f"{to} holds an index of {counted(described.images, 'image')}.")
+    record = {"folder": to, **files.record(), **made.description.to_json()}
+    show(record, as_json, lambda: f"{to} holds an index of {counted(made.description.images, 'image')}.")
 
 
 # holdout query
@@ -246,7 +241,7 @@ def image_files(paths: Sequence[Path]) -> list[Path]:
     from trainables.inference.given_images import found_images
 
     found = found_images(paths)
-    say([*filter(None, (left_out(path, of_classes=False) for path in paths if path.is_dir()))], "yellow")
+    say((left_out(path, of_classes=False) for path in paths if path.is_dir()), "yellow")
     return found
 
 

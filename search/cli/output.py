@@ -27,11 +27,13 @@ from trainables.common.errors import printable, traced, without_password
 
 
 def show(record: Any, as_json: bool, for_people: Callable[[], RenderableType]) -> None:
-    """Print a result on standard output: ``record`` as JSON, or what ``for_people`` returns."""
+    """Print a result on standard output: ``record`` as JSON, or what ``for_people`` returns, a text as it is."""
     if as_json:
         print(json.dumps(record, indent=2, allow_nan=False))
+    elif isinstance(found := for_people(), str):
+        show_line(found)
     else:
-        _results().print(for_people())
+        _results().print(found)
 
 
 def stacked(entries: Iterable[Iterable[RenderableType]]) -> Group:
@@ -49,12 +51,12 @@ def aligned(rows: Iterable[Sequence[str | Text]], first: int | None = None) -> T
 
 
 def show_line(text: str) -> None:
-    """Print one line of a result on standard output, without wrapping it."""
+    """Print text of a result on standard output; brackets are no markup, and lines are not wrapped."""
     _results().print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def say(sentences: Sequence[str], style: str | None = None) -> None:
-    for sentence in sentences:
+def say(sentences: Iterable[str | None], style: str | None = None) -> None:
+    for sentence in filter(None, sentences):
         messages().print(printable(sentence), style=style, highlight=False, markup=False, soft_wrap=True)
 
 

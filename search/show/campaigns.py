@@ -22,11 +22,6 @@ from trainables.common.errors import InvalidInput
 from trainables.common.files import write_text
 from trainables.metrics import score_text, unit
 
-
-def cell_text(cell: Cell | None) -> str:
-    return NOTHING if cell is None else spread_text(cell.measured, cell.mean, cell.std)
-
-
 # Tables.
 
 
@@ -105,11 +100,14 @@ def cell_table(
     frame["cell"] = [cell for _, cell in places]
     wide = frame.pivot(index=[*rows], columns=[*columns], values="cell")
     down, across = (list(axis.to_frame().itertuples(index=False, name=None)) for axis in (wide.index, wide.columns))
-    cells = [[cell if isinstance(cell, Cell) else None for cell in row] for row in wide.to_numpy()]
+    texts = [
+        [spread_text(cell.measured, cell.mean, cell.std) if isinstance(cell, Cell) else NOTHING for cell in row]
+        for row in wide.to_numpy()
+    ]
     return TextTable(
         title=title,
         header=(*rows, *map("\n".join, across)),
-        rows=tuple((*names, *map(cell_text, of_row)) for names, of_row in zip(down, cells, strict=True)),
+        rows=tuple((*names, *of_row) for names, of_row in zip(down, texts, strict=True)),
         labels=len(rows),
         notes=tuple(notes),
     )
