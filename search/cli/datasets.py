@@ -1,9 +1,12 @@
-"""Commands for data sets: `datasets`, and `init`, which writes a first search file for a folder."""
+"""Commands for data sets: `datasets`; `init`, which writes a first search file; `vault`, which holds test classes."""
 
+import os
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Group, RenderableType
@@ -14,7 +17,7 @@ from rich.text import Text
 from search.cli.options import Json
 from search.cli.output import aligned, messages, say, show, stacked
 from search.text_table import writing
-from trainables.common.errors import InvalidInput
+from trainables.common.errors import Failure, InvalidInput
 from trainables.common.files import write_whole
 
 if TYPE_CHECKING:
@@ -272,3 +275,78 @@ def init(
     }
     first = f"  holdout backbones {sizes.backbone} --download\n" if is_missing else ""
     show(record, as_json, lambda: f"{found}\nWrote {path}. Read it, then run:\n\n{first}  holdout run {path}")
+
+
+# holdout vault
+
+
+def vault(
+    action: Annotated[
+        Literal["make", "answer", "verify"],
+        typer.Argument(help="make: a vault of the data set DATA; answer: one request; verify: all openings again."),
+    ],
+    place: Annotated[Path, typer.Argument(metavar="DATA|DIR", help="The data set to divide, or the vault's folder.")],
+    to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="The folder of the new vault.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", metavar="NAME", help="The data set in the folder DATA, such as cub200.")
+    ] = None,
+    openings: Annotated[int, typer.Option("--openings", min=1, help="How often the test may be opened.")] = 1,
+    labels_only: Annotated[
+        bool, typer.Option("--labels-only", help="Hand out the test items without labels, and score embeddings.")
+    ] = False,
+    class_values: Annotated[
+        bool, typer.Option("--class-values/--no-class-values", help="Answer values by class, which intervals need.")
+    ] = True,
+    seed: Annotated[int, typer.Option("--seed", help="The split.seed of the searches.")] = 0,
+) -> None:
+    """Hold the test classes of a data set for others, and score their frozen models once."""
+    if action == "make":
+        _make(place, to, dataset, openings, labels_only, class_values, seed)
+    elif action == "answer":
+        from search.vault.answer import ERRORS, answer
+
+        reply = os.fdopen(os.dup(1), "wb")
+        with suppress(OSError), (place / ERRORS).open("ab") as file:  # what a library prints may tell of test items
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        with reply:
+            answer(place.resolve(), sys.stdin.buffer, reply)
+    else:
+        from search.vault.answer import problems_of
+
+        problems = list(problems_of(place.resolve()))
+        if problems:
+            raise Failure("\n".join(problems))
+        say(
+            ["Verified: every opening has its line and its answer, and its models give the same scores again."], "green"
+        )
+
+
+def _make(
+    data: Path, to: Path | None, name: str | None, openings: int, labels_only: bool, class_values: bool, seed: int
+) -> None:
+    from search.config.image_facts import dataset_at
+    from search.config.parts import build_dataset
+    from search.vault.held import Policy
+    from search.vault.make import LISTED, VECTORS_FILE, make_vault
+
+    if to is None:
+        raise InvalidInput("--to is missing: name the folder of the new vault.")
+    if not data.exists():
+        raise InvalidInput(f"{data} does not exist; give a folder of images, a CSV file or a file of embeddings.")
+    source = dataset_at(data) if name is None else build_dataset(name, {"root": str(data)})
+    to = to.resolve()
+    training = to.with_name(f"{to.name}-training")
+    items = to.with_name(f"{to.name}-items") if labels_only else None
+    policy = Policy(openings=openings, by_class=class_values, labels_only=labels_only)
+    key = make_vault(source, to, training, items, policy, seed=seed)
+    listed = LISTED if source.features() is None else VECTORS_FILE
+    say(
+        [
+            f"The vault {key[:12]} is in {to}, which only you can read. Publish its key {key}.",
+            f"Hand out {training}: `holdout init {training / listed}` writes the search file.",
+            *([f"Hand out {items}, too: it has the test items without labels (final.vault_items)."] if items else []),
+            f"Nobody who searches may read {data}, which has the test classes, too.",
+        ],
+        "green",
+    )

@@ -77,7 +77,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "catalogue:check",
         "results:doctor",
     ),
-    "Vault": ("vault:vault",),
+    "Vault": ("datasets:vault",),
 }
 """The commands, as ``module:name``, by heading of ``--help``."""
 

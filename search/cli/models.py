@@ -10,18 +10,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli.options import (
-    RUNS,
-    BatchSize,
-    Device,
-    Images,
-    Json,
-    Model,
-    Name,
-    Runs,
-    SkipUnreadable,
-    TrustCode,
-)
+from search.cli.options import RUNS, BatchSize, Device, Images, Json, Model, Name, Runs, SkipUnreadable, TrustCode
 from search.cli.output import Tables, messages, say, show
 from search.text_table import TextTable, writing
 from search.trust import INDEX_MODEL, addresses_in, check_addresses, remember

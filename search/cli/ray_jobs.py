@@ -271,6 +271,8 @@ class Jobs:
         Raises:
             InvalidInput: the search is in another runs folder, or runs already with another file.
         """
+        from search.cli.submission import SUBMITTED
+
         digest = hashlib.sha256(submission.text.encode()).hexdigest()
         attempts = [job for job in self._attempts() if job.name == submission.name]
         # An attempt that ended with a mistake created nothing, and the mistake may have been its runs folder.
@@ -281,7 +283,7 @@ class Jobs:
         attempt = attempts[-1].attempt + 1 if attempts else 1
         try:
             self._start(
-                " ".join(["run", f'"$OLDPWD"/{submission.file}', "--runs", shlex.quote(runs), *options]),
+                " ".join(["run", f'"$OLDPWD"/{SUBMITTED}', "--runs", shlex.quote(runs), *options]),
                 {_SEARCH: submission.name, _ATTEMPT: str(attempt), _RUNS: runs, _FILE: digest},
                 submission,
                 job=f"holdout-{submission.name}-{attempt}",

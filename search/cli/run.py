@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search.cli import STARTED
-from search.cli.options import (
-    RUNS,
-    AllowFailed,
-    Json,
-    Name,
-    Names,
-    Output,
-    Runs,
-    SearchFile,
-    Settings,
-    TrustCode,
-)
+from search.cli.options import RUNS, AllowFailed, Json, Name, Names, Output, Runs, SearchFile, Settings, TrustCode
 from search.cli.output import Tables, messages, say, show
 from search.config.names import is_plain_name
 from search.driver.progress_view import phase

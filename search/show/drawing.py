@@ -46,13 +46,6 @@ class ShownQuery:
     neighbours: Mapping[str, tuple[Photograph, ...]]
 
 
-@dataclass(frozen=True)
-class Gallery:
-    """Queries with their nearest images."""
-
-    queries: tuple[ShownQuery, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """A picture, a one-sentence ``finding``, and a ``table`` of its numbers, unless these are beside it.
@@ -63,7 +56,7 @@ class Figure:
     name: str
     title: str
     finding: str
-    picture: Plot | Gallery
+    picture: Plot | tuple[ShownQuery, ...]
     table: TextTable | None = None
     wide: bool = False
 

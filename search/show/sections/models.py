@@ -23,7 +23,6 @@ from search.show.drawing import (
     COLOURS,
     MARKS,
     Figure,
-    Gallery,
     Photograph,
     Section,
     ShownQuery,
@@ -233,7 +232,7 @@ def _gallery(
             f"{which} of {thumbnails.metric}: {', '.join(_rights(comparison, test, found, ranks))}. "
             "Images of a class may look unlike each other."
         ),
-        picture=Gallery(tuple(found)),
+        picture=tuple(found),
         wide=True,
     )
 
