@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -10,12 +11,14 @@ from search.difference import RowKey
 from search.plan.records import stored_search
 from search.plan.runs import CampaignFolder, RunFolder
 from search.results.campaign import METRIC, ROLE, CampaignResult, Cell, columns_of, joined, row_axes, stored_result
+from search.results.comparison import summary_of
 from search.results.formats import p_value, parameters, shown_interval, verdict
 from search.results.pairs import METHOD
 from search.results.rows import spread_text
 from search.show.comparison_tables import units_note
-from search.show.document import ReportPage, as_html, campaign_page, write_search_report
+from search.show.document import ReportPage, as_html, write_search_report
 from search.show.drawing import Figure, Section, axis_title, looks_of, plotted, rounded, scatter
+from search.show.sections.answer import again, anytime_curves
 from search.stages import Role
 from search.text_table import NOTHING, TextTable
 from trainables.common.errors import InvalidInput
@@ -209,8 +212,10 @@ def campaign_report(folder: CampaignFolder) -> ReportPage:
     else:
         why = f"Results: there are none yet; {len(begun)} of {len(folder.searches())} searches have started."
         first = Section(name="study", title=config.study, pending=(why,))
+    if curves := anytime_curves([summary_of(search) for search in searches]):
+        first = replace(first, figures=(*first.figures, curves))
     subtitle = f"{config.study}: {len(folder.searches())} searches, tested together"
-    return campaign_page(config.name, subtitle, first, searches, folder.config)
+    return ReportPage(title=config.name, subtitle=subtitle, sections=(first, again(searches, folder.config)))
 
 
 def study(config: CampaignConfig, result: CampaignResult) -> Section:

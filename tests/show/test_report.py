@@ -11,9 +11,11 @@ import yaml
 from plotly import graph_objects
 from support.commands import holdout_here
 from support.finished_search import finish, run_here
+from support.kinds import LOT
 from support.small_search import small_search
 
-from search.plan.runs import RunFolder
+from search.config.campaign import parse_campaign
+from search.plan.runs import CampaignFolder, RunFolder
 
 TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
 VOID = {"meta", "link", "img", "br", "hr", "input", "wbr"}
@@ -152,6 +154,12 @@ def test_a_search_that_has_just_begun(image_folder: Path, tmp_path: Path, epochs
     if epochs == 0:
         assert "no trial has a value of map_at_r" in page.text
         assert "none finished" in page.text
+
+
+def test_a_campaign_that_has_just_begun(tmp_path: Path) -> None:
+    campaign = parse_campaign(LOT)
+    CampaignFolder(tmp_path, campaign.name).begin(campaign.config)
+    assert "0 of 3 searches have started" in checked(reported(tmp_path, "lot")).text
 
 
 def test_an_older_summary_is_made_anew(runs: Path) -> None:

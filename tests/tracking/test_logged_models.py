@@ -25,7 +25,6 @@ from support.commands import holdout_here
 from support.finished_search import recorded
 from support.kinds import Finished
 from support.mlflow_database import write_migrated
-from support.mlflow_rows import everything_in
 from support.services import MlflowServer
 from support.tampered import Copied
 
@@ -181,13 +180,6 @@ def test_registered_once_and_the_recommended_one_is_champion(search: WritableRec
         assert version.tags["holdout.test.map_at_r"] == models[loss].tags["holdout.test.map_at_r"]
         linked = json.loads(models[loss].tags["mlflow.modelVersions"])
         assert [(entry["name"], int(entry["version"])) for entry in linked] == [("small", int(version.version))]
-
-
-def test_a_second_sync_writes_nothing(search: WritableRecords, database: Path) -> None:
-    before = everything_in(database)
-    assert len(before[1]) > 20
-    synchronise(recorded(search), make_projection(search.plan))
-    assert everything_in(database) == before
 
 
 def test_what_a_killed_process_left_is_completed_and_another_model_is_another_one(

@@ -72,10 +72,10 @@ def anytime_curves(summaries: Sequence[Summary]) -> Figure | None:
         for summary in summaries
         for loss, entry in summary.losses.items()
     }
-    looks, split, objective = looks_of(list(every)), summaries[0].split, summaries[0].objective
     curves = {label: entry for label, entry in every.items() if entry.anytime}
     if not curves:
         return None
+    looks, split, objective = looks_of(list(every)), summaries[0].split, summaries[0].objective
     traces = [
         scatter(
             label,
@@ -292,7 +292,7 @@ def again(searches: Sequence[Records], campaign: Path | None = None) -> Section:
     names = " ".join(search.name for search in searches)
     files = [search.folder.config for search in searches] if campaign is None else [campaign]
     checked = campaign.parent.name if campaign else names
-    page = mlflow_page([search.folder for search in searches])
+    page = mlflow_page([search.folder for search in searches]) if len(searches) > 1 else None
     return Section(
         name="again",
         title="Reproduce",
@@ -301,7 +301,7 @@ def again(searches: Sequence[Records], campaign: Path | None = None) -> Section:
             f"`holdout verify {checked}` recomputes the results from the records; "
             + (f"`holdout run {campaign}`" if campaign else f"`holdout compare {names}`")
             + " prints the tables.",
-            *([f"Compared in MLflow: `{page}`."] if len(searches) > 1 and page else []),
+            *([f"Compared in MLflow: `{page}`."] if page else []),
         ),
         results=(
             TextTable(
