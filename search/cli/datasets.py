@@ -16,7 +16,7 @@ from rich.text import Text
 
 from search.cli.options import Json
 from search.cli.output import aligned, messages, say, show, stacked
-from search.text_table import writing
+from search.text_table import refuse_unknown, writing
 from trainables.common.errors import Failure, InvalidInput
 from trainables.common.files import write_whole
 
@@ -65,11 +65,7 @@ def datasets(
         raise InvalidInput(
             "--root, --set, --picture and --to need the name of a data set, as in `holdout datasets cub200 --root DIR`."
         )
-    if picture is not None and picture.suffix not in PICTURES:
-        raise InvalidInput(
-            f"--picture {picture}: the file's suffix sets the format and must be one of {', '.join(PICTURES)}; it is "
-            f"{picture.suffix!r}."
-        )
+    refuse_unknown([] if picture is None else [picture], PICTURES, "--picture")
     options = apply_settings({} if root is None else {"root": str(root)}, settings or [])
     dataset = build_dataset(name, options)
     if (picture or to) and dataset.noun != "images":

@@ -12,7 +12,7 @@ import typer
 
 from search.cli.options import RUNS, BatchSize, Device, Images, Json, Model, Name, Runs, SkipUnreadable, TrustCode
 from search.cli.output import Tables, messages, say, show
-from search.text_table import TextTable, writing
+from search.text_table import TextTable, refuse_unknown, writing
 from search.trust import INDEX_MODEL, addresses_in, check_addresses, remember
 from trainables.common.errors import InvalidInput, counted
 from trainables.common.files import given_path, write_whole
@@ -165,13 +165,8 @@ def _table(path: str, found: Sequence[Neighbour]) -> TextTable:
 
 def refuse_file(address: str) -> None:
     """Raise :class:`InvalidInput` if the file has an unknown format or cannot be written, before any image."""
-    path = given_path(address)
-    if path.suffix not in _WRITERS:
-        raise InvalidInput(
-            f"--to {address}: the file's suffix sets the format and must be one of {', '.join(_WRITERS)}; it is "
-            f"{path.suffix!r}."
-        )
-    if path.is_dir():
+    refuse_unknown([address], _WRITERS, "--to")
+    if given_path(address).is_dir():
         raise InvalidInput(f"--to {address}: it is a folder; name a file.")
     refuse_unwritable(address)
 

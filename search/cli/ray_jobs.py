@@ -339,7 +339,6 @@ class Jobs:
         return self.wait(job)
 
     def wait(self, job: SearchJob) -> SearchJob:
-        """Wait for the end of the job and return it."""
         while job.is_live:
             time.sleep(POLL_S)
             job = _search_job(self._details(job.job))

@@ -94,7 +94,6 @@ def cell_table(
     title: str = "",
     notes: Sequence[str] = (),
 ) -> TextTable:
-    """Return cells at their ``places`` in a table."""
     import pandas
 
     frame = pandas.DataFrame([place for place, _ in places], columns=[*rows, *columns])

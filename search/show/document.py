@@ -83,7 +83,6 @@ def _hash_source(script: str) -> str:
 
 
 def _with_code(sentence: str) -> str:
-    """Return an escaped sentence with the text between backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
@@ -95,7 +94,6 @@ def plotly_script() -> str:
 
 
 def shared_file(name: str) -> str:
-    """Read a style, script or page from the assets."""
     return (_ASSETS / name).read_text("utf-8")
 
 

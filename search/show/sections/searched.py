@@ -50,7 +50,6 @@ def choices(entry: Range) -> tuple[Value, ...]:
 
 
 def range_text(entry: Range) -> str:
-    """Return the range or the choices as text."""
     if not isinstance(entry, Float):
         return ", ".join(map(value_text, choices(entry)))
     ends = f"[{value_text(entry.low)}, {value_text(entry.high)}]"
@@ -58,7 +57,6 @@ def range_text(entry: Range) -> str:
 
 
 def param_text(params: Mapping[str, Value], name: str) -> str:
-    """Return a hyperparameter's value as a cell of a table."""
     return value_text(params[name]) if name in params else NOTHING
 
 
@@ -186,7 +184,6 @@ class SearchedLoss:
 
     @cached_property
     def importances(self) -> Importances | None:
-        """Return the importance of each hyperparameter; None with too few trials."""
         return importances(self.trials, (*self.pruner.milestones, self.pruner.steps), list(self.varying))
 
 
@@ -203,7 +200,6 @@ def searched_loss(search: Records, summary: Summary, loss: str) -> SearchedLoss:
 
 
 def last_step(trial: FrozenTrial) -> int:
-    """Return the last step that the trial reported."""
     return max(trial.intermediate_values)
 
 
