@@ -13,7 +13,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -350,13 +350,11 @@ class Jobs:
         ``runs`` is the runs folder of searches that were not submitted to this cluster (its head may be a new one).
         """
         folders = {job.runs for job in self.searches() if name in (None, job.name)} or {runs}
-        return [
-            entry for folder in sorted(folders) for entry in self._answer(["status", *filter(None, [name])], folder)
-        ]
+        words = f"status {shlex.quote(name)}" if name else "status"
+        return [entry for folder in sorted(folders) for entry in self._answer(words, folder)]
 
-    def _answer(self, arguments: Sequence[str], runs: str) -> Any:
-        """Return the JSON that a ``holdout`` command prints there, next to the runs folder and the storage."""
-        words = shlex.join(arguments)
+    def _answer(self, words: str, runs: str) -> Any:
+        """Return the JSON that the command ``words`` prints there, next to the runs folder and the storage."""
         question = self._start(f"{words} --runs {shlex.quote(runs)} --json", {"holdout.question": words})
         while (details := self._details(question))["status"] in ("PENDING", "RUNNING"):
             time.sleep(POLL_S)

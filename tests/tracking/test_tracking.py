@@ -154,19 +154,21 @@ def test_tables_whose_making_was_killed_are_made_anew(search: WritableRecords) -
     assert_mlflow_equals_the_studies(search.folder.runs, "small", ("pnp",))
 
 
-def confirm(search: WritableRecords, tracker: Tracker) -> None:
+def confirm(search: WritableRecords, projection: Projection) -> int:
+    """Train the confirmation while MLflow is written; return the number of trials that it lacks afterwards."""
+    tracker = Tracker({"small": projection})
     queue = TrialQueue(iter([confirm_stage(search)]), listeners=[MlflowUpdates(tracker)])
     while job := queue.next_trial():
         queue.on_trial_result(job, Epochs([record(1, 0.1), record(2, 0.2), record(3, 0.3)], finished=True))
+    tracker.close(print)
+    return tracker.behind
 
 
 def test_an_outage_costs_the_training_nothing_and_is_said_once(
     search: WritableRecords, caplog: pytest.LogCaptureFixture
 ) -> None:
     nobody = Projection("http://127.0.0.1:9", "small", None, described(search.plan))
-    tracker = Tracker({"small": nobody})
-    confirm(search, tracker)
-    assert not tracker.close()
+    assert confirm(search, nobody)
     assert sum("MLflow cannot be written" in message for message in caplog.messages) == 1
     assert len(search.study("pnp", Stage.SEARCH).trials()) == 2
     synced(search)
@@ -182,9 +184,7 @@ def test_a_full_disk_is_said_in_a_sentence(
         projection = Projection(f"sqlite:///{disk.path}/mlflow.db", "small", artifacts, described(search.plan))
         synchronise(recorded(search), projection)
         disk.fill()
-        tracker = Tracker({"small": projection})
-        confirm(search, tracker)
-        assert not tracker.close()
+        assert confirm(search, projection)
         (said,) = [message for message in caplog.messages if "MLflow" in message]
         assert said.startswith(
             "MLflow cannot be written (OperationalError: database or disk is full). Training continues"
@@ -248,6 +248,7 @@ def test_one_refused_run_does_not_block_the_others(search: WritableRecords) -> N
     tracker = Tracker({"small": projection})
     for trial in search.study("pnp", Stage.SEARCH).trials():
         tracker.mark("small/pnp", trial)
-    assert tracker.close()
+    tracker.close(print)
+    assert not tracker.behind
     found = [run.data.tags.get("holdout.trial") for run in mlflow_runs(search)]
     assert sorted(filter(None, found)) == ["small/pnp/0"]
