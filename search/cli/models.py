@@ -68,7 +68,10 @@ def embed(
     as_json: Json = False,
 ) -> None:
     """Embed images with a trained model, as in its test, and write the unit-length embeddings and paths to a file."""
-    refuse_file(to)
+    refuse_unknown([to], _WRITERS, "--to")
+    if given_path(to).is_dir():
+        raise InvalidInput(f"--to {to}: it is a folder; name a file.")
+    refuse_unwritable(to)
 
     from search.tracking import load_model
 
@@ -161,14 +164,6 @@ def _table(path: str, found: Sequence[Neighbour]) -> TextTable:
 
 
 # Files of embeddings, in shapes N images, D dimensions.
-
-
-def refuse_file(address: str) -> None:
-    """Raise :class:`InvalidInput` if the file has an unknown format or cannot be written, before any image."""
-    refuse_unknown([address], _WRITERS, "--to")
-    if given_path(address).is_dir():
-        raise InvalidInput(f"--to {address}: it is a folder; name a file.")
-    refuse_unwritable(address)
 
 
 def refuse_unwritable(address: str) -> None:

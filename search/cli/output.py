@@ -163,22 +163,19 @@ class Tables:
                 if table.title:
                     yield Text(table.title, style="italic")
                     yield Text()
-                for part in _laid_out(table, options.max_width):
-                    yield part
-                    yield Text()
+                width = options.max_width
+                if parts := _parts(table, width):
+                    for columns in parts:
+                        yield _grid(table, columns)
+                        yield Text()
+                else:
+                    for row in table.rows:
+                        yield from _block(table, row, width)
+                        yield Text()
             for note in table.notes:
                 yield Text(note, style="dim")
             if table.notes:
                 yield Text()
-
-
-def _laid_out(table: TextTable, width: int) -> Iterator[RenderableType]:
-    parts = _parts(table, width)
-    if parts is None:
-        yield from (Group(*_block(table, row, width)) for row in table.rows)
-    else:
-        for columns in parts:
-            yield _grid(table, columns)
 
 
 def _parts(table: TextTable, width: int) -> list[list[int]] | None:

@@ -18,7 +18,6 @@ from search.results.formats import (
 )
 from search.results.pairs import METHOD, Pair
 from search.results.rows import COLUMNS, Column, Entry, Row, SeedStatistics, spread_text
-from search.results.summary import SplitSummary
 from search.stages import UNTRAINED, WHITENED, Role
 from search.text_table import NOTHING, TextTable
 from trainables.common.errors import counted, listed
@@ -239,9 +238,12 @@ def data_sentences(comparison: Comparison) -> Iterator[str]:
 def columns_sentence(comparison: Comparison) -> str:
     """Return what the columns of the table of the losses are, without a full stop."""
     split = comparison.split
+    confirmed = "on the validation classes"
+    if split.halves:
+        confirmed = "on halves: each half of the training classes is validated by a model of the other half"
     return (
         f"{units_note((comparison.objective, *comparison.test_metrics))}search: the value of that trial; confirmed "
-        f"({confirmed_on(split)}) and final (validation of the trainings for the test): mean ± sample deviation over "
+        f"({confirmed}) and final (validation of the trainings for the test): mean ± sample deviation over "
         f"seeds{' and folds' if split.folds else ''}; confirmed is optimistic for a tuned row, the best of its "
         "finalists, and final is optimistic too: only its seeds are fresh; test: with the 95 % interval of the "
         f"row's mean (Student's t{' over the seeds, each the mean of its folds' if split.folds else ''}"
@@ -256,12 +258,6 @@ def units_note(metrics: Collection[str]) -> str:
     if len(others) == len({*metrics}):
         return ""
     return f"in per cent{f' ({listed(others)} as measured)' if others else ''}; "
-
-
-def confirmed_on(split: SplitSummary) -> str:
-    """Return the classes on which configurations are confirmed, in words."""
-    halves = "on halves: each half of the training classes is validated by a model of the other half"
-    return halves if split.halves else "on the validation classes"
 
 
 def baselines_sentences(comparison: Comparison) -> Iterator[str]:

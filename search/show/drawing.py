@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from search.results.comparison import Comparison
 from search.results.rows import Row
-from search.show.comparison_tables import loss_label, row_loss_label
+from search.show.comparison_tables import row_loss_label
 from search.stages import Role
 from search.text_table import TextTable
 from trainables.metrics import unit
@@ -104,13 +104,6 @@ MARKS: Final = (
 def looks_of(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return a colour and Plotly's name of a mark for each label; they repeat after ten."""
     return dict(zip(dict.fromkeys(labels), itertools.cycle(zip(COLOURS, MARKS, strict=True))))
-
-
-def loss_looks(comparison: Comparison) -> dict[str, tuple[str, str]]:
-    """Return the looks of all losses by label, the same in every figure of the comparison."""
-    # baselines last, so that a loss has its colour with and without them
-    rows = sorted(comparison.rows, key=lambda row: row.role is Role.BASELINE)
-    return looks_of([loss_label(comparison, row.search, row.loss) for row in rows])
 
 
 # Pictures.

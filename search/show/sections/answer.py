@@ -32,7 +32,6 @@ from search.show.drawing import (
     bars_between,
     hover_text,
     looks_of,
-    loss_looks,
     named_rows,
     of_loss,
     plotted,
@@ -151,8 +150,10 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
     tested = [(row, entry) for row in shown_rows(comparison) if (entry := (row.test or {}).get(metric))]
     if not tested:
         return None
-    looks, labels = loss_looks(comparison), [row_label(comparison, row) for row, _ in tested]
-    scale = unit(metric)
+    labels, scale = [row_label(comparison, row) for row, _ in tested], unit(metric)
+    # Baselines last, so that a loss has its colour with and without them, the same in every figure.
+    rows = sorted(comparison.rows, key=lambda row: row.role is Role.BASELINE)
+    looks = looks_of([loss_label(comparison, row.search, row.loss) for row in rows])
     traces = []
     for place, (label, (row, entry)) in enumerate(zip(labels, tested, strict=True)):
         loss = loss_label(comparison, row.search, row.loss)
