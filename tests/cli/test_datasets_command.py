@@ -126,6 +126,13 @@ def test_images_that_look_damaged_are_told_of_each_half(tmp_path: Path) -> None:
     assert "test half │ 8 │ 32" in plain(done.stdout)
 
 
+def test_brackets_in_the_path_of_a_first_file_are_no_markup(tmp_path: Path) -> None:
+    file = tmp_path / "[red]first.yaml"
+    shown = holdout_here("init", "--output", file).stdout
+    assert f"Wrote {file}. Read it" in shown
+    assert file.is_file()
+
+
 # Hostile data trees, one per row: the change to a good tree and the expected sentence, or "" if it is accepted. Lists
 # that are no files, or of another format, are in `tests/hostile`, and what a folder leaves out in `tests/trainables/data`.
 

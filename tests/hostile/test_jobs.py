@@ -13,8 +13,7 @@ from urllib.parse import unquote
 import pytest
 from support.commands import holdout_here, plain
 
-from search.cli.job_log import LogFilter
-from search.cli.ray_jobs import Jobs
+from search.cli.ray_jobs import Jobs, LogFilter
 from search.cli.submission import submission, working_directory
 from trainables.common.errors import InvalidInput
 
