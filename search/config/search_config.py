@@ -324,10 +324,6 @@ def mistakes_across(config: SearchConfig) -> Iterator[Mistake]:
         yield Mistake("search.constraints", text, f"leave model.freeze out, or use {SIZE_MB}", keys)
 
 
-OWN_USES = ("epochs",)
-"""The keys of the section ``training`` that concern a user-defined training."""
-
-
 def _of_trainable(config: SearchConfig, path: str) -> Iterator[Mistake]:
     """Yield the settings of a search with the user-defined training ``path`` that are for trainings with a loss."""
     if [loss.path for loss in config.losses] != [path]:
@@ -335,7 +331,7 @@ def _of_trainable(config: SearchConfig, path: str) -> Iterator[Mistake]:
         yield Mistake("losses", text, "leave losses out", ("losses", "trainable"))
         return
     settings, default = asdict(config.training), asdict(TrainingConfig())
-    changed = [f"training.{key}" for key in default if key not in OWN_USES and settings[key] != default[key]]
+    changed = [f"training.{key}" for key in default if key != "epochs" and settings[key] != default[key]]
     features = config.dataset.source.features()
     network = asdict(ModelConfig() if features is None else ModelConfig(backbone=f"{FEATURES}:{features}"))
     changed += [f"model.{key}" for key, value in asdict(config.model).items() if value != network[key]]

@@ -258,16 +258,12 @@ class SelectionSection(ConfigSection):
     """
 
 
-TrainOn = Literal["train", "all"]
-"""The classes that train: those that do not validate, or all training classes."""
-
-
 class FinalSection(ConfigSection):
     """The trainings of the chosen configurations before the test."""
 
     seeds: Annotated[int, Bounds(ge=1)] = 3
     """The number of final trainings of each configuration, whose models are tested."""
-    train_on: TrainOn = "train"
+    train_on: Literal["train", "all"] = "train"
     """The classes of the final trainings: those that do not validate, or `all` training classes, for the median of the
     best epochs.
     """
