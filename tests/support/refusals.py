@@ -91,7 +91,6 @@ def refused(folder: Path, arguments: Sequence[str | Path], *sentences: str, at_m
 
 
 def sentences_of(refused: Callable[[], object]) -> tuple[str, ...]:
-    """Return the sentences with which a call is refused."""
     with pytest.raises(InvalidInput) as caught:
         refused()
     return caught.value.sentences

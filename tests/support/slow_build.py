@@ -22,7 +22,6 @@ class SlowGlyphs(Glyphs):
     parent: ClassVar[Connection]
 
     def read(self, key: str) -> Any:
-        """Draw an image."""
         self.parent.send(key)
         time.sleep(0.02)
         return super().read(key)
