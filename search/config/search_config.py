@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,7 +25,7 @@ from search.config.sections import (
     SplitSection,
     TrackingSection,
 )
-from search.config.validation import ConfigSection, Findings, validate
+from search.config.validation import ConfigSection, Findings, fields_of, validate
 from search.goal import Goal
 from search.stages import Stage
 from spaces.space import MODEL, Value
@@ -324,17 +324,22 @@ def mistakes_across(config: SearchConfig) -> Iterator[Mistake]:
         yield Mistake("search.constraints", text, f"leave model.freeze out, or use {SIZE_MB}", keys)
 
 
+def changed_keys(name: str, section: Any, default: Any) -> list[str]:
+    """Return the keys of the section ``name`` whose values differ from those of ``default``."""
+    fields = fields_of(type(section))
+    return [f"{name}.{key}" for key in fields if getattr(section, key) != getattr(default, key)]
+
+
 def _of_trainable(config: SearchConfig, path: str) -> Iterator[Mistake]:
     """Yield the settings of a search with the user-defined training ``path`` that are for trainings with a loss."""
     if [loss.path for loss in config.losses] != [path]:
         text = f": a search trains losses or a trainable, and trainable is {path}"
         yield Mistake("losses", text, "leave losses out", ("losses", "trainable"))
         return
-    settings, default = asdict(config.training), asdict(TrainingConfig())
-    changed = [f"training.{key}" for key in default if key != "epochs" and settings[key] != default[key]]
     features = config.dataset.source.features()
-    network = asdict(ModelConfig() if features is None else ModelConfig(backbone=f"{FEATURES}:{features}"))
-    changed += [f"model.{key}" for key, value in asdict(config.model).items() if value != network[key]]
+    network = ModelConfig() if features is None else ModelConfig(backbone=f"{FEATURES}:{features}")
+    changed = [key for key in changed_keys("training", config.training, TrainingConfig()) if key != "training.epochs"]
+    changed += changed_keys("model", config.model, network)
     changed += ["training_by_loss"] if config.training_by_loss else []
     changed += [f"space.{section}" for section in ("training", "model") if section in config.space]
     for key in changed:

@@ -65,7 +65,6 @@ class Findings(Generic[Built]):
         return self.replaced(key) or any(left_out[: len(path)] == path for left_out in self.left_out)
 
     def say(self, sentence: str) -> None:
-        """Add a mistake."""
         self._sentences[sentence] = None
 
     def add(self, sentences: Iterable[str]) -> None:

@@ -252,7 +252,6 @@ def _with_stored_trials(
 
 
 def with_trials(config: SearchConfig, trials: int) -> SearchConfig:
-    """Return ``config`` with this number of trials of each loss."""
     return config.model_copy(update={"search": config.search.model_copy(update={"trials": trials})})
 
 
