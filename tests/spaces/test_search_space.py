@@ -180,15 +180,6 @@ def test_every_param_has_a_row_with_its_default_conditions_and_source(name: str)
         seen.append(parameter)
 
 
-def test_what_the_papers_found_best_can_be_found() -> None:
-    for loss, best in {
-        "multi_similarity": {"margin": 0.8, "pos_scale": 18, "neg_scale": 76, "epsilon": 0.4},
-        "soft_triple": {"margin": 0.4, "scale": 78, "gamma": 1 / 58, "tau": 0.4},
-        "proxy_anchor": {"scale": 32}, "pnp": {"bound": 1}, "mpa": {"proxies_per_class": 2},
-    }.items():  # fmt: skip
-        assert all(SPACES[loss][name].contains(value) for name, value in best.items()), loss
-
-
 @settings(deadline=None)
 @given(
     st.lists(
