@@ -250,28 +250,29 @@ def parse_stored(content: Mapping[str, Any], path: Path, images: Path | None = N
 
 # Entries that may change when a search is resumed, and the digest of those that may not.
 
-MAY_CHANGE = ("resources", "tracking", "stages", "ship")
-"""Sections that may change."""
-
-MAY_CHANGE_WITHIN = {"search": ("trials",), "split": ("allow_overlap",), "final": ("vault", "vault_items")}
-"""Keys of other sections that may change: more trials, and the number of test images that may be training images, too,
+MAY_CHANGE = (
+    "resources", "tracking", "stages", "ship", "search.trials", "split.allow_overlap", "final.vault",
+    "final.vault_items",
+)  # fmt: skip
+"""Sections and keys that may change: more trials, and the number of test images that may be training images, too,
 which shows when the test is opened; and where a vault answers, whose key is in the split. For further losses and wider
 ranges see :mod:`search.plan.growth`."""
 
 
 def may_change(key: str) -> bool:
     """Return True if the entry ``key``, such as ``search.trials``, may differ when the search is resumed."""
-    return key.split(".")[0] in MAY_CHANGE or key in [
-        f"{section}.{name}" for section, names in MAY_CHANGE_WITHIN.items() for name in names
-    ]
+    return key in MAY_CHANGE or key.split(".")[0] in MAY_CHANGE
 
 
 def settled(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return all entries of a resolved search file that may not change."""
-    kept = {key: value for key, value in content.items() if key not in MAY_CHANGE}
-    for section, names in MAY_CHANGE_WITHIN.items():
-        kept[section] = {name: value for name, value in kept.get(section, {}).items() if name not in names}
-    return kept
+
+    def kept(value: Any, key: str) -> Any:
+        if isinstance(value, dict):
+            return {name: entry for name, entry in value.items() if f"{key}.{name}" not in MAY_CHANGE}
+        return value
+
+    return {key: kept(value, key) for key, value in content.items() if key not in MAY_CHANGE}
 
 
 def settled_digest(content: Mapping[str, Any], without: Collection[str] = ()) -> str:
