@@ -29,6 +29,8 @@ from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from trainables.common.errors import InvalidInput
 
 SearchFile = Callable[..., dict[str, Any]]
+Ended = Callable[..., Records]
+Opened = Callable[..., WritableRecords]
 RANGE = {"temperature": {"low": 0.01, "high": 0.2, "log": True}, "variant": ["Ds", "Dq"]}
 OF_ONE_LOSS: dict[str, Any] = {"losses": ["pnp"], "space": {"pnp": RANGE}, "search": {"trials": 4}}
 
@@ -68,7 +70,7 @@ def _train(search: WritableRecords, stages: Iterator[QueuedStage]) -> None:
 
 
 @pytest.fixture(scope="module")
-def ended(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Records]:
+def ended(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     """Return a function that copies such a search into a runs folder: one that has chosen, or a tested one."""
 
     @cache
@@ -96,7 +98,7 @@ GROWN = {
 
 @pytest.mark.parametrize("change", GROWN)
 def test_before_the_test_a_search_goes_on_and_chooses_again(
-    file: SearchFile, ended: Callable[..., Records], tmp_path: Path, change: str
+    file: SearchFile, ended: Ended, tmp_path: Path, change: str
 ) -> None:
     ended(tmp_path, tested=False)
     changes, words = GROWN[change]
@@ -116,9 +118,7 @@ def test_before_the_test_a_search_goes_on_and_chooses_again(
 
 
 @pytest.mark.parametrize("change", GROWN)
-def test_after_the_test_a_successor_goes_on(
-    file: SearchFile, ended: Callable[..., Records], tmp_path: Path, change: str
-) -> None:
+def test_after_the_test_a_successor_goes_on(file: SearchFile, ended: Ended, tmp_path: Path, change: str) -> None:
     before = ended(tmp_path)
     changes, words = GROWN[change]
     plan = read_plan(file(**changes), tmp_path)
@@ -150,9 +150,7 @@ def test_after_the_test_a_successor_goes_on(
     assert read_plan(file(), tmp_path).folder.name == "small", "its own file still shows its result"
 
 
-def test_a_search_stays_while_another_continues_from_it(
-    file: SearchFile, ended: Callable[..., Records], tmp_path: Path
-) -> None:
+def test_a_search_stays_while_another_continues_from_it(file: SearchFile, ended: Ended, tmp_path: Path) -> None:
     """Otherwise the next run of its file would begin it anew and open its test again."""
     ended(tmp_path)
     go_on(read_plan(file(search={"trials": 5}), tmp_path), tested=True)
@@ -167,7 +165,7 @@ def test_a_search_stays_while_another_continues_from_it(
     assert read_plan(file(), tmp_path).folder.name == "small"
 
 
-def test_a_tested_successor_has_one_too(file: SearchFile, ended: Callable[..., Records], tmp_path: Path) -> None:
+def test_a_tested_successor_has_one_too(file: SearchFile, ended: Ended, tmp_path: Path) -> None:
     (tmp_path / "small-3").mkdir()
     ended(tmp_path)
     go_on(read_plan(file(search={"trials": 5}), tmp_path), tested=True)
@@ -178,7 +176,7 @@ def test_a_tested_successor_has_one_too(file: SearchFile, ended: Callable[..., R
 
 @pytest.mark.parametrize("tested", [False, True])
 def test_a_longer_list_of_choices_is_a_successor_at_any_time(
-    file: SearchFile, ended: Callable[..., Records], tmp_path: Path, tested: bool
+    file: SearchFile, ended: Ended, tmp_path: Path, tested: bool
 ) -> None:
     ended(tmp_path, tested=tested)
     plan = read_plan(file(space={"pnp": {**RANGE, "variant": ["Ds", "Dq", "Ib"]}}, search={"trials": 8}), tmp_path)
@@ -187,7 +185,7 @@ def test_a_longer_list_of_choices_is_a_successor_at_any_time(
     assert len(go_on(plan).trials("pnp", Stage.SEARCH)) == 8
 
 
-def test_other_changes_are_still_refused(file: SearchFile, ended: Callable[..., Records], tmp_path: Path) -> None:
+def test_other_changes_are_still_refused(file: SearchFile, ended: Ended, tmp_path: Path) -> None:
     ended(tmp_path)
     narrower = {"pnp": {**RANGE, "temperature": {"low": 0.03, "high": 0.5, "log": True}}}
     for changes, key in (
@@ -284,19 +282,13 @@ def content_of(found: FrozenTrial) -> dict[str, Any]:
 
 
 @pytest.fixture
-def successor(search_file: SearchFile) -> Callable[..., WritableRecords]:
+def successor(search_file: SearchFile, tmp_path: Path) -> Opened:
     """Return a function that opens the successor of ``small``, which has five trials."""
-
-    def make(runs: Path, **changes: Any) -> WritableRecords:
-        return open_search(read_plan(search_file(**{"search": {"trials": 5}, **changes}), runs))
-
-    return make
+    return lambda **changes: open_search(read_plan(search_file(search={"trials": 5}, **changes), tmp_path / "runs"))
 
 
-def test_finished_trials_are_copied_whole_and_in_order(
-    begun: WritableRecords, successor: Callable[..., WritableRecords]
-) -> None:
-    search = successor(begun.plan.folder.runs)
+def test_finished_trials_are_copied_whole_and_in_order(begun: WritableRecords, successor: Opened) -> None:
+    search = successor()
     copy_trials(search)
     for loss, numbers in zip(LOSSES, ((0, 1, 2), (0, 2)), strict=True):
         originals = begun.trials(loss, Stage.SEARCH)
@@ -312,27 +304,23 @@ def test_finished_trials_are_copied_whole_and_in_order(
     assert (search.name, search.plan.predecessor) == ("small-2", "small")
 
 
-def test_failures_before_any_epoch_are_not_copied(
-    begun: WritableRecords, successor: Callable[..., WritableRecords]
-) -> None:
+def test_failures_before_any_epoch_are_not_copied(begun: WritableRecords, successor: Opened) -> None:
     study = begun.study("pnp", Stage.SELECT)
     study.enqueue([(begun.plan.spaces["pnp"].default, {"source_trial": 0, "seed": 1})])
     failure = {"cause": "CODE_ERROR", "reason": "KeyError: 'x'"}
     study.finish(study.ask(int).number, TrialState.FAIL, "CODE_ERROR: KeyError: 'x'", failure)
-    search = successor(begun.plan.folder.runs)
+    search = successor()
     copy_trials(search)
     assert search.trials("pnp", Stage.SEARCH)
     assert not search.trials("pnp", Stage.SELECT)
 
 
-def test_copies_count_and_the_search_goes_on_behind_them(
-    begun: WritableRecords, successor: Callable[..., WritableRecords]
-) -> None:
+def test_copies_count_and_the_search_goes_on_behind_them(begun: WritableRecords, successor: Opened) -> None:
     """A replicate among them names its copy."""
     study = begun.study("pnp", Stage.SEARCH)
     study.enqueue([(begun.trials("pnp", Stage.SEARCH)[2].params, {"again": True})])
     trained(begun, "pnp", TrialState.COMPLETE)
-    search = successor(begun.plan.folder.runs)
+    search = successor()
     copy_trials(search)
     assert search.trials("pnp", Stage.SEARCH)[2].user_attrs["replicate_of"] == 1
     trained(search, "proxy_anchor", TrialState.COMPLETE, TrialState.COMPLETE)
@@ -344,9 +332,9 @@ def test_copies_count_and_the_search_goes_on_behind_them(
 
 @pytest.mark.parametrize("copied", [0, 2, 3])
 def test_a_kill_in_the_middle_loses_and_doubles_nothing(
-    begun: WritableRecords, successor: Callable[..., WritableRecords], copied: int, monkeypatch: pytest.MonkeyPatch
+    begun: WritableRecords, successor: Opened, copied: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = successor(begun.plan.folder.runs)
+    search = successor()
     add, left = optuna.Study.add_trial, [copied]
 
     def killed(self: optuna.Study, trial: FrozenTrial) -> None:
@@ -359,7 +347,7 @@ def test_a_kill_in_the_middle_loses_and_doubles_nothing(
         patch.setattr(optuna.Study, "add_trial", killed)
         with pytest.raises(KeyboardInterrupt):
             copy_trials(search)
-    again = successor(begun.plan.folder.runs)
+    again = successor()
     for _ in range(2):
         copy_trials(again)
     numbers = {
@@ -368,20 +356,18 @@ def test_a_kill_in_the_middle_loses_and_doubles_nothing(
     assert numbers == {"proxy_anchor": [0, 1, 2], "pnp": [0, 2]}
 
 
-def test_an_unfinished_default_has_no_successor(
-    search_file: SearchFile, successor: Callable[..., WritableRecords], tmp_path: Path
-) -> None:
+def test_an_unfinished_default_has_no_successor(search_file: SearchFile, successor: Opened, tmp_path: Path) -> None:
     space: dict[str, Any] = {"pnp": {"variant": ["Ds", "Dq"]}}
     open_search(read_plan(search_file(space=space), tmp_path / "runs"))
     with pytest.raises(InvalidInput, match="Trial 0 of small/pnp, the default, is not finished"):
-        successor(tmp_path / "runs", space={"pnp": {"variant": ["Ds", "Dq", "Ib"]}})
+        successor(space={"pnp": {"variant": ["Ds", "Dq", "Ib"]}})
 
 
 @pytest.mark.parametrize("content", ['{"search": "../small"}', "{}", "small"])
 def test_a_damaged_record_of_the_predecessor_is_a_mistake(
-    begun: WritableRecords, successor: Callable[..., WritableRecords], content: str
+    begun: WritableRecords, successor: Opened, content: str
 ) -> None:
-    path = successor(begun.plan.folder.runs).plan.folder.predecessor
+    path = successor().plan.folder.predecessor
     path.write_text(content)
     with pytest.raises(InvalidInput, match=r"predecessor\.json is damaged"):
-        successor(begun.plan.folder.runs)
+        successor()
