@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import holdout_here, write_search
+from support.commands import holdout_here, plain, write_search
 from support.refusals import sentences_of
 from support.small_search import draw_folder, small_search
 
+from search.config.search_config import parse_config
 from search.driver.campaigns import verify_campaign
+from search.driver.doctor import examine
 from search.driver.verify.comparison import Check
 from search.plan.make_plan import read_campaign_plans, read_plan
 from search.plan.runs import CampaignFolder
@@ -80,11 +82,15 @@ def test_a_search_keeps_its_batch_when_it_is_resumed_and_extended(root: Path, tm
 
 
 def test_doctor_says_what_run_would_take(root: Path, tmp_path: Path) -> None:
-    """A loss that raises ends its measurement at once."""
-    content = small_search(root, losses=["support.own_parts:Raising"], training=NOT_GIVEN)
-    file = write_search(tmp_path / "small.yaml", content)
-    said = holdout_here("doctor", file, "--runs", tmp_path / "runs", code=1).stdout
-    assert "30, the largest batch that 6 training classes fill" in " ".join(said.split())
+    """Also beside a mistake, after which nothing is measured."""
+    content = small_search(root, training=NOT_GIVEN)
+    *_, notice = examine(parse_config(content), tmp_path / "runs", [], [], fits_batch=True)
+    assert (notice.check, notice.state) == ("batch_size", "ok")
+    assert notice.found.startswith("30, the largest batch that 6 training classes fill")
+    file = write_search(tmp_path / "small.yaml", {**content, "resources": {"cpus_per_trial": 9999}})
+    said = plain(holdout_here("doctor", file, "--runs", tmp_path / "runs", code=1).stdout)
+    assert "resources.cpus_per_trial is 9999" in said
+    assert "batch_size" not in said
 
 
 def test_a_campaign_verifies_with_fitted_batches(root: Path, tmp_path: Path) -> None:

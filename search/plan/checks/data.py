@@ -283,5 +283,5 @@ def check_images_readable(found: Findings, config: SearchConfig, data: SplitClas
 
     seen = found.check(lambda: inspect(read, keys, seconds=INSPECT_S))
     if seen is not None and seen.damaged:
-        noun = source.noun if seen.looked == seen.total else f"{source.noun} read in {INSPECT_S} s"
+        noun = source.noun if seen.looked == seen.total else f"{source.noun} tried in {INSPECT_S} s"
         found.say(f"{cannot_be_read(seen.damaged, seen.looked, noun)} Replace or remove them.")
