@@ -65,26 +65,15 @@ def _check_label(axis: str, label: str, settings: Mapping[str, Any]) -> None:
         )
 
 
+Column = Annotated[str, AfterValidator(lambda name: name if name == VALIDATION else known_metric(name))]
+
+
 class TableSection(ConfigSection):
     """The shape of the table: ``rows`` are axes or ``loss``; the other axes make the columns, the metrics last."""
 
-    rows: Names
-    metrics: Names = ("recall_at_1",)
+    rows: Annotated[Names, AfterValidator(unique)]
+    metrics: Annotated[tuple[Column, ...], Field(min_length=1)] = ("recall_at_1",)
     roles: tuple[Literal[Role.DEFAULT, Role.TUNED], ...] = Field(default=(Role.DEFAULT, Role.TUNED), min_length=1)
-
-    @field_validator("rows")
-    @classmethod
-    def _once(cls, rows: tuple[str, ...]) -> tuple[str, ...]:
-        unique(rows)
-        return rows
-
-    @field_validator("metrics")
-    @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            if name != VALIDATION:
-                known_metric(name)
-        return names
 
 
 class CampaignConfig(ConfigSection):

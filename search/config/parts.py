@@ -158,7 +158,7 @@ def _as_written(loss: LossPart) -> str | dict[str, str]:
 
 
 def _unique(losses: tuple[LossPart, ...]) -> tuple[LossPart, ...]:
-    unique([loss.name for loss in losses])
+    unique(tuple(loss.name for loss in losses))
     return losses
 
 
