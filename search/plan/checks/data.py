@@ -14,6 +14,7 @@ from spaces.space import MODEL
 from trainables.common.errors import InvalidInput, Mistake, counted
 from trainables.common.part_tables import is_own
 from trainables.common.process import contained
+from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems, fitting_batch, lacks
 from trainables.data.dataset import QUERY
 from trainables.data.images import cannot_be_read, inspect
@@ -273,15 +274,21 @@ def check_images_readable(found: Findings, config: SearchConfig, data: SplitClas
     Decoding reports the same when a search begins. This is for a search with other mistakes, so that its user learns
     of all at once. Images of test classes are not opened.
     """
-    if config.dataset.name == DRAWN:
-        return
-    source = config.dataset.source
-    keys = [key for name in (*data.split.train, *data.split.validation) for key in data.classes[name]]
+    if config.dataset.name != DRAWN:
+        keys = [key for name in (*data.split.train, *data.split.validation) for key in data.classes[name]]
+        found.add(found.check(lambda: unreadable_images(config.dataset.source, keys, seconds=INSPECT_S)) or ())
+
+
+def unreadable_images(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> list[str]:
+    """Return a sentence on the unreadable images among those of ``keys`` that can be tried within ``seconds``.
+
+    Raises:
+        InvalidInput: what ``read`` of a user's data set returns is no image.
+    """
 
     def read(key: str) -> None:
-        read_item(source, key)  # dropped: a thousand images would fill the memory
+        read_item(dataset, key)  # dropped: a thousand images would fill the memory
 
-    seen = found.check(lambda: inspect(read, keys, seconds=INSPECT_S))
-    if seen is not None and seen.damaged:
-        noun = source.noun if seen.looked == seen.total else f"{source.noun} tried in {INSPECT_S} s"
-        found.say(f"{cannot_be_read(seen.damaged, seen.looked, noun)} Replace or remove them.")
+    seen = inspect(read, keys, seconds=seconds)
+    noun = dataset.noun if seen.looked == seen.total else f"{dataset.noun} tried in {seconds:g} s"
+    return [f"{cannot_be_read(seen.damaged, seen.looked, noun)} Replace or remove them."] if seen.damaged else []
