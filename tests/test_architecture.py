@@ -23,7 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "selection": set(),
     "vault": {"answer", "client", "held", "make", "programs", "protocol"},
     "plan": {
-        "campaign", "checks.parts", "disk", "make_plan", "plan", "records", "runs", "search", "status", "work",
+        "checks.parts", "disk", "make_plan", "plan", "records", "runs", "search", "status", "work",
     },
     "engines": {"base", "capacity", "ray_session"},
     "results": {

@@ -71,7 +71,7 @@ def _run_campaign(
         from search.driver.pipeline import run_stages
         from search.driver.stages import Order
         from search.driver.synchronise import behind, try_to_write, where_to_look
-        from search.plan.campaign import read_campaign_plans
+        from search.plan.make_plan import read_campaign_plans
         from search.plan.runs import CampaignFolder
         from search.results.campaign import campaign_family, campaign_result
         from search.show.campaigns import campaign_csv, campaign_tables, write_report

@@ -21,8 +21,7 @@ from search.config.campaign import Campaign, parse_campaign
 from search.config.recipes import PaperItem, is_campaign, papers, read_file, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import read_yaml
-from search.plan.campaign import read_campaign_plans
-from search.plan.make_plan import read_plan
+from search.plan.make_plan import read_campaign_plans, read_plan
 from trainables.data import DATASETS
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,6 @@ import numpy as np
 
 
 def similarity(left: Sequence[float], right: Sequence[float]) -> float:
-    """Compute the cosine similarity of two vectors."""
     return sum(a * b for a, b in zip(left, right, strict=True)) / math.sqrt(
         math.fsum(a * a for a in left) * math.fsum(b * b for b in right)
     )

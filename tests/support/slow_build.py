@@ -21,7 +21,6 @@ class SlowGlyphs(Glyphs):
     parent: ClassVar[Connection]
 
     def read(self, key: str) -> Any:
-        """Draw an image."""
         self.parent.send(key)
         self.parent.recv()
         return super().read(key)

@@ -71,7 +71,6 @@ def model_of(config: ModelConfig = VECTORS, seed: int = 0, **changes: Any) -> Se
 
 
 def images_of(*numbers: int) -> ImageSet:
-    """Return the digests of training images."""
     return ImageSet.of([[f"{number:x}" for number in numbers]])
 
 
@@ -95,7 +94,6 @@ def opening_of(
 
 
 def message(head: Mapping[str, Any], blobs: Iterable[bytes] = ()) -> bytes:
-    """Return the bytes of a message."""
     stream = io.BytesIO()
     send(stream, head, blobs)
     return stream.getvalue()
@@ -137,5 +135,4 @@ def kept(vault: Path) -> dict[str, bytes]:
 
 
 def openings(vault: Path) -> list[int]:
-    """Return the numbers of the openings in the ledger."""
     return [int(entry["number"]) for entry in Vault(vault).openings()]
