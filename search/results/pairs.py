@@ -207,7 +207,7 @@ def _differences(
     seeds = {key: len(models) * (key.role is not Role.BASELINE) for key, models in by_row.items()}
     margin = None if within is None else within / 100
     for first, second in pairs:
-        estimate = scored.contrast({first: 1.0, second: -1.0}, len(pairs))
+        estimate = scored.difference(first, second, len(pairs))
         yield Pair(
             first=first,
             second=second,

@@ -1,4 +1,4 @@
-"""Statistics of results: contrasts of rows, corrections for many tests, and intervals over seeds."""
+"""Statistics of results: differences of rows, corrections for many tests, and intervals over seeds."""
 
 import math
 import statistics
@@ -38,11 +38,11 @@ CLASSES_LENT = 8.0
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A contrast's value, its 95 % interval, and the two-sided p-value of the value 0, among ``tests`` contrasts.
+    """A difference, its 95 % interval, and the two-sided p-value of the value 0, among ``tests`` differences.
 
     The interval and ``p_corrected`` have the same correction (Bonferroni's, for intervals by Dunn 1961: "Multiple
-    comparisons among means"), so the interval excludes 0 exactly if the contrast ``differs``. All intervals of a table
-    contain their true values at once with a probability of 95 %. ``p`` is that of the contrast alone.
+    comparisons among means"), so the interval excludes 0 exactly if the value ``differs`` from it. All intervals of a
+    table contain their true values at once with a probability of 95 %. ``p`` is that of the difference alone.
     """
 
     value: float
@@ -125,20 +125,19 @@ class ScoredRows(Generic[Key]):
             self._seed_variance[row] = float(variance) / seeds[row]
             self._seed_freedom[row] = min(float(freedom), self._total_freedom)
 
-    def contrast(self, weights: Mapping[Key, float], tests: int = 1) -> Estimate:
-        """Return the sum of ``weights`` times the rows' mean scores, one of ``tests`` contrasts; the weights sum to 0.
+    def difference(self, first: Key, second: Key, tests: int = 1) -> Estimate:
+        """Return the difference of two rows' mean scores, one of ``tests`` differences.
 
         Its variance is that of the classes plus that of the seeds, minus the part that both contain (the models' noise
         within a class), and never below either. The test is Student's t with Satterthwaite's degrees of freedom.
         """
         from scipy.special import stdtr, stdtrit  # slow to import
 
-        value = sum(weight * self._means[row] for row, weight in weights.items())
-        classes, class_freedom = self._of_classes(weights)
-        trained = {row: weight for row, weight in weights.items() if row in self._seed_variance}
-        by_row = {row: weight**2 * self._seed_variance[row] for row, weight in trained.items()}
+        value = self._means[first] - self._means[second]
+        classes, class_freedom = self._of_classes(first, second)
+        by_row = {row: self._seed_variance[row] for row in (first, second) if row in self._seed_variance}
         seeds = sum(by_row.values())
-        both = sum(weight**2 * self._residual[row] for row, weight in trained.items())
+        both = sum(self._residual[row] for row in by_row)
         variance = max(classes, seeds, classes + seeds - both)
         if variance == 0:
             return Estimate(value=value, ci95=(value, value), p=float(value == 0), tests=tests)
@@ -152,14 +151,13 @@ class ScoredRows(Generic[Key]):
         p = float(2 * stdtr(freedom, -abs(value) / variance**0.5))
         return Estimate(value=value, ci95=(value - half, value + half), p=p, tests=tests)
 
-    def _of_classes(self, weights: Mapping[Key, float]) -> tuple[float, float]:
-        """Return the variance of a contrast over other classes, and its degrees of freedom."""
-        deviations_C = sum(weight * self._deviations[row] for row, weight in weights.items())
+    def _of_classes(self, first: Key, second: Key) -> tuple[float, float]:
+        """Return the variance of a difference over other classes, and its degrees of freedom."""
+        deviations_C = self._deviations[first] - self._deviations[second]
         own = self._unbias * float(((self._share_C * deviations_C) ** 2).sum())
         if self._trained <= 2:
             return own, self._class_freedom
-        typical = self._typical_class_variance * sum(weight**2 for weight in weights.values())
-        variance, freedom = shrunk(own, self._class_freedom, typical, CLASSES_LENT)
+        variance, freedom = shrunk(own, self._class_freedom, 2 * self._typical_class_variance, CLASSES_LENT)
         return float(variance), min(float(freedom), (self._trained - 1) * self._class_freedom)
 
 

@@ -77,7 +77,7 @@ def _opening(vault: Vault, head: Mapping[str, Any], blobs: Mapping[str, bytes]) 
         models = [SentModel.of(model, blobs.__getitem__) for model in sent]
         asked = {"selection": selection["digest"], "models": json_digest(sent), "training": training}
     folder = vault.folder / OPENINGS / json_digest(asked)
-    if is_new := all(line["opened"] != folder.name for line in known):
+    if is_new := folder.name not in known:
         if len(known) >= policy.openings:
             allowed = counted(policy.openings, "opening")
             raise InvalidInput(f"The vault allows {allowed}, and {len(known)} were made; ask its owner for another.")
@@ -85,7 +85,7 @@ def _opening(vault: Vault, head: Mapping[str, Any], blobs: Mapping[str, bytes]) 
             isolated(partial(tried, model, vault.items, policy.device), policy)
     for entry in folder.parent.glob("*"):
         remove_drafts(entry)
-        if entry != folder and all(line["opened"] != entry.name for line in known):
+        if entry != folder and entry.name not in known:
             shutil.rmtree(entry)  # of a request that was killed before its line was written
     folder.mkdir(parents=True, exist_ok=True)
     for digest in named:
@@ -153,9 +153,8 @@ def _scored(vault: Vault, folder: Path) -> tuple[dict[str, Any], list[bytes]]:
             entry, file = {"reason": error.sentences[0]}, b""
         scores.append(entry)
         files.append(file if policy.by_class and file else None)
-    line = next(line for line in vault.openings() if line["opened"] == folder.name)
     answered = {
-        **line,
+        **vault.openings()[folder.name],
         "of": policy.openings,
         "labels_only": policy.labels_only,
         "key": public_key(vault.private_key),
@@ -176,15 +175,17 @@ def problems_of(folder: Path) -> Iterator[str]:
     """Yield what is wrong with the vault in ``folder``: its ledger, its answers, and scores that are computed again."""
     vault = Vault(folder)
     yield from vault.ledger.broken_links()
-    for line in vault.openings():
-        place = folder / OPENINGS / line["opened"]
-        what = f"Opening {line['number']}, of {line['search']}"
+    for name, line in vault.openings().items():
+        place = folder / OPENINGS / name
         if not (place / ANSWER).exists():
             continue
         content = content_of(read_json(place / ANSWER), public_key(vault.private_key))
         anew, _ = _scored(vault, place)
-        if any(anew[name] != content[name] for name in anew.keys() - OF_THE_MOMENT):
-            yield f"{what}: its models give other scores now than those that were signed."
+        if any(anew[key] != content[key] for key in anew.keys() - OF_THE_MOMENT):
+            yield (
+                f"Opening {line['number']}, of {line['search']}: its models give other scores now than those that were "
+                "signed."
+            )
 
 
 def _now() -> str:

@@ -149,9 +149,9 @@ class Vault:
         except InvalidInput as error:  # it names items, and an answer does not
             raise RuntimeError("The test items cannot be read.") from error
 
-    def openings(self) -> list[dict[str, Any]]:
-        """Return the lines of its openings, in order."""
-        return self.ledger.lines()
+    def openings(self) -> dict[str, dict[str, Any]]:
+        """Return the line of each opening by the name of its folder, in order."""
+        return {line["opened"]: line for line in self.ledger.lines()}
 
     def description(self, metrics: list[str]) -> dict[str, Any]:
         """Return what the vault says of itself to a search that asks for ``metrics``, as JSON types.

@@ -14,9 +14,17 @@ from numpy.typing import NDArray
 from PIL import Image
 from support.small_search import draw_folder
 
-from search.selection.retrieval_file import RetrievalFile, map_images, sampled_queries
+from search.selection.retrieval_file import (
+    ExampleKind,
+    GalleryQuery,
+    RetrievalFile,
+    Thumbnails,
+    gallery_queries,
+    make_pictures,
+    map_images,
+    sampled_queries,
+)
 from search.selection.scoring import retrieval_of
-from search.selection.thumbnails import ExampleKind, GalleryQuery, Thumbnails, gallery_queries, make_pictures
 from trainables.data.sets.folders import Folder
 from trainables.data.store.contents import StoreContents, read_contents
 from trainables.data.store.store_spec import StoreSpec
