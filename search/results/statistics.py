@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from search.difference import LEVEL
 from search.results.rows import SeedStatistics
@@ -90,8 +90,9 @@ class ScoredRows(Generic[Key]):
         assert all(len(of_row) > 1 for of_row in sums.values())
         self._share_C = counts_C / counts_C.sum()
         self._unbias, self._class_freedom = _of_weighted_classes(self._share_C)
-        seeds, variances, residuals, deviations = {}, {}, {}, {}
+        seeds, variances, deviations = {}, {}, {}
         self._means: dict[Key, float] = {}
+        self._residual: dict[Key, float] = {}
         for row, sums_SC in sums.items():
             scores_SC = sums_SC / counts_C
             means_S = scores_SC @ self._share_C
@@ -101,9 +102,9 @@ class ScoredRows(Generic[Key]):
             rest_SC = scores_SC - by_class_C - (means_S - self._means[row])[:, None]
             seeds[row] = len(sums_SC)
             variances[row] = float(means_S.var(ddof=1))
-            residuals[row] = self._unbias * float(((self._share_C * rest_SC) ** 2).sum()) / (len(sums_SC) - 1)
+            residual = self._unbias * float(((self._share_C * rest_SC) ** 2).sum()) / (seeds[row] - 1)
+            self._residual[row] = residual / seeds[row]
         self._trained = len(sums)
-        self._residual = {row: residuals[row] / seeds[row] for row in sums}
         self._total_freedom = sum(seeds.values()) - len(seeds) - (len(seeds) > 1)
         self._lend_seeds(seeds, variances)
         spread_C = np.var(list(deviations.values()), axis=0, ddof=1) if len(sums) > 1 else np.zeros(len(counts_C))
@@ -122,8 +123,8 @@ class ScoredRows(Generic[Key]):
         for row, own in variances.items():
             times = min(SEEDS_LENT, len(seeds)) if freedoms[row] == 1 else 1.0
             variance, freedom = shrunk(own, freedoms[row], times * typical, SEEDS_LENT)
-            self._seed_variance[row] = float(variance) / seeds[row]
-            self._seed_freedom[row] = min(float(freedom), self._total_freedom)
+            self._seed_variance[row] = variance / seeds[row]
+            self._seed_freedom[row] = min(freedom, self._total_freedom)
 
     def difference(self, first: Key, second: Key, tests: int = 1) -> Estimate:
         """Return the difference of two rows' mean scores, one of ``tests`` differences.
@@ -158,20 +159,16 @@ class ScoredRows(Generic[Key]):
         if self._trained <= 2:
             return own, self._class_freedom
         variance, freedom = shrunk(own, self._class_freedom, 2 * self._typical_class_variance, CLASSES_LENT)
-        return float(variance), min(float(freedom), (self._trained - 1) * self._class_freedom)
+        return variance, min(freedom, (self._trained - 1) * self._class_freedom)
 
 
-def shrunk(
-    own: ArrayLike, freedom: float, typical: ArrayLike, lent: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return variances shrunk towards the typical one, never below themselves, and their degrees of freedom.
+def shrunk(own: float, freedom: float, typical: float, lent: float) -> tuple[float, float]:
+    """Return a variance shrunk towards the typical one, never below itself, and its degrees of freedom.
 
-    The more a variance exceeds the typical one, the fewer degrees of freedom are added.
+    The more it exceeds the typical one, the fewer degrees of freedom are added.
     """
-    own, typical = np.asarray(own), np.asarray(typical)
-    variance = np.maximum(own, (lent * typical + freedom * own) / (lent + freedom))
-    share = np.divide(typical, own, out=np.ones_like(variance), where=own > 0)
-    return variance, freedom + lent * np.sqrt(np.minimum(1, share))
+    share = min(1.0, typical / own) if own > 0 else 1.0
+    return max(own, (lent * typical + freedom * own) / (lent + freedom)), freedom + lent * math.sqrt(share)
 
 
 def _of_weighted_classes(share_C: Floats) -> tuple[float, float]:

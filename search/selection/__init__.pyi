@@ -11,8 +11,7 @@ from .ledger import Ledger as Ledger, Opening as Opening
 from .ledger_file import ImageSet as ImageSet, LedgerFile as LedgerFile, images_in as images_in
 from .retrieval_file import (
     FOLDER as FOLDER,
-    NAME as NAME,
-    SHORT_SIDE as SHORT_SIDE,
+    THUMBNAILS as THUMBNAILS,
     ExampleKind as ExampleKind,
     RetrievalFile as RetrievalFile,
     Thumbnails as Thumbnails,

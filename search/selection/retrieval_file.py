@@ -23,7 +23,6 @@ from search.selection.score_files import Scored, ScoredModel
 from search.selection.selection import Selection
 from trainables.common.files import in_digest_order, read_arrays, reading
 from trainables.data.dataset import Dataset
-from trainables.data.store.contents import StoreContents, read_contents
 from trainables.metrics import is_retrieval
 
 # The sampled images.
@@ -167,7 +166,7 @@ def gallery_queries(
 
 # The file of thumbnails.
 
-NAME = "thumbnails.npz"
+THUMBNAILS = "thumbnails.npz"
 SHORT_SIDE = 64
 QUALITY = 80
 LIMIT = 3_000_000
@@ -236,21 +235,20 @@ def make_pictures(images: Iterable[tuple[int, NDArray[np.uint8]]], limit: int = 
 
 
 def _images(
-    contents: StoreContents, dataset: Dataset, keys: Sequence[str], rows: Iterable[int]
+    store: Path, dataset: Dataset, keys: Sequence[str], rows: Iterable[int]
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     """Yield the number and the pixels of each image of ``rows``; of other items, the image if the data set has one."""
-    if dataset.noun != "images":
-        for row in rows:
-            if (picture := dataset.picture(keys[row])) is not None:
-                yield row, picture
-        return
-    stored = {key: place for place, key in enumerate(contents.image_keys)}
-    starts_N = np.cumsum(contents.lengths_N) - contents.lengths_N
+    import torch
+
+    from trainables.data.store.view import Store
+
+    opened = Store(store)
+    place_of = {key: place for place, key in enumerate(opened.image_keys)}
     for row in rows:
-        place = stored[keys[row]]
-        height, width = contents.sizes_N2[place]
-        pixels = contents.pixels[starts_N[place] : starts_N[place] + 3 * height * width]
-        yield row, pixels.reshape(width, height, 3).transpose(1, 0, 2)
+        is_image = dataset.noun == "images"
+        picture = opened.items(torch.tensor([place_of[keys[row]]]))[0] if is_image else dataset.picture(keys[row])
+        if picture is not None:
+            yield row, picture
 
 
 def _webp(image: Image.Image) -> bytes:
@@ -286,7 +284,7 @@ def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: S
     neighbours = [found["neighbours_QK"][places].T.ravel().tolist() for found in ranked]
     wanted = list(dict.fromkeys([*rows, *chain.from_iterable(zip(*neighbours, strict=True))]))
     return Thumbnails(
-        pictures=make_pictures(_images(read_contents(store), dataset, keys, wanted)),
+        pictures=make_pictures(_images(store, dataset, keys, wanted)),
         queries=tuple(queries),
         metric=metric,
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -58,9 +58,6 @@ class Policy:
 class HeldItems(Dataset):
     """The test items of a vault: images in files, or the rows of an array. Keys and classes have neutral names."""
 
-    summary: ClassVar[str] = "the test items of a vault"
-    publisher: ClassVar[str] = "its owner"
-    layout: ClassVar[str] = ""
     vault: str
 
     @cached_property

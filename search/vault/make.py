@@ -32,18 +32,12 @@ LISTED, VECTORS_FILE = "data.csv", "data.npz"
 """The file of a training half of images, and that of one of vectors."""
 
 
-def make_vault(dataset: Dataset, to: Path, training: Path, items: Path | None, policy: Policy, *, seed: int) -> str:
-    """Write the vault of ``dataset`` into the folder ``to``; return its public key.
+def make_vault(dataset: Dataset, to: Path, policy: Policy, *, seed: int) -> str:
+    """Write the vault of ``dataset`` into the folder ``to``, which only its owner may read; return its public key.
 
-    All folders are complete, or none is there.
-
-    Args:
-        dataset: its test classes are those of a search on all of it.
-        to: a folder that does not exist; only its owner may read it.
-        training: the folder for the training half, to be handed out.
-        items: the folder for the test items without labels, to be handed out; None if they are secret, too.
-        policy: what the vault answers.
-        seed: that of the split.
+    The test classes are those of a search on all of it with ``seed``. Beside the vault, to be handed out, are the
+    training half (``TO-training``) and with ``labels_only`` the test items without labels (``TO-items``). All folders
+    are complete, or none is there.
 
     Raises:
         InvalidInput: a folder exists, or the data set has too few classes, unreadable items, or items of other kinds.
@@ -52,7 +46,8 @@ def make_vault(dataset: Dataset, to: Path, training: Path, items: Path | None, p
         raise InvalidInput("The data set has items that are neither images nor vectors; a vault holds only these two.")
     if open_to := [place for place in READABLE if to.is_relative_to(place)]:
         raise InvalidInput(f"{to} is below {open_to[0]}, which the processes that score can read; name another folder.")
-    folders = [*filter(None, (to, training, items))]
+    names = ("", "-training", "-items") if policy.labels_only else ("", "-training")
+    folders = [to.with_name(f"{to.name}{name}") for name in names]
     raise_if_any([f"{folder} exists already; name a folder that does not." for folder in folders if folder.exists()])
     classes = dataset.classes()
     split = split_dataset(dataset, classes, ratio=0.9, seed=seed)
@@ -69,7 +64,7 @@ def make_vault(dataset: Dataset, to: Path, training: Path, items: Path | None, p
         (draft / KEY).write_bytes(key)
         test = digest_of(f"{salt} {images.digest}".encode())
         (draft / CONFIG).write_text(json_text({"policy": asdict(policy), "salt": salt, "test": test}))
-        if items:
+        if policy.labels_only:
             shutil.copytree(draft / FOLDER, others[1] / FOLDER)
             unlabelled = {"items": sorted(key for keys in content["classes"].values() for key in keys)}
             neutral = {"classes": unlabelled, "parts": {}, "cameras": {}, "superclasses": None, "subsets": {}}

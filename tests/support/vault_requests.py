@@ -55,9 +55,7 @@ def vault_of_images(folder: Path, **policy: Any) -> Path:
 
 
 def _made(dataset: Any, folder: Path, policy: dict[str, Any]) -> Path:
-    items = folder / "items" if policy.get("labels_only") else None
-    given = Policy(**{"memory_gb": 4.0, "seconds": 60.0, **policy})
-    make_vault(dataset, folder / "vault", folder / "training", items, given, seed=0)
+    make_vault(dataset, folder / "vault", Policy(**{"memory_gb": 4.0, "seconds": 60.0, **policy}), seed=0)
     return folder / "vault"
 
 

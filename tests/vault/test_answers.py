@@ -81,8 +81,8 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ByVault]:
     """A search that asked its vault; not to be changed."""
     folder = tmp_path_factory.mktemp("vault")
     data = Folder(root=str(draw_folder(folder / "all")))
-    vault, training = folder / "vault", folder / "training"
-    make_vault(data, vault, training, None, Policy(openings=2, memory_gb=4.0), seed=0)
+    vault, training = folder / "vault", folder / "vault-training"
+    make_vault(data, vault, Policy(openings=2, memory_gb=4.0), seed=0)
     dataset = {"name": "manifest", "file": str(training / "data.csv")}
     with served(vault) as address:
         final = {"final": {"seeds": 1, "vault": address}}

@@ -33,11 +33,9 @@ from trainables.inference.model_files import read_tensors, tensors_bytes
 from trainables.metrics import is_retrieval
 
 SMALL: dict[str, Any] = {**GLYPHS, **SHORTEST, "name": "small", "metrics": FEW}
-FINE_LOSS = "support.own_parts:Pull"
-DISCRIMINANT = "own class without epochs"
 TINY = "examples.tiny_network:TinyNetwork"
 OTHERS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "MPA and an own loss": lambda _: {"losses": ["mpa", "pnp", "support.own_parts:Pull"], "final": {"seeds": 2}},
+    "MPA and an own loss": lambda _: {"losses": ["mpa", "support.own_parts:Pull"], "final": {"seeds": 2}},
     "torchvision": lambda _: {"model": {"backbone": "resnet18", "embedding_dim": 8}},
     "timm": lambda _: {"model": {"backbone": "timm:test_resnet.r160_in1k", "embedding_dim": 8}},
     "LoRA of a built-in network": lambda _: {"model": {"backbone": "convnet", "embedding_dim": 8, "lora": {"rank": 2}}},
@@ -96,15 +94,15 @@ def both_ways(
     """Score the final models of a finished search, or their ``change``, by a vault of its data set, too."""
     remember(folder.path, own_code(read_yaml(folder.config)))  # each test has a state folder of its own
     plan = reopened(folder.runs, folder.name)
-    source, items = plan.config.dataset.source, to / "items" if policy.get("labels_only") else None
     given = Policy(seconds=120.0, memory_gb=8.0, **policy)
-    make_vault(source, to / "vault", to / "training", items, given, seed=plan.config.split.seed)
+    make_vault(plan.config.dataset.source, to / "vault", given, seed=plan.config.split.seed)
+    items = str(to / "vault-items") if given.labels_only else None
     (own,) = scored_openings(folder.test)
     vault, selection = Vault(to / "vault").description([]), Selection.load(folder.selection)
-    final = plan.config.final.model_copy(update={"vault_items": items and str(items)})
+    final = plan.config.final.model_copy(update={"vault_items": items})
     shown = items_of(replace(plan, config=plan.config.model_copy(update={"final": final})))
     scorings = change(kept_scorings(Records(folder, plan), selection, scored_names(own), shown))
-    models = models_to_send(scorings, in_turn, labels_only=items is not None)
+    models = models_to_send(scorings, in_turn, labels_only=given.labels_only)
     head, blobs = opening_of(to / "vault", *models, training=images_in(plan.images.make()))
     head["selection"] = replace(selection, test_digest=vault["test"]).to_json()
     signed, sent = ask(to / "vault", message(head, blobs))
