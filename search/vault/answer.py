@@ -22,7 +22,7 @@ from search.vault.protocol import EMBEDDINGS, FORMAT, SentModel, content_of, pub
 from trainables.common.errors import Failure, InvalidInput, counted, raise_if_any
 from trainables.common.files import digest_of, json_digest, read_json, reading, remove_drafts, write_json, write_whole
 
-REQUEST, ANSWER, TRAINING, ERRORS = "request.json", "answer.json", "training", "errors.log"
+REQUEST, ANSWER, ERRORS = "request.json", "answer.json", "errors.log"
 
 
 OF_THE_MOMENT = {"finished", "of", "labels_only", "isolated"}
