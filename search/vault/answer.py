@@ -19,6 +19,7 @@ import filelock
 from search.selection import ImageSet, images_in
 from search.vault.held import OPENINGS, Vault
 from search.vault.protocol import EMBEDDINGS, FORMAT, SentModel, content_of, public_key, receive, send, signed
+from search.vault.sandbox import isolated
 from trainables.common.errors import Failure, InvalidInput, counted, raise_if_any
 from trainables.common.files import digest_of, json_digest, read_json, reading, remove_drafts, write_json, write_whole
 
@@ -61,9 +62,6 @@ def _opening(vault: Vault, head: Mapping[str, Any], blobs: Mapping[str, bytes]) 
     Raises:
         InvalidInput: the request is not one for this vault, all openings are used up, or a model cannot embed noise.
     """
-    from search.vault.sandbox import isolated
-    from search.vault.scoring import tried
-
     known, policy = vault.openings(), vault.policy
     with reading("The request", "send it again"):
         content = {key: head[key] for key in ("selection", "models", "training")}
@@ -81,6 +79,8 @@ def _opening(vault: Vault, head: Mapping[str, Any], blobs: Mapping[str, bytes]) 
         if len(known) >= policy.openings:
             allowed = counted(policy.openings, "opening")
             raise InvalidInput(f"The vault allows {allowed}, and {len(known)} were made; ask its owner for another.")
+        from search.vault.scoring import tried  # imports torch
+
         for model in models:
             isolated(partial(tried, model, vault.items, policy.device), policy)
     for entry in folder.parent.glob("*"):
@@ -125,7 +125,6 @@ def _answered(vault: Vault, folder: Path) -> tuple[dict[str, Any], list[bytes]]:
 
 def _scored(vault: Vault, folder: Path) -> tuple[dict[str, Any], list[bytes]]:
     """Score the models of the request in ``folder``; return the content of the answer, and its files."""
-    from search.vault.sandbox import isolated
     from search.vault.scoring import score, side_of
     from trainables.data.store.view import Store
 
