@@ -59,8 +59,7 @@ def _make(
 ) -> None:
     from search.config.image_facts import dataset_at
     from search.config.parts import build_dataset
-    from search.vault.held import Policy
-    from search.vault.make import LISTED, VECTORS_FILE, make_vault
+    from search.vault.held import LISTED, VECTORS_FILE, Policy, make_vault
 
     if to is None:
         raise InvalidInput("--to is missing: name the folder of the new vault.")

@@ -20,8 +20,7 @@ from support.small_search import draw_folder
 from search.selection.ledger_file import ImageSet
 from search.vault import scoring as scoring  # here, and not again in each copy of this process
 from search.vault.answer import answer
-from search.vault.held import LEDGER, Policy, Vault
-from search.vault.make import make_vault
+from search.vault.held import LEDGER, Policy, Vault, make_vault
 from search.vault.protocol import FORMAT, NETWORK, SentModel, content_of, receive, send
 from trainables.common.files import digest_of, json_digest
 from trainables.data import Frame

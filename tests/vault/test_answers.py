@@ -29,8 +29,7 @@ from search.plan.runs import RunFolder
 from search.selection import ScoredOpening, Selection, images_in, scored_openings
 from search.trust import addresses_in, remember
 from search.vault.answer import REQUEST, answer
-from search.vault.held import OPENINGS, Policy, Vault
-from search.vault.make import make_vault
+from search.vault.held import OPENINGS, Policy, Vault, make_vault
 from search.vault.protocol import FORMAT, content_of, receive, send, signed
 from trainables.common.errors import Failure, InvalidInput
 from trainables.common.files import digest_of, json_text

@@ -26,8 +26,7 @@ from search.plan.runs import RunFolder
 from search.results.comparison import compare
 from search.selection import BaselineScoring, ScoredOpening, Scoring, Selection, images_in, score, scored_openings
 from search.trust import own_code, remember
-from search.vault.held import Policy, Vault
-from search.vault.make import make_vault
+from search.vault.held import Policy, Vault, make_vault
 from search.vault.protocol import content_of
 from trainables.inference.model_files import read_tensors, tensors_bytes
 from trainables.metrics import is_retrieval
@@ -47,8 +46,8 @@ OTHERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     },
 }
 """Searches beside those of :mod:`support.kinds`, as their difference from :data:`SMALL`."""
-FAST = ("features", "frozen backbone", "groups, queries and a gallery", "superclasses", "test lists", "folds")
-SLOW = ("images", "torchvision", "timm", "LoRA of a built-in network", "pretrained")
+FAST = ("frozen backbone", "groups, queries and a gallery", "superclasses", "test lists", "folds")
+SLOW = ("images", "features", "torchvision", "timm", "LoRA of a built-in network", "pretrained")
 EXACT = [*FAST, "MPA and an own loss", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW)]
 PROGRAMS = ["LoRA", pytest.param("a frozen network of your own", marks=pytest.mark.slow)]
 """Of networks of the user's own, whose ONNX programs round otherwise."""
