@@ -269,14 +269,6 @@ def test_the_losses_that_are_not_different_from_the_recommended_one_are_named(tm
     assert len(compared(tmp_path, "alone").answers[0].lines) == 4, "there is no other loss"
 
 
-def test_before_the_test_the_next_step_opens_it(tmp_path: Path) -> None:
-    made_search(tmp_path, "one", YES, tested=False)
-    (answer,) = compared(tmp_path, "one").answers
-    assert answer.better_than_default == "Better than its default: not tested yet."
-    assert answer.not_different == ""
-    assert answer.next == "Next: `holdout test one` opens the test classes."
-
-
 def test_rows_that_two_searches_share_are_shown_once(tmp_path: Path) -> None:
     for name in ("one", "two"):
         made_search(tmp_path, name, YES)
@@ -339,7 +331,10 @@ def test_a_successor_with_the_choice_of_its_predecessor_names_the_model_of_that(
     made_search(tmp_path, "two", YES, tested=False)
     folder = RunFolder(tmp_path, "two")
     frozen_selection("two", list(YES)).save(folder.selection)
-    assert compared(tmp_path, "two").answers[0].next == "Next: `holdout test two` opens the test classes."
+    (answer,) = compared(tmp_path, "two").answers
+    assert answer.next == "Next: `holdout test two` opens the test classes."
+    assert answer.better_than_default == "Better than its default: not tested yet."
+    assert answer.not_different == ""
     folder.predecessor.write_text('{"search": "one"}')
     said = compared(tmp_path, "two").answers[0].next
     assert said == "Next: `holdout export one --to FOLDER` writes this mpa model."
