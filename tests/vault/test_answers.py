@@ -5,6 +5,7 @@ import json
 import secrets
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.commands import holdout_here, plain
+from support.commands import command, holdout_here, plain
 from support.finished_search import finish, in_turn
 from support.refusals import contents, sentences_of
 from support.small_search import SHORTEST, draw_folder, small_search
@@ -99,6 +100,12 @@ def test_the_search_has_the_signed_values(tested: ByVault) -> None:
     assert [score.content()["metrics"] for score in tested.record.scores] == [content["scores"][0]["metrics"]]
     told = {"number": 1, "of": 2, "labels_only": False, "isolated": content["isolated"]}
     assert tested.record.vault == {"key": tested.key, **told}
+
+
+def test_the_command_answers_on_its_output(tested: ByVault) -> None:
+    """The opening is there already; slow tests and those of accounts score by the command."""
+    done = subprocess.run(command("vault", "answer", tested.vault), input=tested.request, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, tested.reply, b"")
 
 
 def test_each_region_of_an_answer_is_signed(tested: ByVault) -> None:
@@ -245,8 +252,8 @@ def test_no_command_runs_the_vault_that_a_stranger_names(
     content = yaml.safe_load(file.read_text())
     content["final"]["vault"] = f"touch {tmp_path}/was-here"
     file.write_text(yaml.safe_dump(content))
-    for command in ("status", "report", "verify", "select", "test"):
-        done = holdout_here(command, "small", "--runs", tmp_path / "runs", code=(0, 1, 2))
+    for name in ("status", "report", "verify", "select", "test"):
+        done = holdout_here(name, "small", "--runs", tmp_path / "runs", code=(0, 1, 2))
     assert done.returncode == 2
     assert f"small names final.vault: touch {tmp_path}/was-here" in plain(done.stderr)
     assert not (tmp_path / "was-here").exists()

@@ -63,10 +63,12 @@ def own(images: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 @pytest.fixture(scope="module")
-def by_vault(images: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Made, RunFolder]:
+def by_vault(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Made, RunFolder]]:
     """The same of who has the training half; not to be changed."""
     vault = made(tmp_path_factory.mktemp("vault"), images)
-    return vault, RunFolder(finish(tmp_path_factory.mktemp("by-vault") / "runs", vault.content), "small")
+    with served(vault.vault) as address:
+        runs = finish(tmp_path_factory.mktemp("by-vault") / "runs", vault.changed("final", vault=address))
+        yield vault, RunFolder(runs, "small")
 
 
 def test_a_search_ends_with_the_values_of_one_that_has_all_images(
