@@ -323,8 +323,7 @@ def _make(
 ) -> None:
     from search.config.image_facts import dataset_at
     from search.config.parts import build_dataset
-    from search.vault.held import Policy
-    from search.vault.make import LISTED, VECTORS_FILE, make_vault
+    from search.vault.held import LISTED, VECTORS_FILE, Policy, make_vault
 
     if to is None:
         raise InvalidInput("--to is missing: name the folder of the new vault.")
@@ -332,16 +331,14 @@ def _make(
         raise InvalidInput(f"{data} does not exist; give a folder of images, a CSV file or a file of embeddings.")
     source = dataset_at(data) if name is None else build_dataset(name, {"root": str(data)})
     to = to.resolve()
-    training = to.with_name(f"{to.name}-training")
-    items = to.with_name(f"{to.name}-items") if labels_only else None
     policy = Policy(openings=openings, by_class=class_values, labels_only=labels_only)
-    key = make_vault(source, to, training, items, policy, seed=seed)
+    key = make_vault(source, to, policy, seed=seed)
     listed = LISTED if source.features() is None else VECTORS_FILE
     say(
         [
             f"The vault {key[:12]} is in {to}, which only you can read. Publish its key {key}.",
-            f"Hand out {training}: `holdout init {training / listed}` writes the search file.",
-            *([f"Hand out {items}, too: it has the test items without labels (final.vault_items)."] if items else []),
+            f"Hand out {to}-training: `holdout init {to}-training/{listed}` writes the search file.",
+            *([f"Hand out {to}-items, too: the test items without labels (final.vault_items)."] if labels_only else []),
             f"Nobody who searches may read {data}, which has the test classes, too.",
         ],
         "green",

@@ -7,9 +7,8 @@ from search.driver.verify.comparison import differing
 from search.plan.plan import Plan
 from search.plan.records import Records
 from search.selection import BaselineScoring, ImageSet, ScoredOpening, Scoring, Selection, images_in
-from search.vault.client import ask, models_of
 from search.vault.held import HeldItems
-from search.vault.protocol import EMBEDDINGS, SentModel, content_of
+from search.vault.protocol import EMBEDDINGS, SentModel, ask, content_of, models_of
 from trainables.common.errors import Failure, InvalidInput
 from trainables.common.files import digest_of, json_digest, json_text, read_json, reading
 from trainables.data.store.store_spec import StoreSpec

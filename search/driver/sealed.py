@@ -273,7 +273,7 @@ def _score_held(
     opening = ledger.read(opening, found)
     if known := ledger.before(opening):
         logger.warning("%s: %s.", plan.config.name, known)
-    from search.selection import NAME, score, thumbnails_of  # imports torch
+    from search.selection import THUMBNAILS, score, thumbnails_of  # imports torch
 
     gpu = plan.config.resources.gpus_per_trial > 0
     results = run(score, test_scorings(plan, candidate.selection, candidate.models, images, gpu=gpu))
@@ -285,7 +285,7 @@ def _score_held(
     if first := [record for record in failed if record.per_image in repairable] or ([] if scored else failed):
         what = "; ".join(f"{record.per_image.removesuffix('.npz')}: {record.reason}" for record in first)
         raise Failure(f"{plan.config.name} cannot be scored on the test classes ({what}). {RESUMABLE}")
-    written = {NAME: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
+    written = {THUMBNAILS: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
     for entry in entries:
         written |= entry.files
     write_scores(

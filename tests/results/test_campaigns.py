@@ -76,10 +76,6 @@ def tiny(**changes: Any) -> dict[str, Any]:
     }
 
 
-def sentences(content: dict[str, Any]) -> list[str]:
-    return list(sentences_of(lambda: parse_campaign(content)))
-
-
 def test_settings_make_the_searches() -> None:
     campaign = parse_campaign(tiny(vary={**tiny()["vary"], "size": {"8": {"model.embedding_dim": 8}, "16": {}}}))
     assert [member.config.name for member in campaign.members] == ["tiny-1-8", "tiny-1-16", "tiny-2-8", "tiny-2-16"]

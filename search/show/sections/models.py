@@ -17,7 +17,7 @@ from search.plan.records import Records
 from search.results.comparison import Comparison, comparison_of
 from search.results.pairs import class_scores, per_image_metrics
 from search.results.rows import Row
-from search.selection import FOLDER, NAME, ExampleKind, RetrievalFile, ScoredModel, Thumbnails
+from search.selection import FOLDER, THUMBNAILS, ExampleKind, RetrievalFile, ScoredModel, Thumbnails
 from search.show.comparison_tables import loss_label
 from search.show.drawing import (
     COLOURS,
@@ -188,7 +188,7 @@ TITLES = {
 
 def _galleries(comparison: Comparison, test: RankedTest, remarks: list[str]) -> Iterator[Figure]:
     """Yield the queries of each kind with their nearest images; append to ``remarks`` why there are none."""
-    thumbnails = Thumbnails.read(test.folder / NAME)
+    thumbnails = Thumbnails.read(test.folder / THUMBNAILS)
     if thumbnails.metric is None:
         remarks.append("Queries are not shown: no metric of the test has a score per image (metrics.test).")
     elif not thumbnails.queries:
