@@ -70,18 +70,6 @@ def test_an_unreachable_store_is_not_a_code_error(spec: TrialSpec, tmp_path: Pat
         train_all(again)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        FileNotFoundError(errno.ENOENT, "No such file or directory", "my_weights.pt"),
-        ConnectionError("my server"),
-        OSError(errno.ENOSPC, "No space left on device"),
-    ],
-)
-def test_errors_in_user_code_are_code_errors(error: Exception) -> None:
-    assert failure_of(error).cause == "CODE_ERROR"
-
-
 @pytest.mark.parametrize("store", ["folder", "memory"])
 def test_an_unpicklable_state_is_a_code_error(tmp_path: Path, store: str) -> None:
     root = f"{tmp_path}/trial" if store == "folder" else f"memory:/{tmp_path}/trial"
