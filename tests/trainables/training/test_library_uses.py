@@ -1,7 +1,8 @@
-"""Uses that the libraries document, each by its adapter: what is validated is what is saved and resumed."""
+"""Uses that the libraries document, each by its adapter: they train, and are saved and resumed, as the library does."""
 
 import copy
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +49,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.random_projection import SparseRandomProjection
 from sklearn.svm import LinearSVC
 from torch import nn
+from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torchmetrics import MeanMetric
 from transformers import EarlyStoppingCallback, TrainerCallback
@@ -278,7 +280,7 @@ class Watched(Net):
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
-        schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.1)
+        schedule = lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.1)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "monitor": "val_loss"}}
 
 
@@ -447,6 +449,79 @@ def test_an_ended_fit_keeps_its_last_state_after_a_resumption_too(tmp_path: Path
         loaded.load(place)
         assert trained(loaded, 5) == {"batches": 0}
         assert torch.equal(embedded(loaded, VECTORS), whole[1][1])
+
+
+SCHEDULES: Mapping[str, Callable[[torch.optim.Optimizer, Any], dict[str, Any]]] = {
+    "one_cycle": lambda optimizer, trainer: {
+        "scheduler": lr_scheduler.OneCycleLR(optimizer, Net.lr, total_steps=trainer.estimated_stepping_batches),
+        "interval": "step",
+    },
+    "cosine": lambda optimizer, trainer: {"scheduler": lr_scheduler.CosineAnnealingLR(optimizer, trainer.max_epochs)},
+    "plateau": lambda optimizer, trainer: {
+        "scheduler": lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5), "monitor": "train_loss",
+    },
+}  # fmt: skip
+
+
+class Noted(Net):
+    """Notes the learning rate of every step and the hooks that are called."""
+
+    def __init__(self, schedule: str) -> None:
+        super().__init__()
+        self.classify.eval()  # as of a frozen part
+        self.schedule, self.rates, self.hooks = schedule, list[float](), list[str]()
+
+    def training_step(self, batch: Any, number: int) -> Any:
+        loss = self.loss(batch)
+        # rises, so that a plateau is met in every epoch
+        self.log("train_loss", loss.detach() * 0 + float(self.current_epoch), on_step=False, on_epoch=True)
+        self.rates.append(self.optimizers().param_groups[0]["lr"])  # type: ignore[union-attr]
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        optimizer = super().configure_optimizers()
+        return {"optimizer": optimizer, "lr_scheduler": SCHEDULES[self.schedule](optimizer, self.trainer)}
+
+    def on_fit_start(self) -> None:
+        self.hooks.append("fit")
+
+    def on_train_epoch_end(self) -> None:
+        self.hooks.append("epoch")
+
+    def on_fit_end(self) -> None:
+        self.hooks.append("end")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_learning_rates_are_those_of_lightning_after_a_resumption_too(schedule: str, tmp_path: Path) -> None:
+    first, again, plain = (Noted(schedule) for _ in range(3))
+    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    with begun(of_lightning(lambda: (first, loader()), options), OF_VECTORS, epochs=3) as training:
+        for epoch in (1, 2, 3):
+            assert trained(training, epoch)["loss"] == epoch - 1
+            training.embed(VECTORS)
+            if epoch == 2:
+                training.save(tmp_path)
+        Trainer(accelerator="cpu", max_epochs=3, default_root_dir=tmp_path, **options).fit(plain, loader())
+        assert first.rates == plain.rates
+        assert len(set(plain.rates)) > 1
+        assert first.hooks == plain.hooks == ["fit", *["epoch"] * 3, "end"]
+        with begun(of_lightning(lambda: (again, loader()), options), OF_VECTORS, epochs=3) as loaded:
+            loaded.load(tmp_path)
+            trained(loaded, 3)
+            assert again.rates == plain.rates[len(plain.rates) * 2 // 3 :]
+            assert torch.equal(loaded.embed(VECTORS), training.embed(VECTORS))
+
+
+def test_a_pruned_training_ends_its_fit() -> None:
+    net = Noted("cosine")
+    with begun(of_lightning(lambda: (net, loader()), {}), OF_VECTORS) as training:
+        trained(training, 1)
+        training.embed(VECTORS)
+        assert [part.training for part in net.children()] == [True, False], "the modes are kept"
+        running = threading.active_count()
+    assert threading.active_count() == running - 1
+    assert net.hooks == ["fit", "epoch"]
 
 
 # sentence-transformers.
