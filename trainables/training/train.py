@@ -100,7 +100,12 @@ class Training(EpochTraining):
         self.optimizer = self._make_optimizer()
         self._base_rates: list[float] = [group["lr"] for group in self.optimizer.param_groups]
 
-        self._resume()
+        state = self._new_attempt({**origin_of(spec), **frozen_backbone(self._inputs.backbone_digest)})
+        if state is not None:
+            self.model.load_state_dict(state["model"])
+            self.loss.load_state_dict(state["loss"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            logger.info("Resuming after epoch %d.", len(self.records))
         self.steps = Steps(spec, self.model, self.loss, self.optimizer, device)
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
@@ -118,16 +123,6 @@ class Training(EpochTraining):
                 "from parameter_groups, each with its learning rate."
             )
         return OPTIMIZERS[config.optimizer](groups, weight_decay=config.weight_decay)  # type: ignore[call-arg]
-
-    def _resume(self) -> None:
-        """Begin a new attempt and load the newest checkpoint of an earlier one."""
-        state = self._new_attempt({**origin_of(self.spec), **frozen_backbone(self._inputs.backbone_digest)})
-        if state is None:
-            return
-        self.model.load_state_dict(state["model"])
-        self.loss.load_state_dict(state["loss"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        logger.info("Resuming after epoch %d.", len(self.records))
 
     def run_epoch(self) -> EpochRecord:
         """Train and validate the next epoch, see :meth:`EpochTraining.run_epoch`."""
