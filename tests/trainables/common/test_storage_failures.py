@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def spec(tmp_path: Path) -> TrialSpec:
-    return small_spec(drawn_images(tmp_path), tmp_path, epochs=3)
+    return small_spec(drawn_images(tmp_path), tmp_path, epochs=2)
 
 
 def train_all(training: Training) -> None:
