@@ -211,22 +211,23 @@ def is_draft(path: Path) -> bool:
 
 def draft_of(path: Path) -> Path:
     """Return a new path at which this process writes the file or folder ``path``, before it is moved there."""
-    return path.with_name(f"{_start_of_drafts(path)}{os.getpid()}-{secrets.token_hex(4)}{_DRAFT}")
+    return path.with_name(f"{_start_of_draft(path)}.{os.getpid()}-{secrets.token_hex(4)}{_DRAFT}")
 
 
-def _start_of_drafts(path: Path) -> str:
-    return f".{path.name[:40]}."  # a name itself may have the 255 bytes that file systems allow
+def _start_of_draft(path: Path) -> str:
+    return f".{path.name[:40]}"  # a name itself may have the 255 bytes that file systems allow
 
 
 def remove_dead_drafts(folder: Path, of: Path | None = None) -> None:
     """Remove drafts in ``folder`` of processes that ended, or had the number of this one before.
 
-    Given ``of``, a file or folder in it, other drafts stay.
+    Given ``of``, a path in the folder, those of other paths stay.
     """
     for draft in folder.glob(f".*{_DRAFT}"):
-        number = draft.name.removesuffix(_DRAFT).rpartition(".")[2].partition("-")[0]
+        start, _, writer = draft.name.removesuffix(_DRAFT).rpartition(".")
+        number = writer.partition("-")[0]
         is_dead = number.isdecimal() and (int(number) == os.getpid() or not _is_running(int(number)))
-        if is_dead and (of is None or draft.name.startswith(_start_of_drafts(of))):
+        if is_dead and (of is None or start == _start_of_draft(of)):
             if draft.is_dir() and not draft.is_symlink():
                 shutil.rmtree(draft, ignore_errors=True)
             else:
