@@ -90,7 +90,7 @@ class Loss(nn.Module, ABC):
         """
         return []
 
-    def prepare(self, embedding_dim: int) -> None:
+    def prepare(self) -> None:
         """Compute what a built-in loss needs besides its params, which are its attributes by then."""
 
 
@@ -188,7 +188,7 @@ def declared(name: str) -> Callable[[type[AnyLoss]], type[AnyLoss]]:
             else:
                 nn.Module.__init__(self)
             vars(self).update(params_given)
-            self.prepare(embedding_dim)
+            self.prepare()
 
         build.__signature__ = signature  # type: ignore[attr-defined]
         loss.__init__ = build  # type: ignore[method-assign, assignment]

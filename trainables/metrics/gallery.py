@@ -6,7 +6,7 @@ R relevant images of a query.
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import distributions
@@ -17,7 +17,6 @@ import torch
 
 from trainables.common.errors import InvalidInput, raise_if_any
 from trainables.common.vectors import unit, without_direction
-from trainables.metrics import superclass_metrics
 from trainables.metrics.retrieval import Hits, Ranking, RetrievalProtocol, tie_groups
 
 logger = logging.getLogger(__name__)
@@ -46,16 +45,6 @@ def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.
             )
     raise_if_any(mistakes)
     return embeddings_ND.detach(), labels_N.to(embeddings_ND.device)
-
-
-def checked_superclasses(names: Sequence[str], superclasses_N: torch.Tensor | None) -> torch.Tensor:
-    """Return the superclass of each image, on the CPU; raise :class:`InvalidInput` if there are none."""
-    if superclasses_N is None:
-        raise InvalidInput(
-            f"{', '.join(superclass_metrics(names))} compares clusters with superclasses, and there are none: give the"
-            " superclass of each image."
-        )
-    return superclasses_N.cpu()
 
 
 # Approximate search: the most similar rows in float32.
@@ -129,33 +118,22 @@ def nearest(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple
 
     Inputs are float32 on one device. Products closer than :data:`ROUNDING` are in any order.
     """
-    if faiss := faiss_for(gallery_ND.device):
-        if gallery_ND.is_cuda:
-            return _nearest_by_faiss_on_gpu(faiss, queries_QD, gallery_ND, k)
-        index = faiss.IndexFlatIP(gallery_ND.shape[1])
-        index.add(gallery_ND.numpy())
-        similarities_QK, rows_QK = index.search(queries_QD.numpy(), k)
-        return torch.from_numpy(similarities_QK), torch.from_numpy(rows_QK)
-    return _nearest_by_torch(queries_QD, gallery_ND, k)
+    faiss = faiss_for(gallery_ND.device)
+    if faiss is None:
+        block = max(_BLOCK_BYTES // (4 * len(gallery_ND)), 1)
+        with full_float32():
+            parts = [(part_QD @ gallery_ND.T).topk(k) for part_QD in queries_QD.split(block)]
+        return torch.cat([values for values, _ in parts]), torch.cat([rows for _, rows in parts])
+    if gallery_ND.is_cuda:
+        import faiss.contrib.torch_utils
 
-
-def _nearest_by_faiss_on_gpu(
-    faiss: ModuleType, queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    import faiss.contrib.torch_utils
-
-    resources = faiss.StandardGpuResources()
-    similarities_QK, rows_QK = faiss.knn_gpu(
-        resources, queries_QD.contiguous(), gallery_ND.contiguous(), k, metric=faiss.METRIC_INNER_PRODUCT
-    )
-    return similarities_QK, rows_QK
-
-
-def _nearest_by_torch(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    block = max(_BLOCK_BYTES // (4 * len(gallery_ND)), 1)
-    with full_float32():
-        parts = [(part_QD @ gallery_ND.T).topk(k) for part_QD in queries_QD.split(block)]
-    return torch.cat([values for values, _ in parts]), torch.cat([rows for _, rows in parts])
+        resources, metric = faiss.StandardGpuResources(), faiss.METRIC_INNER_PRODUCT
+        found = faiss.knn_gpu(resources, queries_QD.contiguous(), gallery_ND.contiguous(), k, metric=metric)
+        return found[0], found[1]
+    index = faiss.IndexFlatIP(gallery_ND.shape[1])
+    index.add(gallery_ND.numpy())
+    similarities_QK, rows_QK = index.search(queries_QD.numpy(), k)
+    return torch.from_numpy(similarities_QK), torch.from_numpy(rows_QK)
 
 
 @contextmanager
@@ -321,17 +299,19 @@ class Gallery:
             keys_QK = -4 * int(GRID) * run_QK[row]
             exact_M = self.pair_similarities(queries_Q[row][query_M], rows_QK[row][query_M, column_M])
             keys_QK[query_M, column_M] += exact_M.long()
-            yield queries_Q[row], self._ranking(queries_Q[row], keys_QK, relevant_QK[row]).first(ranks)
+            yield queries_Q[row], self._ranking(queries_Q[row], keys_QK, relevant_QK[row], ranks)
 
     def _full_rankings(self, queries_Q: torch.Tensor, ranks: int) -> Iterator[tuple[torch.Tensor, Ranking]]:
         """Yield rankings from all similarities in float64."""
         for block_Q, exact_QG in self.similarities(queries_Q):
             exact_QG[self._ignored_pairs(block_Q)] = -torch.inf
-            yield block_Q, self._ranking(block_Q, exact_QG, self._relevant_pairs(block_Q)).first(ranks)
+            yield block_Q, self._ranking(block_Q, exact_QG, self._relevant_pairs(block_Q), ranks)
 
-    def _ranking(self, queries_Q: torch.Tensor, keys_QK: torch.Tensor, relevant_QK: torch.Tensor) -> Ranking:
-        """Return the ranking by ``keys_QK``, descending, of which those that differ by at most 1 tie."""
-        return Ranking.of_ties(*_sorted(keys_QK, relevant_QK), self.positives_N[queries_Q])
+    def _ranking(
+        self, queries_Q: torch.Tensor, keys_QK: torch.Tensor, relevant_QK: torch.Tensor, ranks: int
+    ) -> Ranking:
+        """Return the first ranks by ``keys_QK``, descending, of which those that differ by at most 1 tie."""
+        return Ranking.of_ties(*_sorted(keys_QK, relevant_QK), self.positives_N[queries_Q], ranks)
 
     def _hits(self, queries_Q: torch.Tensor, most: int) -> Hits:
         """Return the relevant images of some queries; R is ``most``.

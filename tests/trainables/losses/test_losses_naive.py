@@ -15,6 +15,7 @@ from support.loss_loops import D, Matrix, batch_of, beside_the_boundary, informa
 
 from trainables.losses import LOSSES
 from trainables.losses.loss import Loss, proxy_cosines
+from trainables.losses.mining import most_pairs
 from trainables.losses.proxies import centre_regulariser
 
 C = 6
@@ -202,12 +203,19 @@ EMBEDDING_LOSSES: list[tuple[str, Formula, dict[str, Any]]] = [
 
 
 def check(loss: Loss, batch: str, expected: float) -> None:
-    """Compare the value with the formula's and the gradients with finite differences."""
+    """Compare the value with the formula's and the gradients with finite differences.
+
+    A training knows the number of pairs of a positive for all batches of an epoch, of which others may have more.
+    """
     embeddings_BD, labels_B = BATCHES[batch]
-    # beta is stored in float32, and equal embeddings are √eps apart
-    assert loss(embeddings_BD, labels_B).item() == pytest.approx(expected, rel=1e-9, abs=1e-7)
+    inputs = embeddings_BD.clone().requires_grad_(), *loss.parameters()
+    for loss.most_pairs in (None, most_pairs([labels_B]), most_pairs([labels_B]) + 6):
+        value = loss(inputs[0], labels_B)
+        # beta is stored in float32, and equal embeddings are √eps apart
+        assert value.item() == pytest.approx(expected, rel=1e-9, abs=1e-7)
+    if expected == 0:
+        assert not torch.autograd.grad(value, inputs[0])[0].any()
     if batch == "unequal":
-        inputs = embeddings_BD.clone().requires_grad_(), *loss.parameters()
         assert torch.autograd.gradcheck(lambda x, *_: loss(x, labels_B), inputs, atol=1e-6, fast_mode=True)
 
 
@@ -393,7 +401,7 @@ def test_value_and_gradients(case: dict[str, Any], permuted: bool, length: float
 
 def test_equal_centres_have_a_regulariser() -> None:
     proxies_CKD = torch.randn(5, 1, 512).repeat(1, 4, 1).requires_grad_()
-    value = centre_regulariser(proxy_cosines(torch.zeros(1, 512), proxies_CKD)[1])
+    value = centre_regulariser(proxy_cosines(torch.zeros(1, 512), proxies_CKD)[1], 1.0)
     value.backward()
     assert value.item() == pytest.approx(math.sqrt(1e-5) / 2, rel=1e-4)
     assert proxies_CKD.grad.isfinite().all()
