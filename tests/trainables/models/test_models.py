@@ -277,7 +277,10 @@ def test_wrong_ways_to_freeze(weights: Path) -> None:
     ):
         EmbeddingModel(ModelConfig(backbone="resnet18", weights=str(weights), freeze=("stage9.*",)))
     for settings, sentence in (
-        ({"freeze": "head"}, "freeze must be backbone, all_but_N with a number N, a list, or null"),
+        *(
+            ({"freeze": word}, "freeze must be backbone, all_but_N with a number N, a list, or null")
+            for word in ("head", "all_but_0", "all_but_", "all_but_x")
+        ),
         ({"freeze": ()}, "freeze is an empty list"),
         ({"freeze": "backbone"}, "weights null: the features of a random network"),
         (
