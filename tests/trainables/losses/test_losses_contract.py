@@ -23,7 +23,7 @@ from trainables.losses.proxies import MPA, MPADW
 C, D = 12, 16
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", [*LOSSES, "pytorch_metric_learning.losses:MultiSimilarityLoss"])
 def test_every_loss_keeps_the_contract(name: str) -> None:
     assert [outcome for outcome in outcomes(LossContract, name) if not outcome.ok] == []
 
