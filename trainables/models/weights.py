@@ -105,6 +105,7 @@ class LoadedWeights:
 
 # Reading.
 
+
 def _tensors(path: Path) -> "Tensors":
     """Return the dense floating-point tensors of a file by name; a tensor within dictionaries has a dotted name.
 
