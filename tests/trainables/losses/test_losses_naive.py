@@ -357,7 +357,6 @@ def test_losses_of_several_proxies(name: str, similarity: str, count: int, batch
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden.json").read_text(encoding="utf-8"))
 EMBEDDINGS_BD = torch.tensor(GOLDEN["inputs"]["A"]["x"], dtype=torch.float64)
 LABELS_B = torch.tensor(GOLDEN["inputs"]["A"]["y"])
-PERMUTATION_B = torch.tensor(GOLDEN["inputs"]["A"]["perm"])
 
 
 def proxies_of(name: str) -> torch.Tensor:
@@ -385,16 +384,14 @@ def close(actual: torch.Tensor, expected: Any, relative: float = 1e-6) -> None:
 
 
 @pytest.mark.parametrize("case", GOLDEN["losses"], ids=lambda case: f"{case['loss']}-{case['case']}")
-@pytest.mark.parametrize(("permuted", "length"), [(False, 1.0), (True, 3.0)], ids=["as given", "permuted, long"])
-def test_value_and_gradients(case: dict[str, Any], permuted: bool, length: float) -> None:
+def test_value_and_gradients(case: dict[str, Any]) -> None:
     loss = built(case["loss"], case["proxies"], **case["hyperparameters"])
-    order_B = PERMUTATION_B if permuted else torch.arange(len(LABELS_B))
     # only directions matter, so an embedding 3 times as long has a gradient 3 times as small
-    embeddings_BD = (length * EMBEDDINGS_BD)[order_B].requires_grad_()
-    value = loss(embeddings_BD, LABELS_B[order_B])
+    embeddings_BD = (3 * EMBEDDINGS_BD).requires_grad_()
+    value = loss(embeddings_BD, LABELS_B)
     value.backward()
     close(value.detach(), case["value"])
-    close(embeddings_BD.grad * length, torch.tensor(case["grad_x_tangent"])[order_B])
+    close(embeddings_BD.grad * 3, case["grad_x_tangent"])
     if case["proxies"]:
         close(loss.proxies.grad, case["grad_w_tangent"])
 

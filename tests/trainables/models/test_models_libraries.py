@@ -41,6 +41,7 @@ def entering(part: str) -> Callable[[Any, Tensor], Tensor]:
 FAMILIES: dict[str, tuple[int, Callable[[Any, Tensor], Tensor]]] = {
     "densenet121": (64, lambda whole, images: whole.features(images).relu()),
     "mobilenet_v3_small": (64, lambda whole, images: whole.features(images)),
+    "resnet18": (64, entering("avgpool")),
     "regnet_y_400mf": (64, lambda whole, images: whole.trunk_output(whole.stem(images))),
     "shufflenet_v2_x0_5": (64, entering("fc")),
     "squeezenet1_1": (64, lambda whole, images: whole.features(images)),
