@@ -297,8 +297,7 @@ def proxy_cosines(embeddings_BD: torch.Tensor, proxies_CKD: torch.Tensor) -> tup
     K is the first dimension of S because sums over a short last dimension are slow. A proxy of length 0 has
     similarity 0 to everything and no gradient.
     """
-    similarities_KBC, among_CKK = _ProxyCosines.apply(embeddings_BD, proxies_CKD)
-    return similarities_KBC, among_CKK
+    return _ProxyCosines.apply(embeddings_BD, proxies_CKD)
 
 
 class _ProxyCosines(torch.autograd.Function):

@@ -49,11 +49,18 @@ class Pairs:
         """Return the pairs without gradients, for a miner."""
         return replace(self, similarities_BB=self.similarities_BB.detach())
 
-    def positives(self) -> PositivePairs:
-        return positive_pairs(self.same_BB, self.most)
+    def positives(self, *, once: bool = False) -> PositivePairs:
+        """Return each anchor with each of its positives, in the order of the batch; ``once`` each pair in one order.
 
-    def positives_once(self) -> PositivePairs:
-        return positive_pairs(self.same_BB.triu(1), None if self.most is None else self.most // 2)
+        They are as many as ``most``; without it the existing ones are counted, for which the host waits.
+        """
+        same_BB = self.same_BB.triu(1) if once else self.same_BB
+        if self.most is None:
+            anchor_P, positive_P = same_BB.nonzero(as_tuple=True)
+            return PositivePairs(anchor_P, positive_P, torch.ones_like(anchor_P, dtype=torch.bool))
+        size = self.most // 2 if once else self.most
+        anchor_P, positive_P = torch.nonzero_static(same_BB, size=size, fill_value=0).unbind(1)
+        return PositivePairs(anchor_P, positive_P, anchor_P != positive_P)
 
 
 Miner = Callable[[Pairs], Triplets]
@@ -63,21 +70,6 @@ def most_pairs(batches: Iterable[torch.Tensor]) -> int:
     """Return the largest number of pairs of an anchor and a positive in a batch, given the batches' labels."""
     counts = (labels_B.unique(return_counts=True)[1] for labels_B in batches)
     return max(int((count_C * (count_C - 1)).sum()) for count_C in counts)
-
-
-def positive_pairs(same_BB: torch.Tensor, most: int | None = None) -> PositivePairs:
-    """Return each anchor with each of its positives, in the order of the batch.
-
-    Args:
-        same_BB: the mask of positives; a sample is never its own.
-        most: the number of returned pairs, at least that of existing ones; None to count these, for which the host
-            waits.
-    """
-    if most is None:
-        anchor_P, positive_P = same_BB.nonzero(as_tuple=True)
-        return PositivePairs(anchor_P, positive_P, torch.ones_like(anchor_P, dtype=torch.bool))
-    anchor_P, positive_P = torch.nonzero_static(same_BB, size=most, fill_value=0).unbind(1)
-    return PositivePairs(anchor_P, positive_P, anchor_P != positive_P)
 
 
 def _less(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

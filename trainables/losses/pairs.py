@@ -40,7 +40,7 @@ def entries(values_BB: torch.Tensor, row_T: torch.Tensor, column_T: torch.Tensor
 
 
 class PairLoss(Loss):
-    """Loss of the similarities between the samples of a batch."""
+    """Loss of the similarities between the samples of a batch: of pairs, triplets or rankings."""
 
     @abstractmethod
     def over(self, pairs: Pairs) -> torch.Tensor:
@@ -232,7 +232,7 @@ class Angular(PairLoss):
             different_BB = torch.zeros_like(different_BB).index_put((anchor_P, negative_P), some_P)
             self.used = Used("pairs", some_P.sum())
         else:  # each pair once: the term is symmetric
-            anchor_P, positive_P, some_P = pairs.positives_once()
+            anchor_P, positive_P, some_P = pairs.positives(once=True)
         both_PB = pairs.similarities_BB.index_select(0, anchor_P) + pairs.similarities_BB.index_select(0, positive_P)
         pair_P1 = entries(pairs.similarities_BB, anchor_P, positive_P)[:, None]
         logits_PB = 4 * self._square * both_PB - 2 * (1 + self._square) * pair_P1

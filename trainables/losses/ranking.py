@@ -10,23 +10,12 @@ from typing import Annotated
 import torch
 
 from trainables.common.rules import Bounds
-from trainables.losses.loss import (
-    Among,
-    Loss,
-    NotNegative,
-    Positive,
-    Reduced,
-    Used,
-    cosines,
-    declared,
-    masked_sum,
-    reduced,
-    same_and_different,
-)
-from trainables.losses.mining import PositivePairs, positive_pairs
+from trainables.losses.loss import Among, NotNegative, Positive, Reduced, Used, declared, masked_sum, reduced
+from trainables.losses.mining import Pairs, PositivePairs
+from trainables.losses.pairs import PairLoss
 
 
-class RankLoss(Loss):
+class RankLoss(PairLoss):
     """Loss of R(i,·) = Σ_j σ((s_j − s_i)/temperature), a smooth count of samples ranked before a positive i of a query.
 
     R(i,N) sums over the query's negatives and R(i,P) over its other positives (PNP, eq. 2 and 3). The loss averages the
@@ -36,21 +25,18 @@ class RankLoss(Loss):
     temperature: Positive
 
     @abstractmethod
-    def penalties(
-        self, ahead_PB: torch.Tensor, pairs: PositivePairs, same_BB: torch.Tensor, different_BB: torch.Tensor
-    ) -> torch.Tensor:
+    def penalties(self, ahead_PB: torch.Tensor, positives: PositivePairs, pairs: Pairs) -> torch.Tensor:
         """Return the penalty of each positive [P], given the terms of R(i,·) for all samples of the batch."""
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        same_BB, different_BB = same_and_different(labels_B)
-        pairs = positive_pairs(same_BB, self.most_pairs)
+    def over(self, pairs: Pairs) -> torch.Tensor:
+        query_P, positive_P, exists_P = positives = pairs.positives()
         # index_select, because its backward adds in parallel, unlike that of indexing
-        rows_PB = cosines(embeddings_BD).index_select(0, pairs.anchor_P)
-        ahead_PB = ((rows_PB - rows_PB.gather(1, pairs.positive_P[:, None])) / self.temperature).sigmoid()
-        penalties_P = self.penalties(ahead_PB, pairs, same_BB, different_BB)
-        positives_B = same_BB.sum(1)
+        rows_PB = pairs.similarities_BB.index_select(0, query_P)
+        ahead_PB = ((rows_PB - rows_PB.gather(1, positive_P[:, None])) / self.temperature).sigmoid()
+        penalties_P = self.penalties(ahead_PB, positives, pairs)
+        positives_B = pairs.same_BB.sum(1)
         queries = (positives_B > 0).sum().clamp(min=1)
-        return masked_sum(penalties_P / positives_B.clamp(min=1)[pairs.anchor_P], pairs.exists_P) / queries
+        return masked_sum(penalties_P / positives_B.clamp(min=1)[query_P], exists_P) / queries
 
 
 VARIANTS: dict[str, Callable[[torch.Tensor, float, float], torch.Tensor]] = {
@@ -83,10 +69,8 @@ class PNP(RankLoss):
     bound: Positive
     alpha: Annotated[float, Bounds(ge=1)]
 
-    def penalties(
-        self, ahead_PB: torch.Tensor, pairs: PositivePairs, same_BB: torch.Tensor, different_BB: torch.Tensor
-    ) -> torch.Tensor:
-        return self.penalty((ahead_PB * different_BB[pairs.anchor_P]).sum(1))
+    def penalties(self, ahead_PB: torch.Tensor, positives: PositivePairs, pairs: Pairs) -> torch.Tensor:
+        return self.penalty((ahead_PB * pairs.different_BB[positives.anchor_P]).sum(1))
 
     def penalty(self, negatives_before: torch.Tensor) -> torch.Tensor:
         """Return f(R), elementwise."""
@@ -100,11 +84,10 @@ class SmoothAP(RankLoss):
     The query is not its own positive, and a query without positives is ignored.
     """
 
-    def penalties(
-        self, ahead_PB: torch.Tensor, pairs: PositivePairs, same_BB: torch.Tensor, different_BB: torch.Tensor
-    ) -> torch.Tensor:
-        others_PB = same_BB[pairs.anchor_P].scatter(1, pairs.positive_P[:, None], False)
-        return self.penalty((ahead_PB * others_PB).sum(1), (ahead_PB * different_BB[pairs.anchor_P]).sum(1))
+    def penalties(self, ahead_PB: torch.Tensor, positives: PositivePairs, pairs: Pairs) -> torch.Tensor:
+        others_PB = pairs.same_BB[positives.anchor_P].scatter(1, positives.positive_P[:, None], False)
+        negatives_PB = pairs.different_BB[positives.anchor_P]
+        return self.penalty((ahead_PB * others_PB).sum(1), (ahead_PB * negatives_PB).sum(1))
 
     @staticmethod
     def penalty(positives_before: torch.Tensor, negatives_before: torch.Tensor) -> torch.Tensor:
@@ -113,7 +96,7 @@ class SmoothAP(RankLoss):
 
 
 @declared("topk_precision")
-class TopKPrecision(Loss):
+class TopKPrecision(PairLoss):
     """P and N are a query's positives and negatives that are misplaced in the ranking by ŝ.
 
     The ideal first k are the first min(k, n₊) positives and, if n₊ < k (case 1 of the paper, otherwise case 2), the
@@ -133,14 +116,14 @@ class TopKPrecision(Loss):
     k: Annotated[int, Bounds(ge=1, whole=True)]
     reduction: Reduced = "mean"
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        similarities_BB, (same_BB, different_BB) = cosines(embeddings_BD), same_and_different(labels_B)
-        scores_BB = torch.where(different_BB, similarities_BB + self.margin, similarities_BB)
+    def over(self, pairs: Pairs) -> torch.Tensor:
+        same_BB, different_BB = pairs.same_BB, pairs.different_BB
+        scores_BB = torch.where(different_BB, pairs.similarities_BB + self.margin, pairs.similarities_BB)
         with torch.no_grad():
             order_BB = scores_BB.masked_fill(~(same_BB | different_BB), -torch.inf)
             order_BB = order_BB.argsort(stable=True, dim=1, descending=True)
             same_in_order_BB, different_in_order_BB = same_BB.gather(1, order_BB), different_BB.gather(1, order_BB)
-            rank_B = torch.arange(1, len(labels_B) + 1, device=order_BB.device)
+            rank_B = torch.arange(1, len(order_BB) + 1, device=order_BB.device)
             in_first_k_BB = (rank_B <= self.k) & (same_in_order_BB | different_in_order_BB)
             ideal_BB = torch.where(
                 same_in_order_BB,
@@ -150,4 +133,4 @@ class TopKPrecision(Loss):
             misplaced_BB = in_first_k_BB.to(scores_BB.dtype) - ideal_BB.to(scores_BB.dtype)
             self.used = Used("triplets", (misplaced_BB > 0).sum())
         total = (scores_BB.gather(1, order_BB) * misplaced_BB).sum(1).sum()
-        return reduced(total, len(labels_B), self.reduction)
+        return reduced(total, len(order_BB), self.reduction)
