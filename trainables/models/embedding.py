@@ -310,7 +310,7 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 
 
 def emulates_bfloat16() -> bool:
-    """Return whether PyTorch only emulates bfloat16 on this machine's CPU.
+    """Return True if PyTorch only emulates bfloat16 on this machine's CPU.
 
     oneDNN has kernels for it from AVX-512 on. With AVX2 a step of ResNet-18 took 32 s instead of 1.
     """

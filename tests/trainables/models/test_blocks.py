@@ -1,6 +1,7 @@
 """The blocks of networks: those that learn beside a frozen rest, and their learning rates."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,10 +9,11 @@ import pytest
 import torch
 from support.refusals import sentences_of
 from support.small_training import drawn_images, small_spec
+from timm import create_model
 
-from trainables.models import ModelConfig
-from trainables.models.backbones import backbone
+from trainables.models import BACKBONES, ModelConfig
 from trainables.models.embedding import EmbeddingModel, blocks_of, depths_of
+from trainables.models.library_networks import trunk
 from trainables.training.train import Training
 
 # Numbers of blocks as their papers and libraries count them: bottlenecks, layers of a transformer, MBConv, and so on.
@@ -25,9 +27,10 @@ COUNTS = {
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_blocks_are_those_of_the_paper(name: str) -> None:
-    row = backbone(name)
+    library, _, of_library = name.partition(":")
+    build = {"timm": partial(create_model, num_classes=0), "torchvision": trunk}.get(library)
     with torch.device("meta"):  # random weights take up to seconds
-        network = row.build()
+        network = BACKBONES[name].build() if build is None else build(of_library)
     blocks, (depths, count) = blocks_of(network), depths_of(network)
     assert len(blocks) == count == COUNTS[name]
     assert depths == sorted(depths), "parameters come in the order of the blocks"
