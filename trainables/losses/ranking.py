@@ -123,7 +123,7 @@ class TopKPrecision(PairLoss):
             order_BB = scores_BB.masked_fill(~(same_BB | different_BB), -torch.inf)
             order_BB = order_BB.argsort(stable=True, dim=1, descending=True)
             same_in_order_BB, different_in_order_BB = same_BB.gather(1, order_BB), different_BB.gather(1, order_BB)
-            rank_B = torch.arange(1, len(order_BB) + 1, device=order_BB.device)
+            rank_B = torch.arange(1, order_BB.shape[1] + 1, device=order_BB.device)
             in_first_k_BB = (rank_B <= self.k) & (same_in_order_BB | different_in_order_BB)
             ideal_BB = torch.where(
                 same_in_order_BB,
