@@ -14,7 +14,6 @@ from spaces.contract.check_part import check_part
 from spaces.search_space import search_space
 from trainables.common.errors import InvalidInput
 from trainables.common.part_tables import load_part, plain_name
-from trainables.common.rules import OneOf
 from trainables.data import DATASETS
 from trainables.data.batch_samplers import batch_problems
 from trainables.data.store.store_spec import StoreSpec
@@ -88,8 +87,6 @@ def test_a_user_defined_loss_has_its_space() -> None:
     sentences = sentences_of(lambda: search_space(named, training, {"margin": -1, "marginal": 2}, {}))
     assert {re.split("[: ]", sentence)[0] for sentence in sentences} == {"space.circle.margin", "space.circle.marginal"}
     assert search_space(named, training, {"margin": -1}, {}, checked=False).default["margin"] == -1
-    with pytest.raises(InvalidInput, match=r"must declare its search space .* it has none. Write for example `space"):
-        search_space(f"{OWN}:WithoutSpace", training, {}, {})
     of_proxies = search_space(f"{OWN}:Proxies", training, {}, {"training": {"proxy_lr": 0.1}})
     assert "training.proxy_lr" not in of_proxies.parameters
 
@@ -164,14 +161,6 @@ def test_a_table_is_a_mapping_of_its_rows() -> None:
     assert LOSSES["support.own_parts:Pull"] is own_parts.Pull
     with pytest.raises(KeyError):
         LOSSES["nothing"]
-
-
-def test_an_unknown_name_is_a_sentence() -> None:
-    known = OneOf(LOSSES, own=True)
-    assert known.mistakes("losses", "mpa") == known.mistakes("losses", "mylab:Mine") == []
-    (sentence,) = known.mistakes("losses", "proxy_anchr")
-    assert sentence.startswith("losses must be one of contrastive, ")
-    assert sentence.endswith("it is 'proxy_anchr' (did you mean proxy_anchor?).")
 
 
 def test_parts_have_plain_names() -> None:

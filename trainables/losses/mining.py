@@ -50,9 +50,9 @@ class Pairs:
         return replace(self, similarities_BB=self.similarities_BB.detach())
 
     def positives(self, *, once: bool = False) -> PositivePairs:
-        """Return each anchor with each of its positives, in the order of the batch; ``once`` each pair in one order.
+        """Return each anchor with each of its positives, in the order of the batch; with ``once`` each pair once.
 
-        They are as many as ``most``; without it the existing ones are counted, for which the host waits.
+        There are ``most`` entries, or half as many. If it is None the existing ones are counted: the host waits.
         """
         same_BB = self.same_BB.triu(1) if once else self.same_BB
         if self.most is None:
@@ -60,7 +60,7 @@ class Pairs:
             return PositivePairs(anchor_P, positive_P, torch.ones_like(anchor_P, dtype=torch.bool))
         size = self.most // 2 if once else self.most
         anchor_P, positive_P = torch.nonzero_static(same_BB, size=size, fill_value=0).unbind(1)
-        return PositivePairs(anchor_P, positive_P, anchor_P != positive_P)
+        return PositivePairs(anchor_P, positive_P, anchor_P != positive_P)  # a sample is never its own positive
 
 
 Miner = Callable[[Pairs], Triplets]
