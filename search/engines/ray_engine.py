@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
+from search.engines import NoEngine
 from search.engines.base import Engine, Queue
-from search.engines.ray_session import NoRay, import_ray, ray_session, token_path
+from search.engines.ray_session import import_ray, ray_session, token_path
 from search.packages import missing_packages
 from search.tables import AUTO, engine_name, ray_address, ray_mistakes
 from spaces.contract import CheckResult
@@ -46,7 +47,7 @@ def check_ray() -> Iterator[CheckResult]:
     try:
         with ray_session() as ray:
             nodes, resources = len(ray.nodes()), ray.cluster_resources()
-    except NoRay as error:
+    except NoEngine as error:
         fix = "Start Ray at RAY_ADDRESS and copy its token here, or unset it to use this machine."
         yield CheckResult("ray", "failed", str(error), fix)
         return
@@ -69,7 +70,7 @@ class RayEngine(Engine):
     @contextmanager
     def session(self) -> Iterator[None]:
         for mistake in ray_mistakes():
-            raise NoRay(mistake)
+            raise NoEngine(mistake)
         with ray_session():
             yield
 

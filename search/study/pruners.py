@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import count, takewhile
 from statistics import median
-from typing import ClassVar, Self
+from typing import Self
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -28,8 +28,6 @@ class Pruner:
 
     Values are kept sorted, so that a comparison costs a few look-ups.
     """
-
-    summary: ClassVar[str]
 
     def __init__(self, *, steps: int, study: str = "") -> None:
         self.steps, self._study = steps, study
@@ -94,7 +92,6 @@ class Pruner:
 class Unpruned(Pruner):
     """A pruner that compares nothing."""
 
-    summary = "every trial is trained to its end"
     milestones = ()
     plan = "no trial is pruned"
 
@@ -105,8 +102,6 @@ class SuccessiveHalving(Pruner):
     A trial continues if it is among the best max(⌊n / 2⌋, 1) of the n at its rung so far. Rounding up would take 17 %
     more epochs, with which three more trials gain more (``python -m benchmarks statistics``).
     """
-
-    summary = "asynchronous successive halving: at each rung the top half of the trials so far continues"
 
     @property
     def rungs(self) -> tuple[int, ...]:
@@ -159,8 +154,6 @@ class Hyperband(SuccessiveHalving):
     A trial's bracket is a hash of its study's name and its number, so that it stays the same after a restart.
     """
 
-    summary = "Hyperband: brackets of successive halving, each starting one rung later; the last one never prunes"
-
     @property
     def brackets(self) -> tuple[tuple[tuple[int, ...], float], ...]:
         """The rungs of each bracket and its share of the trials."""
@@ -194,7 +187,6 @@ class Hyperband(SuccessiveHalving):
 class Median(Pruner):
     """The median rule (Golovin et al. 2017): a value below the median of the complete trials at its step is pruned."""
 
-    summary = "the median rule: trials below the median of the complete trials at the same step are pruned"
     _complete = 0
 
     def _plan(self) -> str:
