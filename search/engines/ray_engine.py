@@ -16,7 +16,7 @@ from search.tables import AUTO, engine_name, ray_address, ray_mistakes
 from spaces.contract import CheckResult
 from trainables.common.errors import InvalidInput, counted, raise_if_any
 from trainables.common.files import as_path
-from trainables.common.storage import AnyPath, DiskFull, ask, in_time
+from trainables.common.storage import DiskFull, ask, in_time
 from trainables.data.store.store_spec import StoreSpec
 
 
@@ -116,7 +116,8 @@ def probe_file(folder: str) -> Iterator[str]:
     address = f"{folder}/.shared-{uuid.uuid4().hex}"
     file = as_path(address)
     try:
-        in_time(lambda: _make(file))
+        in_time(lambda: file.parent.mkdir(parents=True, exist_ok=True))
+        in_time(file.touch)
     except Exception as error:  # every storage library raises its own
         raise InvalidInput(
             f"Checkpoints cannot be written to {folder} ({type(error).__name__}: {error}); see that this machine may, "
@@ -126,11 +127,6 @@ def probe_file(folder: str) -> Iterator[str]:
         yield address
     finally:
         ask(file, lambda: file.unlink(missing_ok=True))
-
-
-def _make(file: AnyPath) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.touch()
 
 
 def _ready(images: Sequence[StoreSpec], probe_files: dict[str, str]) -> tuple[str, ...] | DiskFull:

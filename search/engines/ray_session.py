@@ -163,25 +163,25 @@ def watched_head(address: str, every_s: float = EVERY_S) -> Iterator[None]:
     without any Python handler, so the advice has to be printed before.
     """
     over = threading.Event()
-    watch = threading.Thread(target=_watch, args=(address, every_s, over), name="head", daemon=True)
-    watch.start()
+
+    def watch() -> None:
+        misses = 0
+        while not over.wait(every_s):
+            misses = 0 if _listens(address) else misses + 1
+            if misses == 2:
+                logger.warning(
+                    "Ray's head at %s is gone. Unless it comes back, Ray ends this program within a minute or two; "
+                    "nothing that is stored is lost; once Ray runs again, run the same command again to resume.",
+                    address,
+                )
+
+    watcher = threading.Thread(target=watch, name="head", daemon=True)
+    watcher.start()
     try:
         yield
     finally:
         over.set()
-        watch.join()
-
-
-def _watch(address: str, every_s: float, over: threading.Event) -> None:
-    misses = 0
-    while not over.wait(every_s):
-        misses = 0 if _listens(address) else misses + 1
-        if misses == 2:
-            logger.warning(
-                "Ray's head at %s is gone. Unless it comes back, Ray ends this program within a minute or two; nothing "
-                "that is stored is lost; once Ray runs again, run the same command again to resume.",
-                address,
-            )
+        watcher.join()
 
 
 def _listens(address: str) -> bool:

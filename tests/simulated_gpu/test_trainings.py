@@ -8,11 +8,10 @@ import pytest
 import torch
 from support.commands import holdout_here, write_search
 from support.simulated_gpu import SEEN
-from support.simulated_gpu.fixtures import CPU, GPU, assert_as_on_cpu, spec_of, trained
+from support.simulated_gpu.fixtures import CHOICES, CPU, GPU, assert_as_on_cpu, spec_of, trained
 from support.small_search import small_search
 from support.without_ray import only_records
 
-from spaces.losses import SPACES
 from trainables.data import AUGMENTATIONS, loading
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.store import view
@@ -25,13 +24,6 @@ from trainables.training.training_config import OPTIMIZERS
 
 pytestmark = pytest.mark.simulated_gpu
 
-CHOICES = [
-    (loss, {name: choice})
-    for loss, space in SPACES.items()
-    for name, parameter in space.items()
-    for choice in getattr(parameter, "choices", ())
-    if choice != parameter.default
-]
 FAST = ("mpa", "margin", "pnp")
 
 

@@ -112,11 +112,6 @@ DAMAGED: dict[str, dict[str, Callable[[Left], object]]] = {
             left, f"DELETE FROM tags WHERE key = 'holdout.search' AND run_uuid = {RUN}"
         )
     },
-    "a run of no trial": {
-        OTHER_RUN: lambda left: _in_tracking(
-            left, f"UPDATE tags SET value = 'small/mpa/9' WHERE key = 'holdout.trial' AND run_uuid = {RUN}"
-        )
-    },
     "a journal without its end": {
         "study.journal cannot be read": lambda left: _change(left, lambda found: found[-1].update(left=1))
     },
