@@ -129,7 +129,10 @@ WAIT_S = 0.2
 
 
 class InProcess(Engine):
-    """One worker in this process, for notebooks and tests. A training that crashes or hangs ends the search, too."""
+    """One worker in this process, for notebooks and tests.
+
+    A training that crashes the process or hangs takes the search with it.
+    """
 
     title = "PyTorch"
     trains_here = True

@@ -155,13 +155,8 @@ class Hyperband(SuccessiveHalving):
     """
 
     @property
-    def brackets(self) -> tuple[tuple[tuple[int, ...], float], ...]:
-        """The rungs of each bracket and its share of the trials."""
-        weights = self._weights
-        return tuple((self.rungs[bracket:], weight / sum(weights)) for bracket, weight in enumerate(weights))
-
-    @property
     def _weights(self) -> list[int]:
+        """The brackets' shares of the trials, times their sum."""
         count = int(math.log2(max(1.0, self.steps / self.first))) + 1
         return [
             math.ceil(count * REDUCTION_FACTOR ** (count - 1 - bracket) / (count - bracket)) for bracket in range(count)
@@ -177,10 +172,12 @@ class Hyperband(SuccessiveHalving):
         raise AssertionError("the remainder is below the sum")
 
     def _plan(self) -> str:
-        parts = [
-            f"{share:.0%} of the trials are compared {self._after(rungs)}" if rungs else f"{share:.0%} are never pruned"
-            for rungs, share in self.brackets
-        ]
+        parts = []
+        for bracket, weight in enumerate(self._weights):
+            share, rungs = f"{weight / sum(self._weights):.0%}", self.rungs[bracket:]
+            parts.append(
+                f"{share} of the trials are compared {self._after(rungs)}" if rungs else f"{share} are never pruned"
+            )
         return f"{', '.join(parts)}; each time the top half of a bracket continues"
 
 
