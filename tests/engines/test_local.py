@@ -14,7 +14,7 @@ import pytest
 import scipy.stats  # noqa: F401  the sampler's, whose import may take as long as these workers may be silent
 from optuna.trial import FrozenTrial, TrialState
 from support.driving import only
-from support.forks import forked
+from support.forks import alive, forked
 from support.odd_workers import MadeUpLocal, dies, dies_always, fails, forecasts
 
 from search.config.sections import ResourcesSection
@@ -186,13 +186,6 @@ def test_no_worker_outlives_its_driver(number: int, tmp_path: Path) -> None:
         while alive(worker):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-
-
-def alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize(("gpus_per_trial", "seen"), [(0.5, ["0", "0", "1", "1"]), (1, ["0", "1", "2", "3"])])

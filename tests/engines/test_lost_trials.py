@@ -15,8 +15,9 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 from support.commands import command, stored, without_ended_workers, write_search
 from support.driving import only
+from support.forks import alive
 from support.services import ROOT, Nodes, needs_ray, ray_nodes
-from support.sleeping_engine import DIES, ENGINE, FLOOR, LOOPS, STOPS
+from support.sleeping_engine import DIES, FLOOR, LOOPS, STOPS, sleeping_search
 
 from benchmarks.slots import SECONDS
 from search.config.sections import ResourcesSection
@@ -42,16 +43,7 @@ class SleepingSearch:
     def __init__(self, path: Path, *, trials: int, epochs: int) -> None:
         self.runs = path / "runs"
         self._said = path / "said.txt"
-        content = {
-            "name": "sleeps",
-            "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
-            "training": {"epochs": epochs, "batch_size": 8, "images_per_class": 2},
-            "losses": ["mpa"],
-            "search": {"trials": trials, "pruner": "none"},
-            "stages": ["search"],
-            "resources": {"engine": ENGINE},
-        }
-        self._file = write_search(path / "sleeps.yaml", content)
+        self._file = write_search(path / "sleeps.yaml", sleeping_search(trials=trials, epochs=epochs))
 
     @contextmanager
     def driven(self) -> Iterator[None]:
@@ -222,14 +214,6 @@ def test_silent_workers_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert found
         assert float(found[1]) >= 0.5
     assert said.count("treated as dead") == 2
-
-
-def alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
 
 
 def test_a_trial_for_which_no_machine_comes_ends_the_search(

@@ -22,7 +22,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryErr
 from support.commands import holdout_here, plain, stored, write_search
 from support.refusals import NOWHERE
 from support.services import ROOT, needs_ray
-from support.sleeping_engine import ENGINE
+from support.sleeping_engine import sleeping_search
 
 import holdout
 from benchmarks.slots import SECONDS
@@ -215,15 +215,7 @@ def test_a_search_leaves_the_ray_of_its_process_as_it_was(tmp_path: Path, monkey
         monkeypatch.setenv(name, value)
     for name in ("RAY_ADDRESS", "RAY_AUTH_MODE"):
         monkeypatch.delenv(name, raising=False)
-    content = {
-        "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
-        "training": {"epochs": 2, "batch_size": 8, "images_per_class": 2},
-        "losses": ["mpa"],
-        "search": {"trials": 2, "pruner": "none"},
-        "stages": ["search"],
-        "resources": {"engine": ENGINE},
-    }
-    file = write_search(tmp_path / "sleeps.yaml", content)
+    file = write_search(tmp_path / "sleeps.yaml", sleeping_search(trials=2, epochs=2))
     done = subprocess.run(
         [sys.executable, "-c", CONNECTED, file], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
     )
