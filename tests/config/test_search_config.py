@@ -30,8 +30,7 @@ from search.config.search_config import (
 )
 from search.config.sections import ResourcesSection
 from search.config.yaml_file import apply_settings, parse_yaml
-from search.engines.base import make_engine
-from search.engines.in_process import InProcess
+from search.engines.base import InProcess, make_engine
 from search.plan.make_plan import make_plan, read_plan
 from search.plan.plan import Plan, training_of
 from search.stages import Stage
@@ -99,7 +98,7 @@ def test_auto_is_ray_wherever_there_is_a_cluster_or_a_gpu(
 
 
 def test_an_engine_may_be_named_by_its_import_path() -> None:
-    path = "search.engines.in_process:InProcess"
+    path = "search.engines.base:InProcess"
     assert isinstance(make_engine(ResourcesSection(engine=path)), InProcess)
     with pytest.raises(InvalidInput, match=r"must be a class that derives from holdout\.parts\.Engine"):
         make_engine(ResourcesSection(engine="search.engines.base:Queue"))

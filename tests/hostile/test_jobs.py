@@ -222,7 +222,7 @@ RAYS = (
 MIXED = "".join(ray + ours for ray, ours in zip(RAYS, OURS)) + "".join(OURS[len(RAYS) :])
 
 
-@pytest.mark.parametrize("size", [1, 7, 64, 1000, len(MIXED)])
+@pytest.mark.parametrize("size", [1, 64, len(MIXED)])
 @pytest.mark.parametrize(
     ("log", "ours", "left_out"),
     [
