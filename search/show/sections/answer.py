@@ -186,9 +186,7 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
         name=f"test-{metric}",
         title=f"{metric} on the test classes",
         finding=_finding(comparison, tested, metric),
-        picture=plotted(
-            traces, named_rows(labels, f"{axis_title(metric)}, mean, 95 % interval"), height=110 + 26 * len(tested)
-        ),
+        picture=plotted(traces, named_rows(labels, axis_title(metric)), height=110 + 26 * len(tested)),
         table=TextTable(
             header=("configuration", metric, "deviation", "95 % interval", "seeds"),
             rows=tuple(
@@ -210,7 +208,8 @@ def _finding(comparison: Comparison, tested: Sequence[tuple[Row, SeedStatistics]
     worst, least = min(tested, key=lambda found: found[1].mean)
     return (
         f"Mean {metric} is highest for {row_label(comparison, best)} ({score_text(metric, entry.mean)}) and lowest for "
-        f"{row_label(comparison, worst)} ({score_text(metric, least.mean)}). Ticks are seeds, intervals of means."
+        f"{row_label(comparison, worst)} ({score_text(metric, least.mean)}). Circles are means "
+        "with 95 % intervals, ticks are seeds."
     )
 
 

@@ -216,15 +216,15 @@ def importances(searched: SearchedLoss) -> Figure | None:
         "marker": {"color": COLOURS[0]},
         "hoverinfo": "skip",
     }
-    layout = named_rows(list(shares), "share in placing a trial in the better half (PED-ANOVA)")
+    layout = named_rows(list(shares), "share (PED-ANOVA)")
     layout["xaxis"]["tickformat"] = ".0%"
     first, second = list(shares)[:2]
     compared = ", ".join(f"{count} after epoch {rung}" for rung, count in found.rungs.items())
     return Figure(
         name=name,
         title="Importances of the hyperparameters",
-        finding=f"{first} matters most with {shares[first]:.0%}, then {second} with {shares[second]:.0%}, by the "
-        f"values of all trials at the same rungs ({compared}); rough with few trials.",
+        finding=f"{first} matters most with {shares[first]:.0%}, then {second} with {shares[second]:.0%}: shares in "
+        f"placing a trial in the better half at the same rungs ({compared}); rough with few trials.",
         picture=plotted([bars], layout, height=110 + 26 * len(shares)),
     )
 
