@@ -1,17 +1,15 @@
 """The test of a search whose test classes a vault has: one request with the frozen models, and one signed answer."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from search.driver.verify.comparison import differing
 from search.plan.plan import Plan
-from search.plan.records import Records
-from search.selection import BaselineScoring, ImageSet, ScoredOpening, Scoring, Selection, images_in
+from search.selection import BaselineScoring, Scoring, Selection, images_in
 from search.vault.client import ask, models_of
 from search.vault.held import HeldItems
 from search.vault.protocol import EMBEDDINGS, SentModel, content_of
 from trainables.common.errors import Failure, InvalidInput
-from trainables.common.files import digest_of, json_digest, json_text, read_json, reading
+from trainables.common.files import digest_of, json_digest, json_text, reading
 from trainables.data.store.store_spec import StoreSpec
 
 ANSWER = "vault.json"
@@ -89,29 +87,3 @@ def parts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
 def files_of(answer: Mapping[str, Any]) -> dict[str, str]:
     """Return the SHA-256 of the results of each model that was scored, by their name in the record."""
     return {row["per_image"]: digest for row, digest in zip(answer["rows"], answer["files"], strict=True) if digest}
-
-
-def check_answer(search: Records, record: ScoredOpening) -> Iterator[str]:
-    """Yield how the ``record`` of an opening differs from the answer that its vault signed."""
-    answer, what = _answer(search, record), f"test.json opening {record.id[:12]} "
-    frozen = {"selection": search.frozen_selection.digest, "test": search.split.test_digest}
-    said = {name: answer[name] for name in frozen}
-    said |= {name: part for name, part in parts_of(answer).items() if part != []}
-    kept = {**record.content(), **frozen}
-    yield from differing(what, {name: kept.get(name) for name in said}, said)
-    files = {name: digest for name, digest in record.files.items() if name != ANSWER}
-    yield from differing(f"{what}files ", files, files_of(answer))
-
-
-def check_sent(search: Records, record: ScoredOpening, scorings: Scorings, training: ImageSet) -> Iterator[str]:
-    """Yield which models or training images that are kept here are not those of the signed answer."""
-    answer, kept = _answer(search, record), {"training": digest_of(training.to_bytes())}
-    if not record.vault["labels_only"]:
-        kept["models"] = json_digest([model.to_json() for scoring in scorings for model in models_of(scoring)])
-    yield from differing(f"test.json opening {record.id[:12]} ", {name: answer[name] for name in kept}, kept)
-
-
-def _answer(search: Records, record: ScoredOpening) -> dict[str, Any]:
-    """Return the content of the answer beside a ``record``; raise if another key than the frozen one signed it."""
-    path = search.folder.path / "test" / record.id / ANSWER
-    return content_of(read_json(path), dict(search.split.vault)["key"])

@@ -12,9 +12,8 @@ from rich.console import Console
 
 from search.driver.choice import refuse_failed
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
-from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases
+from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases, Progress
 from search.driver.notices import at_ceiling, first_proposals, pruning, resumed, say
-from search.driver.progress import Progress
 from search.driver.progress_view import StoreProgress, phase
 from search.driver.sealed import (
     CHECK_S,

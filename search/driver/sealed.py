@@ -73,6 +73,13 @@ class _Candidate:
     def configurations(self) -> int:
         return len({(loss, trial.user_attrs["source_trial"]) for loss, trial, _, _ in self.models})
 
+    @property
+    def gpu(self) -> bool:
+        return self.search.config.resources.gpus_per_trial > 0
+
+    def scorings(self, images: StoreSpec) -> list[Scoring | BaselineScoring]:
+        return test_scorings(self.search.plan, self.selection, self.models, images, gpu=self.gpu)
+
 
 def sealed(plan: Plan) -> SealedTest:
     """Return the sealed test classes of ``plan``."""
@@ -82,12 +89,7 @@ def sealed(plan: Plan) -> SealedTest:
 
 
 def score_test(
-    searches: Sequence[WritableRecords],
-    console: Console,
-    *,
-    opener: str,
-    reason: str | None,
-    run: Run,
+    searches: Sequence[WritableRecords], console: Console, *, opener: str, reason: str | None, run: Run
 ) -> None:
     """Open the test classes once for all ``searches`` and write the scores of each search to its ``test.json``.
 
@@ -107,9 +109,8 @@ def score_test(
         search.note_opening(opening.id)
         if search.split.vault:
             with phase(console, f"The vault scores {counted(len(candidate.models), 'model')} …"):
-                plan, gpu = search.plan, search.config.resources.gpus_per_trial > 0
-                scorings = test_scorings(plan, candidate.selection, candidate.models, test_items(plan), gpu=gpu)
-                files, parts = scores_of_vault(plan, candidate.selection, scorings, run)
+                scorings = candidate.scorings(test_items(search.plan))
+                files, parts = scores_of_vault(search.plan, candidate.selection, scorings, run)
             write_scores(candidate, opening, files, **parts)
         else:
             _score(candidate, opening, console, run)
@@ -133,11 +134,7 @@ def _candidate(search: WritableRecords) -> _Candidate:
         ]
     )
     frozen_baselines(search.folder.baselines, search.folder.whitened, selection.baselines)  # raises before the opening
-    return _Candidate(
-        search=search,
-        selection=selection,
-        models=[final_model(plan, loss, trial) for loss, trial in finals],
-    )
+    return _Candidate(search=search, selection=selection, models=[final_model(plan, *of) for of in finals])
 
 
 def final_model(plan: Plan, loss: str, trial: FrozenTrial) -> FinalModel:
@@ -201,9 +198,12 @@ def _check_kept(candidates: Sequence[_Candidate], console: Console, run: Run) ->
     if without := [candidate.search.name for candidate in candidates if not candidate.models]:
         raise Failure(f"No final training of {listed(without)} succeeded; the test classes were not opened.")
     models = {
-        f"{candidate.search.name}/{short_study_name(loss, Stage.TEST)} trial {trial.number}": (spec, path, gpu)
+        f"{candidate.search.name}/{short_study_name(loss, Stage.TEST)} trial {trial.number}": (
+            spec,
+            path,
+            candidate.gpu,
+        )
         for candidate in candidates
-        for gpu in [candidate.search.config.resources.gpus_per_trial > 0]
         for loss, trial, spec, path in candidate.models
     }
     with phase(console, "Loading the final models as the test will …"):
@@ -237,11 +237,7 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
             search=opener,
             selections={entry.selection.search: entry.selection.digest for entry in sharing},
             configurations={entry.selection.search: entry.configurations for entry in sharing},
-            studies={
-                name: digest
-                for entry in sharing
-                for name, digest in trained_digests(entry.search, entry.selection).items()
-            },
+            studies=dict(chain.from_iterable(trained_digests(of.search, of.selection).items() for of in sharing)),
             reason=reason or "its own test stage",
         )
         openings |= dict.fromkeys(opening.selections, opening)
@@ -249,7 +245,9 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
 
 
 def _score(candidate: _Candidate, opening: Opening, console: Console, run: Run) -> None:
-    plan = candidate.search.plan
+    from search.selection import NAME, score, thumbnails_of  # imports torch
+
+    plan, ledger = candidate.search.plan, candidate.search.ledger
     images = sealed(plan).images(candidate.selection, opening)
     console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
     with ExitStack() as held:
@@ -257,35 +255,20 @@ def _score(candidate: _Candidate, opening: Opening, console: Console, run: Run) 
             store = held.enter_context(images.held(StoreProgress(console, images.dataset.noun)))
         except InvalidInput as error:
             raise InvalidInput([*error.sentences, RESUMABLE]) from error
-        _score_held(candidate, opening, images, store, run)
-
-
-def _score_held(
-    candidate: _Candidate,
-    opening: Opening,
-    images: StoreSpec,
-    store: Path,
-    run: Run,
-) -> None:
-    plan, ledger = candidate.search.plan, candidate.search.ledger
-    found = images_in(store)
-    overlap = _overlap(plan, store, found)
-    opening = ledger.read(opening, found)
-    if known := ledger.before(opening):
-        logger.warning("%s: %s.", plan.config.name, known)
-    from search.selection import NAME, score, thumbnails_of  # imports torch
-
-    gpu = plan.config.resources.gpus_per_trial > 0
-    results = run(score, test_scorings(plan, candidate.selection, candidate.models, images, gpu=gpu))
-    entries: list[Scored] = [*chain.from_iterable(results)]
-    scored = [entry for entry in entries if isinstance(entry.record, ScoredModel)]
-    baselines = [entry.record for entry in entries if isinstance(entry.record, ScoredBaseline)]
-    failed = [entry.record for entry in entries if isinstance(entry.record, FailedScoring)]
-    repairable = {entry.record.per_image for entry in entries if entry.is_repairable}
-    if first := [record for record in failed if record.per_image in repairable] or ([] if scored else failed):
-        what = "; ".join(f"{record.per_image.removesuffix('.npz')}: {record.reason}" for record in first)
-        raise Failure(f"{plan.config.name} cannot be scored on the test classes ({what}). {RESUMABLE}")
-    written = {NAME: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
+        found = images_in(store)
+        overlap = _overlap(plan, store, found)
+        opening = ledger.read(opening, found)
+        if known := ledger.before(opening):
+            logger.warning("%s: %s.", plan.config.name, known)
+        entries: list[Scored] = [*chain.from_iterable(run(score, candidate.scorings(images)))]
+        scored = [entry for entry in entries if isinstance(entry.record, ScoredModel)]
+        baselines = [entry.record for entry in entries if isinstance(entry.record, ScoredBaseline)]
+        failed = [entry.record for entry in entries if isinstance(entry.record, FailedScoring)]
+        repairable = {entry.record.per_image for entry in entries if entry.is_repairable}
+        if first := [record for record in failed if record.per_image in repairable] or ([] if scored else failed):
+            what = "; ".join(f"{record.per_image.removesuffix('.npz')}: {record.reason}" for record in first)
+            raise Failure(f"{plan.config.name} cannot be scored on the test classes ({what}). {RESUMABLE}")
+        written = {NAME: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
     for entry in entries:
         written |= entry.files
     write_scores(

@@ -28,14 +28,10 @@ def validate_baselines(
 ) -> None:
     """Validate the baselines of ``searches`` with ``validate_all``, once for equal ones, and write their files."""
     specs = [untrained_spec(search.plan) for search in searches]
-    unequal: list[UntrainedSpec] = []
-    for spec in specs:
-        if spec not in unequal:
-            unequal.append(spec)
-    found = validate_all(unequal)
+    unequal = list(dict.fromkeys(specs))
+    found = dict(zip(unequal, validate_all(unequal), strict=True))
     for search, spec in zip(searches, specs, strict=True):
-        folder = search.folder
-        save_baselines(folder.baselines, folder.whitened, found[unequal.index(spec)])
+        save_baselines(search.folder.baselines, search.folder.whitened, found[spec])
 
 
 def check_weights(plans: Sequence[Plan]) -> None:

@@ -20,8 +20,8 @@ from support.small_search import SHORTEST, draw_folder, small_search
 from support.tampered import Copied
 from support.vault_requests import images_of, message, openings
 
-from search.driver.by_vault import ANSWER, check_answer, check_sent, scores_of_vault
-from search.driver.verify.recomputed import kept_scorings, scored_names
+from search.driver.by_vault import ANSWER, scores_of_vault
+from search.driver.verify.scores import check_answer, check_sent, kept_scorings
 from search.plan.make_plan import reopened
 from search.plan.plan import Plan
 from search.plan.records import Records
@@ -126,7 +126,7 @@ def with_reply(tested: ByVault, plan: Plan, reply: bytes, folder: Path) -> Calla
     final = plan.config.final.model_copy(update={"vault": address})
     changed = replace(plan, config=plan.config.model_copy(update={"final": final}))
     search = Records(plan.folder, plan)
-    scorings = kept_scorings(search, tested.selection, scored_names(tested.record), plan.images)
+    scorings = kept_scorings(search, tested.selection, tested.record, plan.images)
     return lambda: scores_of_vault(changed, tested.selection, scorings, in_turn)
 
 
@@ -215,7 +215,7 @@ def test_claimed_training_images_are_found(tested: ByVault, plan: Plan, of_other
     copied.write(copied.path / "test" / record.id / ANSWER, json_text({k: signed_head[k] for k in ("text", "signature")}).encode())  # noqa: E501  # fmt: skip
     forged = replace(plan, folder=RunFolder(tmp_path / "runs", "small"))
     search = Records(plan.folder, plan)
-    scorings = kept_scorings(search, tested.selection, scored_names(record), plan.images)
+    scorings = kept_scorings(search, tested.selection, record, plan.images)
     training = images_in(plan.images.make())
     (problem,) = check_sent(Records(forged.folder, forged), record, scorings, training)
     assert "training" in problem
