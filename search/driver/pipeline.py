@@ -12,20 +12,22 @@ from rich.console import Console
 
 from search.driver.choice import refuse_failed
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
+from search.driver.inputs import (
+    CHECK_S,
+    check_sealed_images,
+    check_weights,
+    copies_among_classes,
+    note_opened_images,
+    validate_baselines,
+    with_training_images,
+    without_baselines,
+)
 from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases, Progress
 from search.driver.notices import at_ceiling, first_proposals, pruning, resumed, say
 from search.driver.progress_view import StoreProgress, phase
-from search.driver.sealed import (
-    CHECK_S,
-    catch_up,
-    check_sealed_images,
-    copies_among_classes,
-    note_opened_images,
-    with_training_images,
-)
+from search.driver.sealed import catch_up
 from search.driver.stages import STAGES, Order, RunStage, SelectStage, summarise, trials_in_turn
 from search.driver.synchronise import behind, make_projection
-from search.driver.untrained import check_weights, validate_baselines, without_baselines
 from search.engines.base import Engine, make_engine
 from search.packages import TESTED, check_extra, untested
 from search.plan.checks.parts import slow_precision

@@ -1,12 +1,11 @@
-"""The test stage, which scores the chosen models on the held-out classes once, and the image checks that precede it."""
+"""The test stage, which scores the chosen models on the held-out classes once, here or by a vault."""
 
 import hashlib
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from operator import methodcaller
 from pathlib import Path
@@ -15,10 +14,9 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
-from search.driver.by_vault import scores_of_vault, test_items
 from search.driver.choice import unchanged_selection
+from search.driver.inputs import baseline_scorings, sealed
 from search.driver.progress_view import StoreProgress, phase
-from search.driver.untrained import baseline_scorings
 from search.plan.plan import Plan, best_checkpoint, training_of
 from search.plan.records import Records
 from search.plan.search import WritableRecords
@@ -32,7 +30,6 @@ from search.selection import (
     ScoredModel,
     ScoredOpening,
     Scoring,
-    SealedTest,
     Selection,
     frozen_baselines,
     images_in,
@@ -40,10 +37,13 @@ from search.selection import (
     write_openings,
 )
 from search.stages import Stage, short_study_name, study_name
+from search.vault.client import ask, models_of
+from search.vault.held import HeldItems
+from search.vault.protocol import EMBEDDINGS, SentModel, content_of
 from trainables.common.errors import Failure, InvalidInput, counted, listed, raise_if_any
-from trainables.common.files import json_digest, write_json, write_whole
+from trainables.common.files import digest_of, json_digest, json_text, reading, write_whole
 from trainables.data import Dataset
-from trainables.data.store.contents import digests_by_class, read_contents
+from trainables.data.store.contents import read_contents
 from trainables.data.store.store_spec import StoreSpec
 from trainables.training.spec import TrialSpec
 
@@ -52,10 +52,11 @@ logger = logging.getLogger(__name__)
 Run = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 """A function that computes another of each argument, on workers (:meth:`search.engines.base.Engine.map`)."""
 
-RESUMABLE = "The trainings are kept and this opening counts once; repair this and run the same command again."
-CHECK_S = 600
-"""Most seconds that the background check of the test images may take."""
+Scorings = Sequence[Scoring | BaselineScoring]
+Results = tuple[dict[str, bytes], dict[str, Any]]
+"""The files of an opening, by name, and the parts of its record that its entry in the ledger does not have."""
 
+RESUMABLE = "The trainings are kept and this opening counts once; repair this and run the same command again."
 
 FinalModel = tuple[str, FrozenTrial, TrialSpec, str]
 """A final training to score: its loss, its trial, the trial's training, and the path of its best checkpoint."""
@@ -81,13 +82,6 @@ class _Candidate:
         return test_scorings(self.search.plan, self.selection, self.models, images, gpu=self.gpu)
 
 
-def sealed(plan: Plan) -> SealedTest:
-    """Return the sealed test classes of ``plan``."""
-    return SealedTest(
-        dataset=plan.config.dataset.source, split=plan.split, short_side=plan.short_side, cache=plan.cache
-    )
-
-
 def score_test(
     searches: Sequence[WritableRecords], console: Console, *, opener: str, reason: str | None, run: Run
 ) -> None:
@@ -110,10 +104,10 @@ def score_test(
         if search.split.vault:
             with phase(console, f"The vault scores {counted(len(candidate.models), 'model')} …"):
                 scorings = candidate.scorings(test_items(search.plan))
-                files, parts = scores_of_vault(search.plan, candidate.selection, scorings, run)
-            write_scores(candidate, opening, files, **parts)
+                results = scores_of_vault(search.plan, candidate.selection, scorings, run)
         else:
-            _score(candidate, opening, console, run)
+            results = _scores(candidate, opening, console, run)
+        _write_scores(candidate, opening, *results)
 
 
 def _candidate(search: WritableRecords) -> _Candidate:
@@ -125,12 +119,13 @@ def _candidate(search: WritableRecords) -> _Candidate:
         for trial in search.trials(loss, Stage.TEST)
         if trial.state == TrialState.COMPLETE
     ]
+    frozen = {(loss, of.number): of.params for loss in selection.chosen for of in selection.configurations(loss)}
     raise_if_any(
         [
             f"Trial {trial.number} of {search.name}/{short_study_name(loss, Stage.TEST)} was trained with other "
             "parameters than those frozen with the choice; restore the study, or start a search with a new name."
             for loss, trial in finals
-            if not _is_frozen(selection, loss, trial)
+            if frozen.get((loss, trial.user_attrs["source_trial"])) != trial.params
         ]
     )
     frozen_baselines(search.folder.baselines, search.folder.whitened, selection.baselines)  # raises before the opening
@@ -141,11 +136,6 @@ def final_model(plan: Plan, loss: str, trial: FrozenTrial) -> FinalModel:
     """Return the model of a final training; raise if its checkpoint is missing."""
     spec = training_of(plan, loss, Stage.TEST, trial)
     return loss, trial, spec, best_checkpoint(trial, spec.directory)
-
-
-def _is_frozen(selection: Selection, loss: str, trial: FrozenTrial) -> bool:
-    numbers = [entry.number for entry in selection.configurations(loss) if entry.params == trial.params]
-    return trial.user_attrs["source_trial"] in numbers
 
 
 def resumed_opening(search: Records, selection: Selection, reason: str | None) -> Opening | None:
@@ -244,7 +234,7 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
     return openings
 
 
-def _score(candidate: _Candidate, opening: Opening, console: Console, run: Run) -> None:
+def _scores(candidate: _Candidate, opening: Opening, console: Console, run: Run) -> Results:
     from search.selection import NAME, score, thumbnails_of  # imports torch
 
     plan, ledger = candidate.search.plan, candidate.search.ledger
@@ -271,17 +261,14 @@ def _score(candidate: _Candidate, opening: Opening, console: Console, run: Run) 
         written = {NAME: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
     for entry in entries:
         written |= entry.files
-    write_scores(
-        candidate,
-        opening,
-        written,
-        finished=time.time(),
-        overlap=overlap,
-        copies=found.copies,
-        scores=[entry.record.content() for entry in scored],
-        baselines=[record.content() for record in baselines],
-        failed=[record.content() for record in failed],
-    )
+    return written, {
+        "finished": time.time(),
+        "overlap": overlap,
+        "copies": found.copies,
+        "scores": [entry.record.content() for entry in scored],
+        "baselines": [record.content() for record in baselines],
+        "failed": [record.content() for record in failed],
+    }
 
 
 def test_scorings(
@@ -317,7 +304,9 @@ def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
     return overlap
 
 
-def write_scores(candidate: _Candidate, opening: Opening, files: Mapping[str, bytes], **parts: Any) -> None:
+def _write_scores(
+    candidate: _Candidate, opening: Opening, files: Mapping[str, bytes], parts: Mapping[str, Any]
+) -> None:
     """Write the ``files`` of an opening and its record in ``test.json``, and note in the ledger that it has scores."""
     search = candidate.search
     for name, content in files.items():
@@ -347,63 +336,76 @@ def trained_digests(search: Records, selection: Selection) -> dict[str, str]:
     }
 
 
-# Checks of the images when a search starts
+# The test of a search whose test classes a vault has: one request with the frozen models, and one signed answer.
+
+ANSWER = "vault.json"
+"""The signed answer, beside the results of the models."""
 
 
-def with_training_images(plan: Plan) -> Plan:
-    """Return ``plan`` with the digest of its training images; raise if the search did not begin with these."""
-    digest = digest_of_images(plan.images.make())
-    if plan.split.images not in (None, digest):
-        name = plan.predecessor or plan.config.name
-        raise InvalidInput(
-            f"The training {plan.images.dataset.noun} differ from those that {name} started with: some were added, "
-            "removed or changed; restore them, or give the search a new name."
-        )
-    return replace(plan, split=replace(plan.split, images=digest))
+def test_items(plan: Plan) -> StoreSpec:
+    """Return the test items that a vault hands out without labels; those of the training half if it keeps them."""
+    folder = plan.config.final.vault_items
+    return plan.images if folder is None else HeldItems(vault=folder).store(plan.short_side, plan.cache)
 
 
-def digest_of_images(store: Path) -> str:
-    """Return the digest of the decoded training images in ``store``, by their classes."""
-    return json_digest(digests_by_class(read_contents(store)))
+def models_to_send(scorings: Scorings, run: Run, *, labels_only: bool) -> list[SentModel]:
+    """Return the models of ``scorings``, or what they ``run`` on workers to give for :func:`test_items`."""
+    from search.selection import embeddings_of  # imports torch
+
+    if not labels_only:
+        return [model for scoring in scorings for model in models_of(scoring)]
+    found = run(embeddings_of, scorings)
+    return [SentModel(row=row, form=EMBEDDINGS, files=(file,)) for entries in found for row, file in entries]
 
 
-def copies_among_classes(plan: Plan) -> str | None:
-    """Return a sentence on training images whose pixels are in another class, too; None without any."""
-    images, noun = read_contents(plan.images.make()), plan.images.dataset.noun
-    classes = Counter(digest for digest, _ in {*zip(images.image_digests, images.labels_N.tolist(), strict=True)})
-    keys = zip(images.image_keys, images.image_digests, strict=True)
-    copies = [key for key, digest in keys if classes[digest] > 1]
-    share = f"{len(copies)} of the {len(images.image_keys)} training and validation {noun} are in several classes"
-    why = "one that trains and validates makes validation too high, and any other has two labels; remove them"
-    return f"{share} ({listed(copies)}): {why}" if copies else None
+def scores_of_vault(plan: Plan, selection: Selection, scorings: Scorings, run: Run) -> Results:
+    """Let the vault score the final models and the networks without training.
 
-
-def note_opened_images(plan: Plan) -> str | None:
-    """Record how many training classes of a new search contain images of an already opened test set.
-
-    Return the sentence that is recorded, or None if there is no overlap. Later openings do not count: they could not
-    have influenced the choice of these classes. So those that count are recorded, too, whatever the clock says.
+    Raises:
+        InvalidInput: the vault refuses; nothing is lost.
+        Failure: it does not answer, or can score none of them.
     """
-    ledger, training = Records(plan.folder, plan).ledger, images_in(plan.images.make())
-    openings = [entry for entry in ledger.openings() if entry.images]
-    sentence = ledger.opened_among_training(training, openings)
-    if sentence:  # with their lines in the runs folder, a copy of it can be verified elsewhere
-        ledger.catch_up(entry.id for entry, *_ in ledger.sharing(training, openings))
-    write_json(plan.folder.trained_on_opened, {"warning": sentence, "openings": [entry.id for entry in openings]})
-    return sentence
+    vault, name = dict(plan.split.vault), plan.config.name
+    models = models_to_send(scorings, run, labels_only=vault["labels_only"] == "True")
+    training = images_in(plan.images.make()).to_bytes()
+    head = {
+        "verb": "open",
+        "selection": selection.to_json(),
+        "models": [model.to_json() for model in models],
+        "training": digest_of(training),
+        "search": name,
+        "allow_overlap": plan.config.split.allow_overlap,
+    }
+    blobs = [training, *(file for model in models for file in model.files)]
+    try:
+        signed, sent = ask(str(plan.config.final.vault), head, blobs)
+    except InvalidInput as error:
+        raise InvalidInput([*error.sentences, "The trainings are kept; run the same command again."]) from error
+    answer = content_of(signed, vault["key"])
+    asked = {"selection": selection.digest, "models": json_digest(head["models"]), "training": head["training"]}
+    if any(answer.get(name) != digest for name, digest in asked.items()):
+        raise Failure("The vault's answer is that to another request; run the same command again.")
+    with reading("The vault's answer", "ask its owner"):
+        parts = parts_of(answer)
+        files = {file: sent[digest] for file, digest in files_of(answer).items()}
+    if not parts["scores"]:
+        raise Failure(f"The vault could not score any final model of {name}: {parts['failed'][0]['reason']}")
+    return {ANSWER: json_text(signed).encode(), **files}, parts
 
 
-def check_sealed_images(plans: Sequence[Plan]) -> None:
-    """Warn of damaged test images, while trials train instead of days later at the test.
+def parts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the record of an opening has of the content of a vault's ``answer``."""
+    found: dict[str, list[dict[str, Any]]] = {"scores": [], "baselines": [], "failed": []}
+    for row, entry in zip(answer["rows"], answer["scores"], strict=True):
+        if "reason" in entry:
+            named = {"loss": row["name"], "seed": None, "per_image": row["per_image"]} if "name" in row else row
+            found["failed"].append({**named, **entry})
+        else:
+            found["baselines" if "name" in row else "scores"].append({**row, **entry})
+    said = {name: answer[name] for name in ("key", "number", "of", "labels_only", "isolated")}
+    return {**{name: answer[name] for name in ("finished", "overlap", "copies")}, **found, "vault": said}
 
-    60,000 files take seconds on a local disk but minutes on a slow network. Only file headers and ends are read:
-    nothing is decoded, and the test set is not opened.
-    """
-    first = {(plan.config.dataset.source, plan.split.test): plan for plan in reversed(plans)}
-    for plan in reversed(first.values()):
-        try:
-            sentence = sealed(plan).damage(CHECK_S)
-        except Exception as error:  # a user-defined data set may raise anything; training does not need this
-            sentence = f"The test classes cannot be checked ({type(error).__name__}: {error})."
-        if sentence:
-            logger.warning("%s: %s", plan.config.name, sentence)
+
+def files_of(answer: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SHA-256 of the results of each model that was scored, by their name in the record."""
+    return {row["per_image"]: digest for row, digest in zip(answer["rows"], answer["files"], strict=True) if digest}

@@ -20,7 +20,7 @@ from support.small_search import SHORTEST, draw_folder, small_search
 from support.tampered import Copied
 from support.vault_requests import images_of, message, openings
 
-from search.driver.by_vault import ANSWER, scores_of_vault
+from search.driver.sealed import ANSWER, scores_of_vault
 from search.driver.verify.scores import check_answer, check_sent, kept_scorings
 from search.plan.make_plan import reopened
 from search.plan.plan import Plan

@@ -18,7 +18,7 @@ from support.vault_requests import ask, message, opening_of
 
 from examples.tiny_network import TinyNetwork
 from search.config.yaml_file import read_yaml
-from search.driver.by_vault import files_of, models_to_send, parts_of, test_items as items_of
+from search.driver.sealed import files_of, models_to_send, parts_of, test_items as items_of
 from search.driver.verify.scores import kept_scorings
 from search.plan.make_plan import reopened
 from search.plan.records import Records

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 from search.config.search_config import paths_of_data, settled_digest
 from search.config.yaml_file import read_yaml
 from search.driver.choice import selection_of
-from search.driver.sealed import digest_of_images
+from search.driver.inputs import digest_of_images
 from search.driver.stages import confirm_stage, final_stage
 from search.driver.verify.scores import check_scores, check_vault, decoded_anew
 from search.driver.verify.studies import (

@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.driver.by_vault import ANSWER, Scorings, files_of, parts_of, test_items
-from search.driver.sealed import final_model, scored_as, sealed, test_scorings
+from search.driver.inputs import sealed
+from search.driver.sealed import (
+    ANSWER,
+    Scorings,
+    files_of,
+    final_model,
+    parts_of,
+    scored_as,
+    test_items,
+    test_scorings,
+)
 from search.driver.verify.studies import Check, check, differing
 from search.plan.make_plan import plan_from_rules
 from search.plan.plan import Plan, training_of
