@@ -172,7 +172,7 @@ def test_a_later_opening_does_not_affect_the_training(images: Path, runs: Path) 
     run(images, runs, stages=["search", "select"])
     swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
     run(swapped, runs, "swapped")
-    assert "training on images" not in plain(holdout_here("test", "small", "--runs", runs).stdout)
+    assert "training on items" not in plain(holdout_here("test", "small", "--runs", runs).stdout)
 
 
 def test_equal_names_of_other_images_are_not_compared(images: Path, runs: Path) -> None:
