@@ -103,7 +103,12 @@ def _carry_out(
     sealed = [search.plan for search in searches if not search.is_done(Stage.TEST)]
     images = Thread(target=check_sealed_images, args=(sealed,), daemon=True)
     images.start()
-    _before_training(searches, of, engine, slots, order.console)
+    if missing := without_baselines(searches):
+        on_vectors = all(search.plan.images.dataset.features() is not None for search in missing)
+        with phase(order.console, f"Scoring the {'vectors as they are' if on_vectors else 'untrained network'} …"):
+            validate_baselines(missing, partial(engine.map, validate_untrained))
+    if Stage.SEARCH in of:
+        say(order.console, (*pruning(searches), *first_proposals(searches, slots), *at_ceiling(searches)))
     projections = {search.name: make_projection(search.plan) for search in searches}
     if engine.trains_here:
         import_mlflow()
@@ -128,18 +133,6 @@ def _carry_out(
     else:
         write_runs(searches, projections, order.console)
     images.join(CHECK_S)
-
-
-def _before_training(
-    searches: Sequence[WritableRecords], stages: Sequence[Stage], engine: Engine, slots: int, console: Console
-) -> None:
-    """Score the networks without training where that is missing, and print how trials are proposed and pruned."""
-    if missing := without_baselines(searches):
-        on_vectors = all(search.plan.images.dataset.features() is not None for search in missing)
-        with phase(console, f"Scoring the {'vectors as they are' if on_vectors else 'untrained network'} …"):
-            validate_baselines(missing, partial(engine.map, validate_untrained))
-    if Stage.SEARCH in stages:
-        say(console, (*pruning(searches), *first_proposals(searches, slots), *at_ceiling(searches)))
 
 
 def _engine_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: ExitStack) -> tuple[Engine, int]:
