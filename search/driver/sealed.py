@@ -14,7 +14,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
-from search.driver.choice import unchanged_selection
+from search.driver.choice import study_digests, unchanged_selection
 from search.driver.inputs import baseline_scorings, sealed
 from search.driver.progress_view import StoreProgress, phase
 from search.plan.plan import Plan, best_checkpoint, training_of
@@ -33,10 +33,9 @@ from search.selection import (
     Selection,
     frozen_baselines,
     images_in,
-    study_digest,
     write_openings,
 )
-from search.stages import Stage, short_study_name, study_name
+from search.stages import Stage, short_study_name
 from search.vault.client import ask, models_of
 from search.vault.held import HeldItems
 from search.vault.protocol import EMBEDDINGS, SentModel, content_of
@@ -73,6 +72,11 @@ class _Candidate:
     @property
     def configurations(self) -> int:
         return len({(loss, trial.user_attrs["source_trial"]) for loss, trial, _, _ in self.models})
+
+    @property
+    def trained(self) -> dict[str, str]:
+        """The digests of the studies of the final trainings, by study name."""
+        return study_digests(self.search, self.selection.chosen, (Stage.TEST,))
 
     @property
     def gpu(self) -> bool:
@@ -151,7 +155,7 @@ def resumed_opening(search: Records, selection: Selection, reason: str | None) -
     openings = search.ledger.of_selection(selection.digest)
     answered = {scored.id for scored in search.openings}
     pending = [entry for entry in openings if selection.digest not in entry.scores and entry.id not in answered]
-    trained = trained_digests(search, selection)
+    trained = study_digests(search, selection.chosen, (Stage.TEST,))
     for opening in pending:
         changed = [name for name, digest in trained.items() if opening.studies.get(name) != digest]
         if not changed:
@@ -227,7 +231,7 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
             search=opener,
             selections={entry.selection.search: entry.selection.digest for entry in sharing},
             configurations={entry.selection.search: entry.configurations for entry in sharing},
-            studies=dict(chain.from_iterable(trained_digests(of.search, of.selection).items() for of in sharing)),
+            studies=dict(chain.from_iterable(entry.trained.items() for entry in sharing)),
             reason=reason or "its own test stage",
         )
         openings |= dict.fromkeys(opening.selections, opening)
@@ -326,14 +330,6 @@ def catch_up(search: Records) -> None:
         for opening in ledger.of_selection(selection.digest):
             if opening.id in recorded and selection.digest not in opening.scores:
                 ledger.score(opening, selection.digest, recorded[opening.id].digest)
-
-
-def trained_digests(search: Records, selection: Selection) -> dict[str, str]:
-    """Return the digests of the studies of the final trainings, by study name."""
-    return {
-        study_name(search.name, loss, Stage.TEST): study_digest(search.trials(loss, Stage.TEST))
-        for loss in selection.chosen
-    }
 
 
 # The test of a search whose test classes a vault has: one request with the frozen models, and one signed answer.
