@@ -54,17 +54,19 @@ START_S = 20
 
 
 def measured_trainings(plan: Plan, directory: str) -> dict[str, TrialSpec]:
-    """Return a training of each loss's default without validation, to be measured in the folder ``directory``.
+    """Return a training of each loss's default, to be measured in the folder ``directory``.
 
-    It uses the decoded images if there are any, else decodes enough classes for a few batches there.
+    It has neither validation nor label noise, and uses the decoded images if there are any, else decodes enough classes
+    for a few batches there.
     """
     train, images = plan.split.train, plan.images
     if images.find() is None:
         train = _first_classes(plan)
         images = replace(images, class_names=train, cache=f"{directory}/images")
     specs = {}
+    trial = create_trial(value=0.0, user_attrs={"seed": 0})
     for loss in plan.config.loss_names:
-        default = changed(create_trial(value=0.0, user_attrs={"seed": 0}), params=dict(plan.spaces[loss].default))
+        default = changed(trial, params=dict(plan.spaces[loss].default))  # which may be outside of the space's ranges
         whole = replace(training_of(plan, loss, Stage.SEARCH, default), folds=(), gallery_seed=None, label_noise=0.0)
         specs[loss] = replace(
             whole, images=images, train_classes=train, validation_classes=(), directory=f"{directory}/{loss}"

@@ -192,13 +192,9 @@ def _check_kept(candidates: Sequence[_Candidate], console: Console, run: Run) ->
     if without := [candidate.search.name for candidate in candidates if not candidate.models]:
         raise Failure(f"No final training of {listed(without)} succeeded; the test classes were not opened.")
     models = {
-        f"{candidate.search.name}/{short_study_name(loss, Stage.TEST)} trial {trial.number}": (
-            spec,
-            path,
-            candidate.gpu,
-        )
-        for candidate in candidates
-        for loss, trial, spec, path in candidate.models
+        f"{of.search.name}/{short_study_name(loss, Stage.TEST)} trial {trial.number}": (spec, path, of.gpu)
+        for of in candidates
+        for loss, trial, spec, path in of.models
     }
     with phase(console, "Loading the final models as the test will …"):
         problems = run(kept_problem, [*models.values()])
