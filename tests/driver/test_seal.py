@@ -158,7 +158,9 @@ def test_the_record_of_earlier_openings_is_that_of_the_start(images: Path, runs:
         for content in (claimed, None) if name == "clean" else (less, none, None):
             record.unlink() if content is None else record.write_text(content)
             before = contents(runs)
-            assert "trained_on_opened.json" in verified(runs, name).partition("FAILED: ")[2].splitlines()[0]
+            first = verified(runs, name).partition("FAILED: ")[2].splitlines()[0]
+            assert "trained_on_opened.json" in first
+            assert ("opened test set: 8 of 8" in first) == (content == less), "the warning is recomputed"
             for stages in (["search"], ["search", "select", "test"]):
                 said = run(root, runs, name, stages=stages, code=2)
                 assert f"what {name}/pnp began with was replaced (trained_on_opened); restore it" in said
