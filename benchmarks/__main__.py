@@ -59,7 +59,6 @@ BENCHMARKS = {
     "input": _one("images per second into training", "input", "[IMAGES]"),
     "kmeans": _one("k-means and faiss.Kmeans: time, or NMI on a folder's images", "kmeans", "[N CLUSTERS | IMAGES]"),
     "launches": _one("kernels that each loss launches on a GPU", "launches"),
-    "ledger": _one("the ledger of openings: minutes", "ledger", threads=1),
     "lora": _one("a step with a frozen backbone, LoRA and fine-tuning", "lora", "IMAGES [BACKBONE]", threads=1),
     "loss-scales": _one("scales of lifted structure, Proxy-NCA: minutes a folder", "loss_scales", "IMAGES", threads=1),
     "losses": _one("losses and pytorch-metric-learning's", "losses"),

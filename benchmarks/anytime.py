@@ -26,7 +26,7 @@ from rich.table import Table
 
 from search.driver.pipeline import run_stages
 from search.driver.stages import Order
-from search.plan.campaign import read_campaign_plans
+from search.plan.make_plan import read_campaign_plans
 from search.plan.plan import Plan, training_of
 from search.results.formats import interval
 from search.results.statistics import over_seeds

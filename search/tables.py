@@ -19,7 +19,7 @@ ENGINES: PartTable[Any, PartRow] = PartTable(
     {
         "ray": PartRow(path="search.engines.ray_engine:RayEngine"),
         "local": PartRow(path="search.engines.local:Local"),
-        "in_process": PartRow(path="search.engines.in_process:InProcess"),
+        "in_process": PartRow(path="search.engines.base:InProcess"),
     },
     base="search.engines.base:Engine",
 )

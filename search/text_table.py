@@ -1,10 +1,10 @@
 """Tables of text, and their output as CSV, Markdown and LaTeX."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from trainables.common.errors import InvalidInput, raise_if_any
 from trainables.common.files import write_text
@@ -127,14 +127,14 @@ def _latex_escaped(text: str) -> str:
 FORMATS = (".csv", ".md", ".tex")
 
 
-def refuse_unknown(paths: Sequence[Path]) -> None:
-    """Raise :class:`InvalidInput` if the suffix of a file is not one of :data:`FORMATS`."""
+def refuse_unknown(files: Sequence[str | Path], formats: Collection[str] = FORMATS, option: str = "--output") -> None:
+    """Raise :class:`InvalidInput` if the suffix of a file, which the user gave with ``option``, is no format."""
     raise_if_any(
         [
-            f"--output {path}: the suffix of the file is its format and must be one of {', '.join(FORMATS)}; "
-            f"it is {path.suffix!r}."
-            for path in paths
-            if path.suffix not in FORMATS
+            f"{option} {file}: the file's suffix sets the format and must be one of {', '.join(formats)}; it is "
+            f"{suffix!r}."
+            for file in files
+            if (suffix := PurePath(file).suffix) not in formats
         ]
     )
 

@@ -159,7 +159,6 @@ def declared_space(loss: LossPart) -> Space:
 
 
 def space_of_trainable(path: str) -> Space:
-    """Return the declared space of the training at the import path ``path``."""
     return _checked(path, {name: replace(entry, source=path) for name, entry in trainable_class(path).space.items()})
 
 

@@ -258,20 +258,13 @@ def training_space(training: TrainingConfig, loss: str) -> Space:
 
     ``proxy_lr`` is omitted for a loss without proxies, and ``clip_grad`` if gradients are not clipped.
     """
-    row = loss_row(loss)
-    defaults = {
-        "lr": training.lr,
-        "head_lr": training.head_lr or training.lr,
-        "layer_decay": training.layer_decay,
-        "proxy_lr": training.proxy_lr or row.proxy_lr,
-        "weight_decay": training.weight_decay,
-        "clip_grad": training.clip_grad,
-        "warmup_epochs": training.warmup_epochs,
-    }
+    defaults = {name: getattr(training, name) for name in SEARCHABLE[TRAINING]}
+    defaults["head_lr"] = training.head_lr or training.lr
+    defaults["proxy_lr"] = training.proxy_lr or loss_row(loss).proxy_lr
     return {
-        name: _including(entry, default)
+        name: _including(entry, defaults[name])
         for name, entry in SEARCHABLE[TRAINING].items()
-        if (default := defaults[name]) is not None
+        if defaults[name] is not None
     }
 
 

@@ -27,6 +27,7 @@ from search.plan.search import WritableRecords, open_search
 from trainables.common.errors import REFERRED
 
 if TYPE_CHECKING:  # import torch, which the process that only distributes the tests does without
+    from hostile.world import World
     from support.kinds import Finished, FinishedCampaign
     from support.small_model import SmallModel
 
@@ -201,6 +202,18 @@ def lot(tmp_path_factory: pytest.TempPathFactory) -> "FinishedCampaign":
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         return finished_campaign(tmp_path_factory.mktemp("lot") / "runs")
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[World]":
+    """Yield the world that hostile tests attack: a finished search and files of every kind; not to be changed."""
+    from hostile.world import World
+    from support.listening import listening
+
+    with listening() as (port, heard):
+        world = World(tmp_path_factory.mktemp("world"), port, heard)
+        world.begin()
+        yield world
 
 
 @pytest.fixture(scope="session")

@@ -21,9 +21,9 @@ ROOMS: dict[str, set[str]] = {
     "study": set(),
     "tracking": set(),
     "selection": set(),
-    "vault": {"answer", "client", "held", "make", "programs", "protocol"},
+    "vault": {"answer", "held", "programs", "protocol"},
     "plan": {
-        "campaign", "checks.parts", "disk", "make_plan", "plan", "records", "runs", "search", "status", "work",
+        "checks.parts", "disk", "make_plan", "plan", "records", "runs", "search", "status", "work",
     },
     "engines": {"base", "capacity", "ray_session"},
     "results": {

@@ -125,8 +125,6 @@ class OnRows(Sampler):
     table: Table
     of: Sampler
 
-    summary = "a sampler on the rows of a table"
-
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         return _Nearest(self.table, self.of.build(number, trials))
 

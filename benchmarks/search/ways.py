@@ -37,8 +37,6 @@ class Way:
 class NearDefault(Sampler):
     """Random values around the default: a prior that the papers' values are good."""
 
-    summary = "normal draws around the default"
-
     DEVIATION = 0.2
     """The standard deviation, as a share of each range."""
 

@@ -5,7 +5,6 @@ Shapes: 1 query, N candidates; 2 is (x, y) of the picture, 3 a point of the sphe
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from search.show.drawing import COLOURS, FAINT
 from search.text_table import NOTHING, TextTable
 from trainables.common.vectors import unit
 from trainables.losses.mining import Pairs
-from trainables.losses.pairs import Triplet
+from trainables.losses.pairs import PairLoss, Triplet
 from trainables.losses.ranking import TopKPrecision
 from trainables.metrics.evaluation import per_query_metrics
 
@@ -74,25 +73,25 @@ class Worked(NamedTuple):
 
 def worked(ranking: WorkedRanking) -> Mapping[str, Worked]:
     """Compute the losses of the ranking: top-k precision, and the sum of triplets for each mining."""
-    topk = TopKPrecision(num_classes=1, embedding_dim=1, margin=MARGIN, k=ranking.k)
-    found = {f"top-{ranking.k} precision": _worked(ranking, topk.terms)}
+    topk = TopKPrecision(num_classes=1, embedding_dim=3, margin=MARGIN, k=ranking.k)
+    found = {f"top-{ranking.k} precision": _worked(ranking, topk)}
     for mining, called in {"hard": "hard triplet", "semi_hard": "semi-hard triplets", "all": "all triplets"}.items():
-        mined = Triplet(num_classes=1, embedding_dim=1, margin=MARGIN, mining=mining)
-        found[called] = _worked(ranking, partial(_of_triplets, mined))
+        mined = Triplet(num_classes=1, embedding_dim=3, margin=MARGIN, mining=mining, reduction="sum")
+        found[called] = _worked(ranking, mined)
     return found
 
 
-def _of_triplets(
-    loss: Triplet, similarities_1N: torch.Tensor, same_1N: torch.Tensor, different_1N: torch.Tensor
+def _of_query(
+    loss: PairLoss, similarities_1N: torch.Tensor, same_1N: torch.Tensor, different_1N: torch.Tensor
 ) -> torch.Tensor:
-    return loss.terms(Pairs(similarities_BB=similarities_1N, same_BB=same_1N, different_BB=different_1N))
+    return loss.over(Pairs(similarities_BB=similarities_1N, same_BB=same_1N, different_BB=different_1N, dimensions=3))
 
 
-def _worked(ranking: WorkedRanking, terms: Callable[..., torch.Tensor]) -> Worked:
+def _worked(ranking: WorkedRanking, of: PairLoss) -> Worked:
     same_1N = torch.tensor([ranking.relevant], dtype=torch.bool)
     similarities_1N = torch.tensor([ranking.scores], dtype=torch.float64) - MARGIN * (~same_1N).double()
     similarities_1N.requires_grad_()
-    loss = terms(similarities_1N, same_1N, ~same_1N).sum()
+    loss = _of_query(of, similarities_1N, same_1N, ~same_1N)
     (pull_1N,) = torch.autograd.grad(loss, similarities_1N)
     return Worked(loss.item(), pull_1N[0].numpy())
 
@@ -220,7 +219,7 @@ NAMES: Final = tuple(name for name, *_ in _CANDIDATES)
 SAME_N: Final = tuple(same for _, same, *_ in _CANDIDATES)
 
 Terms = Callable[[torch.Tensor], torch.Tensor]
-"""Function from the query's similarities [1, N] to the terms of a loss."""
+"""Function from the query's similarities [1, N] to the sum of the terms of a loss."""
 
 
 def start() -> torch.Tensor:
@@ -234,20 +233,20 @@ def top_k_terms(similarities_1N: torch.Tensor) -> torch.Tensor:
     """Return the top-k precision loss of the query."""
     same_1N = torch.tensor([SAME_N])
     loss = TopKPrecision(num_classes=1, embedding_dim=3, margin=MARGIN, k=K)
-    return loss.terms(similarities_1N, same_1N, ~same_1N)
+    return _of_query(loss, similarities_1N, same_1N, ~same_1N)
 
 
 def triplet_terms(similarities_1N: torch.Tensor) -> torch.Tensor:
     """Return the loss of the triplet {query, E, F}."""
     same_1N, different_1N = (torch.tensor([[name == letter for name in NAMES]]) for letter in "EF")
-    loss = Triplet(num_classes=1, embedding_dim=3, margin=MARGIN, mining="all")
-    return _of_triplets(loss, similarities_1N, same_1N, different_1N)
+    loss = Triplet(num_classes=1, embedding_dim=3, margin=MARGIN, mining="all", reduction="sum")
+    return _of_query(loss, similarities_1N, same_1N, different_1N)
 
 
 def stepped(points_N3: torch.Tensor, terms: Terms) -> torch.Tensor:
     """Return the candidates after one step of gradient descent."""
     points_N3 = points_N3.detach().requires_grad_()
-    (gradient_N3,) = torch.autograd.grad(terms(unit(points_N3)[None, :, 2]).sum(), points_N3)
+    (gradient_N3,) = torch.autograd.grad(terms(unit(points_N3)[None, :, 2]), points_N3)
     return unit(points_N3.detach() - STEP * gradient_N3)
 
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -14,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from search.cli.options import Json
-from search.cli.output import Tables, messages, show, stacked
+from search.cli.output import Tables, aligned, messages, show, stacked
 from search.text_table import TextTable
 from trainables.common.errors import InvalidInput
 from trainables.common.part_tables import is_own, load_part
@@ -116,12 +115,11 @@ def backbones(
     as_json: Json = False,
 ) -> None:
     """List the networks, with their features, their input, and the location of their ImageNet weights."""
-    from trainables.models.backbones import BACKBONES
+    from trainables.models.backbones import BACKBONES, backbone
 
     if download:
         from rich.progress import wrap_file
 
-        from trainables.models.backbones import backbone
         from trainables.models.weights import download as downloaded
 
         if name is None:
@@ -159,22 +157,16 @@ def _described(name: str) -> dict[str, Any]:
 def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
     mean, scale = (" ".join(f"{value:.3f}" for value in entry[key]) for key in ("mean", "scale"))
     order = ", then reordered to BGR" if entry["channels"] == "BGR" else ""
-    table = Table(box=None, padding=(0, 1), show_header=False)
-    table.add_column(min_width=9)
-    table.add_column(overflow="fold")
-    table.add_row("features", str(entry["features"]))
-    table.add_row("input", f"RGB in 0 … 1, minus {mean}, divided by {scale}{order}")
+    rows = [("features", str(entry["features"])), ("input", f"RGB in 0 … 1, minus {mean}, divided by {scale}{order}")]
     if entry["tokens"]:
-        table.add_row("tokens", "of a class and of patches, for model.pooling cls, mean or cls_mean")
-    imagenet = entry["imagenet"]
-    if imagenet is None:
-        table.add_row("imagenet", "no published weights")
-    else:
-        table.add_row("imagenet", Text(imagenet["address"]))
+        rows.append(("tokens", "of a class and of patches, for model.pooling cls, mean or cls_mean"))
+    if imagenet := entry["imagenet"]:
         state = "present:" if imagenet["present"] else "add --download, or save as"
-        table.add_row("", Text(f"{state} {imagenet['file']}"))
+        rows += [("imagenet", imagenet["address"]), ("", f"{state} {imagenet['file']}")]
+    else:
+        rows.append(("imagenet", "no published weights"))
     heading = Text.assemble((entry["name"], "bold"), "  ", entry["summary"])
-    return heading, Padding(table, (0, 0, 1, 1))
+    return heading, Padding(aligned(rows, 9), (0, 0, 1, 1))
 
 
 # holdout papers
@@ -222,13 +214,7 @@ def _lines(commands: str) -> str:
     return commands.replace(" && ", " &&\n")
 
 
-class PartKind(StrEnum):
-    LOSS = "loss"
-    DATASET = "dataset"
-    BACKBONE = "backbone"
-    SAMPLER = "sampler"
-    METRIC = "metric"
-    TRAINABLE = "trainable"
+# holdout check
 
 
 def check(
@@ -237,7 +223,8 @@ def check(
         typer.Argument(metavar="PART", help="A name, or the import path of your own, such as mylab.losses:CircleLoss."),
     ],
     kind: Annotated[
-        PartKind | None, typer.Option("--kind", help="The kind of part, if it cannot be derived from its class.")
+        Literal["loss", "dataset", "backbone", "sampler", "metric", "trainable"] | None,
+        typer.Option("--kind", help="The kind of part, if it cannot be derived from its class."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -252,34 +239,34 @@ def check(
 
     known = _known_kind(part, kind)
     options = apply_settings({}, settings or [])
-    if options and known not in (PartKind.DATASET, PartKind.TRAINABLE):
-        raise InvalidInput(f"--set sets an option of a data set, but {part} is a {known.value}; leave it out.")
-    outcomes = list(check_part(part, options, kind=known.value, image_size=image_size))
+    if options and known not in ("dataset", "trainable"):
+        raise InvalidInput(f"--set sets an option of a data set, but {part} is a {known}; leave it out.")
+    outcomes = list(check_part(part, options, kind=known, image_size=image_size))
     ok = all(outcome.ok for outcome in outcomes)
-    record = {"part": part, "kind": known.value, "ok": ok, "checks": [asdict(outcome) for outcome in outcomes]}
+    record = {"part": part, "kind": known, "ok": ok, "checks": [asdict(outcome) for outcome in outcomes]}
     show(record, as_json, lambda: _table(part, known, outcomes))
     if not ok:
         raise typer.Exit(1)
 
 
-def _known_kind(part: str, kind: PartKind | None) -> PartKind:
+def _known_kind(part: str, kind: str | None) -> str:
     """Return the kind of a part: the given one, or the one derived from its name or class."""
     from spaces.contract.check_part import kind_of
     from trainables.models.backbones import LIBRARIES
 
     if kind is not None and is_own(part) and part.partition(":")[0] not in LIBRARIES:
-        load_part(part, kind=kind.value)
+        load_part(part, kind=kind)
         return kind
-    found = PartKind(kind_of(part))
+    found = kind_of(part)
     if kind not in (None, found):
-        raise InvalidInput(f"--kind is {kind}, but {part} is a {found.value}; leave it out.")
+        raise InvalidInput(f"--kind is {kind}, but {part} is a {found}; leave it out.")
     return found
 
 
-def _table(part: str, kind: PartKind, outcomes: "list[CheckResult]") -> Table:
+def _table(part: str, kind: str, outcomes: "list[CheckResult]") -> Table:
     failed = sum(not outcome.ok for outcome in outcomes)
     verdict = f"{failed} of {len(outcomes)} checks failed" if failed else f"all {len(outcomes)} checks passed"
-    table = Table(title=f"{part}, a {kind.value}: {verdict}", title_justify="left", box=SIMPLE_HEAD, show_header=False)
+    table = Table(title=f"{part}, a {kind}: {verdict}", title_justify="left", box=SIMPLE_HEAD, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for outcome in outcomes:

@@ -51,7 +51,10 @@ def status(
 ) -> None:
     """Show the searches and their progress, on this machine or on a cluster."""
     if jobs:
-        show_jobs(name, address or ADDRESS, as_json)
+        place = address or ADDRESS
+        with _cluster(place, name) as cluster:
+            listed = cluster.searches() if name is None else [cluster.get(name)]
+        show([asdict(job) for job in listed], as_json, lambda: Tables([_jobs_table(listed, place)]))
         return
     if address:
         from search.cli.ray_jobs import connected
@@ -69,13 +72,11 @@ def status(
 def _searches(runs: Path, name: str | None) -> list["Records"]:
     """Return the search ``name``, the existing searches of the campaign ``name``, or by default all searches."""
     from search.plan.records import Records, stored_search
-    from search.plan.runs import RunFolder, find_runs
+    from search.plan.runs import CampaignFolder, RunFolder, find_runs
 
     if name is None:
         return [Records(folder) for folder in find_runs(runs)]
     if RunFolder(runs, name).is_campaign:
-        from search.plan.runs import CampaignFolder
-
         folders = [RunFolder(runs, search) for search in CampaignFolder(runs, name).searches()]
         return [Records(folder) for folder in folders if folder.config.exists()]
     return [stored_search(runs, name)]
@@ -171,13 +172,6 @@ def submit(
     show(asdict(job), as_json, lambda: f"{name} {done} ({job.job}). `{follow}` shows its log.")
 
 
-def show_jobs(name: str | None, address: str, as_json: bool, runs: str | None = None) -> None:
-    """Print the job of the search ``name``, or of every search, on a cluster; only those with the folder ``runs``."""
-    with _cluster(address, name) as jobs:
-        found = jobs.searches(runs) if name is None else [jobs.get(name, runs)]
-    show([asdict(job) for job in found], as_json, lambda: Tables([_table(found, address)]))
-
-
 def logs(
     name: Name,
     follow: Annotated[
@@ -192,8 +186,7 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """Show the log of a search on a cluster, including its workers' errors."""
-    from search.cli.job_log import LogFilter
-    from search.cli.ray_jobs import MISTAKE
+    from search.cli.ray_jobs import MISTAKE, LogFilter
 
     lines, shown = LogFilter(), ""
 
@@ -207,7 +200,7 @@ def logs(
         if follow:
             job = jobs.wait(job)
         if as_json or not follow:
-            shown = take(jobs.log(job))
+            shown = take(jobs.log(job.job))
         shown += lines.end()
     if as_json:
         show({**asdict(job), "log": shown, "left_out": lines.left_out}, as_json, str)
@@ -235,7 +228,7 @@ def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json:
     show(asdict(job), as_json, lambda: f"{name} {done}.")
 
 
-def _table(found: list["SearchJob"], location: str) -> TextTable:
+def _jobs_table(found: list["SearchJob"], location: str) -> TextTable:
     return TextTable(
         title=f"Searches at {location}",
         header=("search", "state", "since", "until", "runs folder", "job"),

@@ -1,9 +1,12 @@
-"""Commands for data sets: `datasets`, and `init`, which writes a first search file for a folder."""
+"""Commands for data sets: `datasets`; `init`, which writes a first search file; `vault`, which holds test classes."""
 
+import os
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Group, RenderableType
@@ -12,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from search.cli.options import Json
-from search.cli.output import messages, say, show, stacked
-from search.text_table import writing
-from trainables.common.errors import InvalidInput
+from search.cli.output import aligned, messages, say, show, stacked
+from search.text_table import refuse_unknown, writing
+from trainables.common.errors import Failure, InvalidInput
 from trainables.common.files import write_whole
 
 if TYPE_CHECKING:
@@ -62,11 +65,7 @@ def datasets(
         raise InvalidInput(
             "--root, --set, --picture and --to need the name of a data set, as in `holdout datasets cub200 --root DIR`."
         )
-    if picture is not None and picture.suffix not in PICTURES:
-        raise InvalidInput(
-            f"--picture {picture}: the file's suffix sets the format and must be one of {', '.join(PICTURES)}; it is "
-            f"{picture.suffix!r}."
-        )
+    refuse_unknown([] if picture is None else [picture], PICTURES, "--picture")
     options = apply_settings({} if root is None else {"root": str(root)}, settings or [])
     dataset = build_dataset(name, options)
     if (picture or to) and dataset.noun != "images":
@@ -78,7 +77,7 @@ def datasets(
     if to is not None:
         _write_images(dataset, to)
     _say_damage(dataset, split)
-    say([*filter(None, [similar_names(dataset.classes()), dataset.left_out()])], "yellow")
+    say([similar_names(dataset.classes()), dataset.left_out()], "yellow")
     show({"name": name, **counts}, as_json, lambda: _counted(name, counts, dataset.noun))
 
 
@@ -100,18 +99,15 @@ def _described(name: str) -> dict[str, Any]:
 
 def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
     """Render a data set, as ``Text`` since rich reads brackets in a string as markup."""
-    options = Table(box=None, padding=(0, 1), show_header=False)
-    options.add_column(no_wrap=True)
-    options.add_column()
-    options.add_column()
+    options = []
     for name, option in entry["options"].items():
         default = "null" if option["default"] is None else str(option["default"]).lower()
-        options.add_row(Text(name), Text(f"default {default}"), Text(option["about"], style="dim"))
+        options.append((name, f"default {default}", Text(option["about"], style="dim")))
     return (
         Text.assemble((entry["name"], "bold"), "  ", entry["summary"]),
         Padding(Text(entry["publisher"], style="dim"), INDENT, expand=False),
         *(Padding(Text(line), INDENT, expand=False) for line in entry["layout"]),
-        Padding(options, (0, 0, 0, 1), expand=False),
+        Padding(aligned(options), (0, 0, 0, 1), expand=False),
         Text(),
     )
 
@@ -133,8 +129,8 @@ def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
     classes = dataset.classes()
     for part, names in {"training": split.train + split.validation, "test": split.test}.items():
         keys = [key for name in names for key in classes[name]]
-        if sentence := inspect(dataset.damage, keys, seconds=INSPECT_S).sentence(f"{dataset.noun} of {part} classes"):
-            say([sentence], "yellow")
+        found = inspect(dataset.damage, keys, seconds=INSPECT_S)
+        say([found.sentence(f"{dataset.noun} of {part} classes")], "yellow")
 
 
 def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
@@ -265,7 +261,7 @@ def init(
             network, loaded = network.fitted(sizes.image_size, dataset, facts)
             sizes = sizes_for(facts, machine, network)
     write_initial_file(path, initial_text(facts, machine, network))
-    found = "\n".join((*facts.sentences(), *([loaded] if loaded else ()), machine.sentence))
+    found = "\n".join(filter(None, (*facts.sentences(), loaded, machine.sentence)))
     record = {
         "file": str(path),
         "found": asdict(facts),
@@ -275,3 +271,75 @@ def init(
     }
     first = f"  holdout backbones {sizes.backbone} --download\n" if is_missing else ""
     show(record, as_json, lambda: f"{found}\nWrote {path}. Read it, then run:\n\n{first}  holdout run {path}")
+
+
+# holdout vault
+
+
+def vault(
+    action: Annotated[
+        Literal["make", "answer", "verify"],
+        typer.Argument(help="make: a vault of the data set DATA; answer: one request; verify: all openings again."),
+    ],
+    place: Annotated[Path, typer.Argument(metavar="DATA|DIR", help="The data set to divide, or the vault's folder.")],
+    to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="The folder of the new vault.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", metavar="NAME", help="The data set in the folder DATA, such as cub200.")
+    ] = None,
+    openings: Annotated[int, typer.Option("--openings", min=1, help="How often the test may be opened.")] = 1,
+    labels_only: Annotated[
+        bool, typer.Option("--labels-only", help="Hand out the test items without labels, and score embeddings.")
+    ] = False,
+    class_values: Annotated[
+        bool, typer.Option("--class-values/--no-class-values", help="Answer values by class, which intervals need.")
+    ] = True,
+    seed: Annotated[int, typer.Option("--seed", help="The split.seed of the searches.")] = 0,
+) -> None:
+    """Hold the test classes of a data set for others, and score their frozen models once."""
+    if action == "make":
+        _make(place, to, dataset, openings, labels_only, class_values, seed)
+    elif action == "answer":
+        from search.vault.answer import ERRORS, answer
+
+        reply = os.fdopen(os.dup(1), "wb")
+        with suppress(OSError), (place / ERRORS).open("ab") as file:  # what a library prints may tell of test items
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        with reply:
+            answer(place.resolve(), sys.stdin.buffer, reply)
+    else:
+        from search.vault.answer import problems_of
+
+        problems = list(problems_of(place.resolve()))
+        if problems:
+            raise Failure("\n".join(problems))
+        say(
+            ["Verified: every opening has its line and its answer, and its models give the same scores again."], "green"
+        )
+
+
+def _make(
+    data: Path, to: Path | None, name: str | None, openings: int, labels_only: bool, class_values: bool, seed: int
+) -> None:
+    from search.config.image_facts import dataset_at
+    from search.config.parts import build_dataset
+    from search.vault.held import LISTED, VECTORS_FILE, Policy, make_vault
+
+    if to is None:
+        raise InvalidInput("--to is missing: name the folder of the new vault.")
+    if not data.exists():
+        raise InvalidInput(f"{data} does not exist; give a folder of images, a CSV file or a file of embeddings.")
+    source = dataset_at(data) if name is None else build_dataset(name, {"root": str(data)})
+    to = to.resolve()
+    policy = Policy(openings=openings, by_class=class_values, labels_only=labels_only)
+    key = make_vault(source, to, policy, seed=seed)
+    listed = LISTED if source.features() is None else VECTORS_FILE
+    say(
+        [
+            f"The vault {key[:12]} is in {to}, which only you can read. Publish its key {key}.",
+            f"Hand out {to}-training: `holdout init {to}-training/{listed}` writes the search file.",
+            *([f"Hand out {to}-items, too: the test items without labels (final.vault_items)."] if labels_only else []),
+            f"Nobody who searches may read {data}, which has the test classes, too.",
+        ],
+        "green",
+    )

@@ -63,7 +63,7 @@ def _without_type(params: list[Any]) -> list[Any]:
 
 PANELS: dict[str, tuple[str, ...]] = {
     "Search": ("datasets:init", "run:run", "run:select", "run:test", "run:enqueue"),
-    "Results": ("cluster:status", "trials:trials", "results:compare", "results:verify", "run:sync"),
+    "Results": ("cluster:status", "results:trials", "results:compare", "results:verify", "run:sync"),
     "Pictures": ("results:report", "results:serve"),
     "Models": ("models:export", "models:embed", "models:index", "models:query"),
     "Disk": ("disk:disk", "disk:remove"),
@@ -77,7 +77,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "catalogue:check",
         "results:doctor",
     ),
-    "Vault": ("vault:vault",),
+    "Vault": ("datasets:vault",),
 }
 """The commands, as ``module:name``, by heading of ``--help``."""
 

@@ -10,20 +10,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli.options import (
-    RUNS,
-    BatchSize,
-    Device,
-    Images,
-    Json,
-    Model,
-    Name,
-    Runs,
-    SkipUnreadable,
-    TrustCode,
-)
-from search.cli.output import Tables, messages, say, show, show_line
-from search.text_table import TextTable, writing
+from search.cli.options import RUNS, BatchSize, Device, Images, Json, Model, Name, Runs, SkipUnreadable, TrustCode
+from search.cli.output import Tables, messages, say, show
+from search.text_table import TextTable, refuse_unknown, writing
 from search.trust import INDEX_MODEL, addresses_in, check_addresses, remember
 from trainables.common.errors import InvalidInput, counted
 from trainables.common.files import given_path, write_whole
@@ -79,7 +68,10 @@ def embed(
     as_json: Json = False,
 ) -> None:
     """Embed images with a trained model, as in its test, and write the unit-length embeddings and paths to a file."""
-    refuse_file(to)
+    refuse_unknown([to], _WRITERS, "--to")
+    if given_path(to).is_dir():
+        raise InvalidInput(f"--to {to}: it is a folder; name a file.")
+    refuse_unwritable(to)
 
     from search.tracking import load_model
 
@@ -88,10 +80,8 @@ def embed(
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     write_embeddings(to, files.embeddings_ND, files.paths)
     count, dimensions = files.embeddings_ND.shape
-    if as_json:
-        show({"file": to, "model": loaded.address, **files.record()}, as_json, str)
-    else:
-        show_line(f"{to} holds {counted(count, 'embedding')} of {dimensions} dimensions.")
+    record = {"file": to, "model": loaded.address, **files.record()}
+    show(record, as_json, lambda: f"{to} holds {counted(count, 'embedding')} of {dimensions} dimensions.")
 
 
 # holdout index
@@ -121,11 +111,8 @@ def index(
     made = ImageIndex.of(files.embeddings_ND, files.paths, loaded)
     made.save(to)
     remember(given_path(to), addresses_in(given_path(to), {INDEX_MODEL: loaded.address}, [INDEX_MODEL]))
-    described = made.description
-    if as_json:
-        show({"folder": to, **files.record(), **described.to_json()}, as_json, str)
-    else:
-        show_line(f"{to} holds an index of {counted(described.images, 'image')}.")
+    record = {"folder": to, **files.record(), **made.description.to_json()}
+    show(record, as_json, lambda: f"{to} holds an index of {counted(made.description.images, 'image')}.")
 
 
 # holdout query
@@ -177,19 +164,6 @@ def _table(path: str, found: Sequence[Neighbour]) -> TextTable:
 
 
 # Files of embeddings, in shapes N images, D dimensions.
-
-
-def refuse_file(address: str) -> None:
-    """Raise :class:`InvalidInput` if the file has an unknown format or cannot be written, before any image."""
-    path = given_path(address)
-    if path.suffix not in _WRITERS:
-        raise InvalidInput(
-            f"--to {address}: the file's suffix sets the format and must be one of {', '.join(_WRITERS)}; it is "
-            f"{path.suffix!r}."
-        )
-    if path.is_dir():
-        raise InvalidInput(f"--to {address}: it is a folder; name a file.")
-    refuse_unwritable(address)
 
 
 def refuse_unwritable(address: str) -> None:
@@ -246,7 +220,7 @@ def image_files(paths: Sequence[Path]) -> list[Path]:
     from trainables.inference.given_images import found_images
 
     found = found_images(paths)
-    say([*filter(None, (left_out(path, of_classes=False) for path in paths if path.is_dir()))], "yellow")
+    say((left_out(path, of_classes=False) for path in paths if path.is_dir()), "yellow")
     return found
 
 

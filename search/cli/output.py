@@ -27,11 +27,13 @@ from trainables.common.errors import printable, traced, without_password
 
 
 def show(record: Any, as_json: bool, for_people: Callable[[], RenderableType]) -> None:
-    """Print a result on standard output: ``record`` as JSON, or what ``for_people`` returns."""
+    """Print a result on standard output: ``record`` as JSON, or what ``for_people`` returns, a text as it is."""
     if as_json:
         print(json.dumps(record, indent=2, allow_nan=False))
+    elif isinstance(found := for_people(), str):
+        show_line(found)
     else:
-        _results().print(for_people())
+        _results().print(found)
 
 
 def stacked(entries: Iterable[Iterable[RenderableType]]) -> Group:
@@ -39,13 +41,22 @@ def stacked(entries: Iterable[Iterable[RenderableType]]) -> Group:
     return Group(*chain.from_iterable(entries))
 
 
+def aligned(rows: Iterable[Sequence[str | Text]], first: int | None = None) -> Table:
+    """Return cells in columns without lines; the first column has ``first`` characters at least and is not wrapped."""
+    table = Table(box=None, padding=(0, 1), show_header=False)
+    table.add_column(no_wrap=True, min_width=first)
+    for cells in rows:
+        table.add_row(*(Text(cell, overflow="fold") if isinstance(cell, str) else cell for cell in cells))
+    return table
+
+
 def show_line(text: str) -> None:
-    """Print one line of a result on standard output, without wrapping it."""
+    """Print text of a result on standard output; brackets are no markup, and lines are not wrapped."""
     _results().print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def say(sentences: Sequence[str], style: str | None = None) -> None:
-    for sentence in sentences:
+def say(sentences: Iterable[str | None], style: str | None = None) -> None:
+    for sentence in filter(None, sentences):
         messages().print(printable(sentence), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -152,22 +163,19 @@ class Tables:
                 if table.title:
                     yield Text(table.title, style="italic")
                     yield Text()
-                for part in _laid_out(table, options.max_width):
-                    yield part
-                    yield Text()
+                width = options.max_width
+                if parts := _parts(table, width):
+                    for columns in parts:
+                        yield _grid(table, columns)
+                        yield Text()
+                else:
+                    for row in table.rows:
+                        yield from _block(table, row, width)
+                        yield Text()
             for note in table.notes:
                 yield Text(note, style="dim")
             if table.notes:
                 yield Text()
-
-
-def _laid_out(table: TextTable, width: int) -> Iterator[RenderableType]:
-    parts = _parts(table, width)
-    if parts is None:
-        yield from (Group(*_block(table, row, width)) for row in table.rows)
-    else:
-        for columns in parts:
-            yield _grid(table, columns)
 
 
 def _parts(table: TextTable, width: int) -> list[list[int]] | None:

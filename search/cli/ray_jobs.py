@@ -10,9 +10,10 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,10 +22,9 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from search.cli.job_log import LogFilter
 from search.config.names import plain_name
 from search.engines.ray_session import TOKEN_FILE, import_ray, token_path
 from search.packages import check_extra
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
-
-# Whether a cluster answers.
 
 PATIENCE_S = 10
 ANSWER_S = 60
@@ -56,7 +54,6 @@ def _authorization() -> dict[str, str]:
 
 
 def wrong_token(address: str) -> InvalidInput:
-    """Return the error for a cluster with another token."""
     return InvalidInput(
         f"The cluster at {address} rejects this machine's token; copy the file .ray/auth_token from the home "
         f"folder of the cluster's head to {Path.home() / TOKEN_FILE}, or name it in RAY_AUTH_TOKEN_PATH."
@@ -64,17 +61,12 @@ def wrong_token(address: str) -> InvalidInput:
 
 
 def unanswered(address: str) -> InvalidInput:
-    """Return the error for a cluster that no longer answers."""
     return InvalidInput(f"The cluster at {address} stopped answering; run the command again.")
 
 
 def check_answers(address: str) -> None:
     """Raise unless Ray answers at ``address`` within seconds; Ray's own client would wait for minutes."""
-    try:
-        is_url = urlsplit(address).scheme in ("http", "https")
-    except ValueError:  # such as a bracket that is not closed
-        is_url = False
-    if not is_url:
+    if not address.lower().startswith(("http://", "https://")):
         raise InvalidInput(
             f"--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is {address!r}."
         )
@@ -91,6 +83,51 @@ def check_answers(address: str) -> None:
         ) from error
     if not is_ray:
         raise InvalidInput(f"The server at {address} is not a Ray cluster; correct --address.")
+
+
+# A job's log.
+
+_RAYS = re.compile(
+    r"(\x1b\[\d+m)?\((pid=)?(raylet|gcs_server|autoscaler|log_monitor)\b[^)]*\)"  # from its processes
+    r"|(\S*\(\w+ pid=[^)]*\)\S* )?\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ [A-Z] \d+ \d+\]"  # from its C++ in our processes
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t[A-Z]+ \S+\.py:\d+ -- "  # from its Python
+    r"|\t\(\d\) "  # further causes of a message
+    r"|Running entrypoint for job "
+)
+"""The beginnings of Ray's lines."""
+_LOG_FOLLOWS = "Raylet logs:"
+"""The end of the line before the last log lines of a dead machine, which are indented and end with an empty line."""
+
+
+class LogFilter:
+    """Filter that removes Ray's own lines from a log in pieces; ``left_out`` counts them, hundreds if a machine dies.
+
+    Lines of workers, which Ray prefixes with ``(TrainingTrial pid=…)``, are the search's.
+    """
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        self._begun = ""
+        self._in_raylet_log = False
+
+    def take(self, text: str) -> str:
+        """Return the search's lines that ``text`` completes."""
+        *lines, self._begun = (self._begun + text).split("\n")
+        return "".join(f"{line}\n" for line in lines if self._is_own(line))
+
+    def end(self) -> str:
+        """Return the search's last line, if the log does not end with a newline."""
+        begun, self._begun = self._begun, ""
+        return begun if begun and self._is_own(begun) else ""
+
+    def _is_own(self, line: str) -> bool:
+        if self._in_raylet_log and (not line or line.startswith("    ")):
+            is_rays, self._in_raylet_log = True, bool(line)
+        else:
+            is_rays = bool(_RAYS.match(line))
+            self._in_raylet_log = is_rays and line.endswith(_LOG_FOLLOWS)
+        self.left_out += is_rays
+        return not is_rays
 
 
 # Searches as jobs.
@@ -184,7 +221,8 @@ class Jobs:
         with self._reading(f"description of the job {job!r}"):
             return dict(self._ask("GET", job))
 
-    def _log(self, job: str) -> str:
+    def log(self, job: str) -> str:
+        """Return the output of a job so far, including that of a search's workers."""
         with self._reading(f"log of the job {job!r}"):
             return str(self._ask("GET", job, "/logs")["logs"])
 
@@ -218,11 +256,11 @@ class Jobs:
 
     def get(self, name: str, runs: str | None = None) -> SearchJob:
         """Return the last attempt at the search ``name``, in ``runs`` if it is given; raise if there is none."""
-        searches = self.searches(runs)
-        if job := next((job for job in searches if job.name == name), None):
+        searches = {job.name: job for job in self.searches(runs)}
+        if job := searches.get(name):
             return job
         location = f"the cluster at {self._address}" + (f" in {runs}" if runs else "")
-        there = ", ".join(job.name for job in searches) or "none yet"
+        there = ", ".join(searches) or "none yet"
         raise InvalidInput(f"There is no search {name!r} on {location}; it has: {there}. `holdout submit` starts one.")
 
     def submit(self, submission: "Submission", runs: str, *options: str) -> tuple[SearchJob, bool]:
@@ -233,6 +271,8 @@ class Jobs:
         Raises:
             InvalidInput: the search is in another runs folder, or runs already with another file.
         """
+        from search.cli.submission import SUBMITTED
+
         digest = hashlib.sha256(submission.text.encode()).hexdigest()
         attempts = [job for job in self._attempts() if job.name == submission.name]
         # An attempt that ended with a mistake created nothing, and the mistake may have been its runs folder.
@@ -243,7 +283,7 @@ class Jobs:
         attempt = attempts[-1].attempt + 1 if attempts else 1
         try:
             self._start(
-                " ".join(["run", f'"$OLDPWD"/{submission.file}', "--runs", shlex.quote(runs), *options]),
+                " ".join(["run", f'"$OLDPWD"/{SUBMITTED}', "--runs", shlex.quote(runs), *options]),
                 {_SEARCH: submission.name, _ATTEMPT: str(attempt), _RUNS: runs, _FILE: digest},
                 submission,
                 job=f"holdout-{submission.name}-{attempt}",
@@ -284,10 +324,6 @@ class Jobs:
                         ) from error
                 time.sleep(POLL_S)
 
-    def log(self, job: SearchJob) -> str:
-        """Return the output of the search so far, including its workers' errors."""
-        return self._log(job.job)
-
     def follow(self, job: SearchJob, say: Callable[[str], None]) -> None:
         """Pass the output of the search to ``say`` until it ends."""
 
@@ -303,7 +339,6 @@ class Jobs:
         return self.wait(job)
 
     def wait(self, job: SearchJob) -> SearchJob:
-        """Wait for the end of the job and return it."""
         while job.is_live:
             time.sleep(POLL_S)
             job = _search_job(self._details(job.job))
@@ -315,17 +350,15 @@ class Jobs:
         ``runs`` is the runs folder of searches that were not submitted to this cluster (its head may be a new one).
         """
         folders = {job.runs for job in self.searches() if name in (None, job.name)} or {runs}
-        return [
-            entry for folder in sorted(folders) for entry in self._answer(["status", *filter(None, [name])], folder)
-        ]
+        words = f"status {shlex.quote(name)}" if name else "status"
+        return [entry for folder in sorted(folders) for entry in self._answer(words, folder)]
 
-    def _answer(self, arguments: Sequence[str], runs: str) -> Any:
-        """Return the JSON that a ``holdout`` command prints there, next to the runs folder and the storage."""
-        words = shlex.join(arguments)
+    def _answer(self, words: str, runs: str) -> Any:
+        """Return the JSON that the command ``words`` prints there, next to the runs folder and the storage."""
         question = self._start(f"{words} --runs {shlex.quote(runs)} --json", {"holdout.question": words})
         while (details := self._details(question))["status"] in ("PENDING", "RUNNING"):
             time.sleep(POLL_S)
-        lines = LogFilter().take(self._log(question) + "\n").splitlines()
+        lines = LogFilter().take(self.log(question) + "\n").splitlines()
         self._ask("DELETE", question)
         if details["status"] != "SUCCEEDED":
             if details["driver_exit_code"] == MISTAKE:

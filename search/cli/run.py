@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search.cli import STARTED
-from search.cli.options import (
-    RUNS,
-    AllowFailed,
-    Json,
-    Name,
-    Names,
-    Output,
-    Runs,
-    SearchFile,
-    Settings,
-    TrustCode,
-)
+from search.cli.options import RUNS, AllowFailed, Json, Name, Names, Output, Runs, SearchFile, Settings, TrustCode
 from search.cli.output import Tables, messages, say, show
 from search.config.names import is_plain_name
 from search.driver.progress_view import phase
@@ -82,14 +71,14 @@ def _run_campaign(
         from search.driver.pipeline import run_stages
         from search.driver.stages import Order
         from search.driver.synchronise import behind, try_to_write, where_to_look
-        from search.plan.campaign import read_campaign_plans
+        from search.plan.make_plan import read_campaign_plans
         from search.plan.runs import CampaignFolder
         from search.results.campaign import campaign_family, campaign_result
-        from search.show.campaigns import campaign_csv, campaign_tables
+        from search.show.campaigns import campaign_csv, campaign_tables, write_report
 
         campaign, plans = read_campaign_plans(content, runs)
         folder = CampaignFolder(runs, campaign.name)
-        say([*dict.fromkeys(notice for plan in plans for notice in plan.notices)])
+        say(dict.fromkeys(notice for plan in plans for notice in plan.notices))
     order = Order(
         console=messages(),
         stages=plans[0].config.stages,
@@ -103,8 +92,6 @@ def _run_campaign(
     result = campaign_result(campaign, searches)
     changed = folder.end(result.model_dump(mode="json"))
     if changed or not folder.report.exists():
-        from search.show.campaigns import write_report
-
         draw_report(lambda: write_report(runs, [campaign.name]), campaign.name, messages())
     if changed and not try_to_write(lambda: record_campaign(plans, campaign, result, folder)):
         say([behind(campaign.name)])
@@ -302,7 +289,7 @@ def _print_result(search: "Records", as_json: bool) -> None:
 
     show(summary_of(search).with_digest(), as_json, lambda: Tables(headline_tables(comparison_of(search))))
     if not as_json:
-        say(list(_what_is_there(search)))
+        say(_what_is_there(search))
 
 
 EXTREME_EPOCHS = {

@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,7 @@ class Submission:
 
     name: str
     text: str
-    shipped: Mapping[str, Path] = field(default_factory=dict)
-    file: str = SUBMITTED
+    shipped: Mapping[str, Path]
 
 
 ANYWHERE = "glyphs"

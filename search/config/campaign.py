@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -64,30 +65,15 @@ def _check_label(axis: str, label: str, settings: Mapping[str, Any]) -> None:
         )
 
 
-ConfiguredRole = Literal[Role.DEFAULT, Role.TUNED]
-"""The roles of a loss's configurations."""
+Column = Annotated[str, AfterValidator(lambda name: name if name == VALIDATION else known_metric(name))]
 
 
 class TableSection(ConfigSection):
     """The shape of the table: ``rows`` are axes or ``loss``; the other axes make the columns, the metrics last."""
 
-    rows: Names
-    metrics: Names = ("recall_at_1",)
-    roles: tuple[ConfiguredRole, ...] = Field(default=(Role.DEFAULT, Role.TUNED), min_length=1)
-
-    @field_validator("rows")
-    @classmethod
-    def _once(cls, rows: tuple[str, ...]) -> tuple[str, ...]:
-        unique(rows)
-        return rows
-
-    @field_validator("metrics")
-    @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            if name != VALIDATION:
-                known_metric(name)
-        return names
+    rows: Annotated[Names, AfterValidator(unique)]
+    metrics: Annotated[tuple[Column, ...], Field(min_length=1)] = ("recall_at_1",)
+    roles: tuple[Literal[Role.DEFAULT, Role.TUNED], ...] = Field(default=(Role.DEFAULT, Role.TUNED), min_length=1)
 
 
 class CampaignConfig(ConfigSection):
@@ -162,11 +148,8 @@ def read_config(content: Mapping[str, Any]) -> CampaignConfig:
 
 # From a campaign file to its searches, with the mistakes of all at once.
 
-SHARED = ("resources", "stages")
-"""Sections that must be the same in all searches of a campaign, which run at the same time."""
-
-SEARCHES = ("recipe", "base", "vary")
-"""The keys that define the searches."""
+SHARED = ("resources", "stages", "search.max_concurrent")
+"""Keys that must be the same in all searches of a campaign, which run at the same time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +185,7 @@ def parse_campaign(
     found = validate_campaign(content)
     config = found.built
     assert config is not None, "stand-ins make every campaign file buildable"
-    if any(map(found.touched, SEARCHES)):
+    if any(map(found.touched, ("recipe", "base", "vary"))):
         found.raise_if_any()
     members = found.check(lambda: _members(config, parse_search))
     found.raise_if_any()
@@ -271,12 +254,10 @@ def merged(under: Any, over: Any) -> Any:
 def _clashes(campaign: Campaign) -> list[str]:
     configs = [member.config for member in campaign.members]
     sentences = [
-        f"vary: {section} must be the same in all searches, which are trained side by side; set it in base."
-        for section in SHARED
-        if any(getattr(config, section) != getattr(configs[0], section) for config in configs)
+        f"vary: {key} must be the same in all searches, which are trained side by side; set it in base."
+        for key in SHARED
+        if any(attrgetter(key)(config) != attrgetter(key)(configs[0]) for config in configs)
     ]
-    if len({config.search.max_concurrent for config in configs}) > 1:
-        sentences.append("vary: search.max_concurrent must be the same in all searches; set it in base.")
     names = [config.name for config in configs]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         sentences.append(f"vary: several searches would be called {', '.join(repeated)}; choose other labels.")

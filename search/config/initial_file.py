@@ -47,7 +47,6 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """Return the CPUs and GPUs of this machine."""
     import torch
 
     return Machine(cpus=allotted_cpus(), gpus=torch.cuda.device_count())
@@ -260,7 +259,6 @@ def refuse_existing(path: Path) -> None:
 
 
 def write_initial_file(path: Path, text: str) -> None:
-    """Write a new search file."""
     try:
         write_text(path, text, new=True)
     except FileExistsError:

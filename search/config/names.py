@@ -42,11 +42,12 @@ def folder_name(name: str) -> str:
 # Names of losses, samplers, metrics, ….
 
 
-def unique(names: Sequence[str]) -> None:
-    """Raise if a name is given more than once."""
+def unique(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return ``names``; raise if one is given more than once."""
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise InvalidInput(f"{', '.join(repeated)} is given more than once; keep one of each.")
+    return names
 
 
 def known_trainable(path: str) -> str:

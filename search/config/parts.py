@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 from search.config.names import plain_name, unique
 from search.config.validation import ConfigSection, Findings, holds, key_paths, validate
 from search.stages import BASELINES
-from spaces.space import Range, Value
+from spaces.space import MODEL, TRAINING, Range, Value
 from trainables.common.errors import InvalidInput, Mistake, raise_if_any, suggestion
 from trainables.common.part_tables import is_own
 from trainables.common.rules import OneOf
@@ -105,12 +105,6 @@ def build_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
 
 # The section of the losses.
 
-LOSS_KEYS = {"name", "part"}
-"""The keys of a user-defined loss with a name of its own."""
-
-NOT_LOSSES = ("training", "model")
-"""Keys of the section ``space`` that are not losses, and so cannot name one."""
-
 
 def _loss(entry: Any) -> LossPart:
     """Return the loss of one entry.
@@ -122,7 +116,7 @@ def _loss(entry: Any) -> LossPart:
         return entry
     if isinstance(entry, Mapping):
         name, path = entry.get("name"), entry.get("part")
-        if set(entry) != LOSS_KEYS or not isinstance(name, str) or not is_own(path):
+        if set(entry) != {"name", "part"} or not isinstance(name, str) or not is_own(path):
             raise InvalidInput(
                 "a loss of your own has the keys name and part, as in {name: circle, part: 'mylab.losses:CircleLoss'}; "
                 f"it is {dict(entry)!r}."
@@ -136,7 +130,7 @@ def _loss(entry: Any) -> LossPart:
 
 _TAKEN: Mapping[str, Collection[str]] = {
     "a built-in loss": LOSSES,
-    "a section of space": NOT_LOSSES,
+    "a section of space": (TRAINING, MODEL),
     "a network without training in the results": BASELINES,
 }
 
@@ -164,7 +158,7 @@ def _as_written(loss: LossPart) -> str | dict[str, str]:
 
 
 def _unique(losses: tuple[LossPart, ...]) -> tuple[LossPart, ...]:
-    unique([loss.name for loss in losses])
+    unique(tuple(loss.name for loss in losses))
     return losses
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,7 +25,7 @@ from search.config.sections import (
     SplitSection,
     TrackingSection,
 )
-from search.config.validation import ConfigSection, Findings, validate
+from search.config.validation import ConfigSection, Findings, fields_of, validate
 from search.goal import Goal
 from search.stages import Stage
 from spaces.space import MODEL, Value
@@ -250,28 +250,29 @@ def parse_stored(content: Mapping[str, Any], path: Path, images: Path | None = N
 
 # Entries that may change when a search is resumed, and the digest of those that may not.
 
-MAY_CHANGE = ("resources", "tracking", "stages", "ship")
-"""Sections that may change."""
-
-MAY_CHANGE_WITHIN = {"search": ("trials",), "split": ("allow_overlap",), "final": ("vault", "vault_items")}
-"""Keys of other sections that may change: more trials, and the number of test images that may be training images, too,
+MAY_CHANGE = (
+    "resources", "tracking", "stages", "ship", "search.trials", "split.allow_overlap", "final.vault",
+    "final.vault_items",
+)  # fmt: skip
+"""Sections and keys that may change: more trials, and the number of test images that may be training images, too,
 which shows when the test is opened; and where a vault answers, whose key is in the split. For further losses and wider
 ranges see :mod:`search.plan.growth`."""
 
 
 def may_change(key: str) -> bool:
     """Return True if the entry ``key``, such as ``search.trials``, may differ when the search is resumed."""
-    return key.split(".")[0] in MAY_CHANGE or key in [
-        f"{section}.{name}" for section, names in MAY_CHANGE_WITHIN.items() for name in names
-    ]
+    return key in MAY_CHANGE or key.split(".")[0] in MAY_CHANGE
 
 
 def settled(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return all entries of a resolved search file that may not change."""
-    kept = {key: value for key, value in content.items() if key not in MAY_CHANGE}
-    for section, names in MAY_CHANGE_WITHIN.items():
-        kept[section] = {name: value for name, value in kept.get(section, {}).items() if name not in names}
-    return kept
+
+    def kept(value: Any, key: str) -> Any:
+        if isinstance(value, dict):
+            return {name: entry for name, entry in value.items() if f"{key}.{name}" not in MAY_CHANGE}
+        return value
+
+    return {key: kept(value, key) for key, value in content.items() if key not in MAY_CHANGE}
 
 
 def settled_digest(content: Mapping[str, Any], without: Collection[str] = ()) -> str:
@@ -324,8 +325,10 @@ def mistakes_across(config: SearchConfig) -> Iterator[Mistake]:
         yield Mistake("search.constraints", text, f"leave model.freeze out, or use {SIZE_MB}", keys)
 
 
-OWN_USES = ("epochs",)
-"""The keys of the section ``training`` that concern a user-defined training."""
+def changed_keys(name: str, section: Any, default: Any) -> list[str]:
+    """Return the keys of the section ``name`` whose values differ from those of ``default``."""
+    fields = fields_of(type(section))
+    return [f"{name}.{key}" for key in fields if getattr(section, key) != getattr(default, key)]
 
 
 def _of_trainable(config: SearchConfig, path: str) -> Iterator[Mistake]:
@@ -334,11 +337,10 @@ def _of_trainable(config: SearchConfig, path: str) -> Iterator[Mistake]:
         text = f": a search trains losses or a trainable, and trainable is {path}"
         yield Mistake("losses", text, "leave losses out", ("losses", "trainable"))
         return
-    settings, default = asdict(config.training), asdict(TrainingConfig())
-    changed = [f"training.{key}" for key in default if key not in OWN_USES and settings[key] != default[key]]
     features = config.dataset.source.features()
-    network = asdict(ModelConfig() if features is None else ModelConfig(backbone=f"{FEATURES}:{features}"))
-    changed += [f"model.{key}" for key, value in asdict(config.model).items() if value != network[key]]
+    network = ModelConfig() if features is None else ModelConfig(backbone=f"{FEATURES}:{features}")
+    changed = [key for key in changed_keys("training", config.training, TrainingConfig()) if key != "training.epochs"]
+    changed += changed_keys("model", config.model, network)
     changed += ["training_by_loss"] if config.training_by_loss else []
     changed += [f"space.{section}" for section in ("training", "model") if section in config.space]
     for key in changed:

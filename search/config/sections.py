@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 from fsspec import available_protocols
-from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from search.config.names import allowed_measure, known_metric
 from search.config.parts import build_dataset
@@ -24,6 +24,8 @@ from trainables.data import Dataset
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Address = Annotated[str, Field(min_length=1), AfterValidator(without_a_password)]
 """An address whose password, if it has one, is a reference such as ``${DATABASE_PASSWORD}``."""
+AbsolutePath = Annotated[str, AfterValidator(absolute)]
+"""A path that is made absolute, since a search may be resumed from another folder."""
 Metric = Annotated[str, AfterValidator(known_metric)]
 Metrics = Annotated[tuple[Metric, ...], Field(min_length=1)]
 
@@ -40,20 +42,14 @@ class DatasetSection(ConfigSection):
     """A data set of `holdout datasets`, or the import path of your own. Other keys of the section are its options.
     Example: folder.
     """
-    root: str | None = None
+    root: AbsolutePath | None = None
     """The folder of the images, with one sub-folder per class for `folder`. Example: /data/birds."""
-    file: str | None = None
+    file: AbsolutePath | None = None
     """The file of the embeddings, for `features`: `.npz`, `.parquet` or `.safetensors`. Example: texts.npz."""
     store_size: Annotated[int, Bounds(ge=8)] = 256
     """The short side, in pixels, to which images are reduced once, when they are decoded."""
-    cache: str | None = None
+    cache: AbsolutePath | None = None
     """The folder of the decoded images; null for the user's cache. Example: /fast/holdout."""
-
-    @field_validator("root", "file", "cache")
-    @classmethod
-    def _absolute(cls, path: str | None) -> str | None:
-        # A search may be resumed from another folder.
-        return None if path is None else absolute(path)
 
     @model_validator(mode="after")
     def _buildable(self) -> "DatasetSection":
@@ -137,30 +133,28 @@ class ResourcesSection(ConfigSection):
 # Storage of models and records.
 
 
+def _storage(address: str) -> str:
+    """Return the address of checkpoints, with the user's folder for ``~``; raise if it cannot be used."""
+    address = os.path.expanduser(address)
+    scheme, separator, rest = address.partition("://")
+    if not separator and not address.startswith("/"):
+        raise ValueError("must be an absolute path, or a URL such as s3://bucket/folder")
+    if "@" in rest.partition("/")[0]:
+        raise InvalidInput("it names a user; leave that out, its library finds user and password (see CLUSTER.md).")
+    without_a_password(address)
+    if separator and scheme not in available_protocols():
+        raise ValueError(f"fsspec has no {scheme}://; use s3://, gs://, abfs://, sftp:// or another of its schemes")
+    return address
+
+
 class CheckpointsSection(ConfigSection):
     """The storage of the trials' models, and the limit in GB of the search trials' best ones."""
 
-    storage_path: Annotated[str, Field(min_length=1)] | None = None
+    storage_path: Annotated[str, Field(min_length=1), AfterValidator(_storage)] | None = None
     """The folder of the trials' models, a path or a URL of fsspec; null: the runs folder. Example: s3://bucket/holdout.
     """
     max_gb: Annotated[float | None, Bounds(gt=0)] = None
     """The limit in GB of the search trials' models, the worst of which are deleted. Example: 10."""
-
-    @field_validator("storage_path")
-    @classmethod
-    def _well_formed(cls, storage_path: str | None) -> str | None:
-        if storage_path is None:
-            return None
-        storage_path = os.path.expanduser(storage_path)
-        scheme, separator, rest = storage_path.partition("://")
-        if not separator and not storage_path.startswith("/"):
-            raise ValueError("must be an absolute path, or a URL such as s3://bucket/folder")
-        if "@" in rest.partition("/")[0]:
-            raise InvalidInput("it names a user; leave that out, its library finds user and password (see CLUSTER.md).")
-        without_a_password(storage_path)
-        if separator and scheme not in available_protocols():
-            raise ValueError(f"fsspec has no {scheme}://; use s3://, gs://, abfs://, sftp:// or another of its schemes")
-        return storage_path
 
 
 class TrackingSection(ConfigSection):
@@ -258,16 +252,12 @@ class SelectionSection(ConfigSection):
     """
 
 
-TrainOn = Literal["train", "all"]
-"""The classes that train: those that do not validate, or all training classes."""
-
-
 class FinalSection(ConfigSection):
     """The trainings of the chosen configurations before the test."""
 
     seeds: Annotated[int, Bounds(ge=1)] = 3
     """The number of final trainings of each configuration, whose models are tested."""
-    train_on: TrainOn = "train"
+    train_on: Literal["train", "all"] = "train"
     """The classes of the final trainings: those that do not validate, or `all` training classes, for the median of the
     best epochs.
     """

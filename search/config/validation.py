@@ -65,7 +65,6 @@ class Findings(Generic[Built]):
         return self.replaced(key) or any(left_out[: len(path)] == path for left_out in self.left_out)
 
     def say(self, sentence: str) -> None:
-        """Add a mistake."""
         self._sentences[sentence] = None
 
     def add(self, sentences: Iterable[str]) -> None:
@@ -166,7 +165,7 @@ class _Reader(Generic[Built]):
         """Report ``errors``, all about the entry at ``path``, and yield the entries to leave out."""
         first = errors[0]
         if first["type"] == "missing":
-            if not _holds(self._content, first["loc"]):  # otherwise it was wrong and has been left out
+            if _existing(self._content, first["loc"]) != first["loc"]:  # otherwise it was wrong and has been left out
                 self._found.say(Mistake(_dotted(first["loc"]), ": missing", "this key is required"))
             yield first["loc"][:-1]
         elif first["type"] in UNKNOWN_KEY:
@@ -379,10 +378,7 @@ def _has(content: Any, key: int | str) -> bool:
 
 def holds(content: Any, key: str) -> bool:
     """Return True if ``content`` has the entry ``key``, such as ``training.lr``."""
-    return _holds(content, tuple(key.split(".")))
-
-
-def _holds(content: Any, path: KeyPath) -> bool:
+    path = tuple(key.split("."))
     return _existing(content, path) == path
 
 

@@ -25,7 +25,7 @@ from search.text_table import NOTHING, TextTable, rows_as_markdown
 from search.tracking import Projection
 from search.trust import check_trusted, is_trusted, own_code
 from trainables.common.errors import InvalidInput
-from trainables.common.files import draft_of, json_text, remove_dead_drafts_of, write_text
+from trainables.common.files import draft_of, json_text, remove_dead_drafts, write_text
 from trainables.common.storage import DiskFull
 from trainables.inference.model_files import CARD, DESCRIPTION, EmbedderSpec, TrainableSpec
 
@@ -124,7 +124,7 @@ def export(search: Records, loss: str | None, folder: Path) -> Exported:
     from trainables.inference.portable import write_program
 
     draft = draft_of(folder)
-    remove_dead_drafts_of(folder)
+    remove_dead_drafts(folder.parent, folder)
     try:
         model.write(draft, comparison)
         programs: tuple[Program, ...] = ()

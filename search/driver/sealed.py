@@ -36,9 +36,8 @@ from search.selection import (
     write_openings,
 )
 from search.stages import Stage, short_study_name
-from search.vault.client import ask, models_of
 from search.vault.held import HeldItems
-from search.vault.protocol import EMBEDDINGS, SentModel, content_of
+from search.vault.protocol import EMBEDDINGS, SentModel, ask, content_of, models_of
 from trainables.common.errors import Failure, InvalidInput, counted, listed, raise_if_any
 from trainables.common.files import digest_of, json_digest, json_text, reading, write_whole
 from trainables.data import Dataset
@@ -235,7 +234,7 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
 
 
 def _scores(candidate: _Candidate, opening: Opening, console: Console, run: Run) -> Results:
-    from search.selection import NAME, score, thumbnails_of  # imports torch
+    from search.selection import THUMBNAILS, score, thumbnails_of  # imports torch
 
     plan, ledger = candidate.search.plan, candidate.search.ledger
     images = sealed(plan).images(candidate.selection, opening)
@@ -258,7 +257,7 @@ def _scores(candidate: _Candidate, opening: Opening, console: Console, run: Run)
         if first := [record for record in failed if record.per_image in repairable] or ([] if scored else failed):
             what = "; ".join(f"{record.per_image.removesuffix('.npz')}: {record.reason}" for record in first)
             raise Failure(f"{plan.config.name} cannot be scored on the test classes ({what}). {RESUMABLE}")
-        written = {NAME: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
+        written = {THUMBNAILS: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
     for entry in entries:
         written |= entry.files
     return written, {

@@ -91,20 +91,18 @@ class Local(Engine):
                 if event := self._next_event():
                     process, answer = event
                     trial = trials.pop(process, None)
-                    if trial is None:  # it has dropped its trial, and waits
-                        silences.forget(process.name)
-                    elif answer is None:
-                        silences.forget(process.name)
-                        queue.on_trial_error(trial, process.death(), own=True)
-                    elif answer.value is None:
-                        silences.forget(process.name)
-                        queue.on_trial_error(trial, "its worker could not take it", own=True)
-                    else:
-                        silences.heard(process.name, seconds_of([answer.value]))
-                        if queue.on_trial_result(trial, answer.value):
+                    news = answer.value if answer else None
+                    if trial and news is not None:
+                        silences.heard(process.name, seconds_of([news]))
+                        if queue.on_trial_result(trial, news):
                             trials[process] = trial
                         else:
                             held.add(process)
+                    else:
+                        silences.forget(process.name)
+                        if trial:  # else the worker has dropped its trial, and waits
+                            reason = "its worker could not take it" if answer else process.death()
+                            queue.on_trial_error(trial, reason, own=True)
                 if silences.is_due:
                     for name, silence in silences.too_long().items():
                         self._processes[int(name)].kill(silence)

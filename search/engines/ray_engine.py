@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
+from search.engines import NoEngine
 from search.engines.base import Engine, Queue
-from search.engines.ray_session import NoRay, import_ray, ray_session, token_path
+from search.engines.ray_session import import_ray, ray_session, token_path
 from search.packages import missing_packages
 from search.tables import AUTO, engine_name, ray_address, ray_mistakes
 from spaces.contract import CheckResult
 from trainables.common.errors import InvalidInput, counted, raise_if_any
 from trainables.common.files import as_path
-from trainables.common.storage import AnyPath, DiskFull, ask, in_time
+from trainables.common.storage import DiskFull, ask, in_time
 from trainables.data.store.store_spec import StoreSpec
 
 
@@ -46,7 +47,7 @@ def check_ray() -> Iterator[CheckResult]:
     try:
         with ray_session() as ray:
             nodes, resources = len(ray.nodes()), ray.cluster_resources()
-    except NoRay as error:
+    except NoEngine as error:
         fix = "Start Ray at RAY_ADDRESS and copy its token here, or unset it to use this machine."
         yield CheckResult("ray", "failed", str(error), fix)
         return
@@ -69,7 +70,7 @@ class RayEngine(Engine):
     @contextmanager
     def session(self) -> Iterator[None]:
         for mistake in ray_mistakes():
-            raise NoRay(mistake)
+            raise NoEngine(mistake)
         with ray_session():
             yield
 
@@ -115,7 +116,8 @@ def probe_file(folder: str) -> Iterator[str]:
     address = f"{folder}/.shared-{uuid.uuid4().hex}"
     file = as_path(address)
     try:
-        in_time(lambda: _make(file))
+        in_time(lambda: file.parent.mkdir(parents=True, exist_ok=True))
+        in_time(file.touch)
     except Exception as error:  # every storage library raises its own
         raise InvalidInput(
             f"Checkpoints cannot be written to {folder} ({type(error).__name__}: {error}); see that this machine may, "
@@ -125,11 +127,6 @@ def probe_file(folder: str) -> Iterator[str]:
         yield address
     finally:
         ask(file, lambda: file.unlink(missing_ok=True))
-
-
-def _make(file: AnyPath) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.touch()
 
 
 def _ready(images: Sequence[StoreSpec], probe_files: dict[str, str]) -> tuple[str, ...] | DiskFull:

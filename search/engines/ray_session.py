@@ -57,9 +57,9 @@ def ensure_token() -> None:
     A token in the environment is left alone.
     """
     os.environ["RAY_AUTH_MODE"] = "token"
-    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
+    path = token_path()
+    if path is None or os.environ.get("RAY_AUTH_TOKEN_PATH"):
         return
-    path = Path.home() / TOKEN_FILE
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -89,13 +89,9 @@ def import_ray() -> ModuleType:
     return ray
 
 
-class NoRay(NoEngine):
-    """Ray that cannot be started or reached."""
-
-
 @contextmanager
 def ray_session() -> Iterator[ModuleType]:
-    """Use this process's connection, else connect to ``RAY_ADDRESS`` or to a new Ray; raise :class:`NoRay` if not."""
+    """Use this process's connection, else connect to ``RAY_ADDRESS`` or to a new Ray; raise ``NoEngine`` if not."""
     ray = import_ray()
     on_sigterm = signal.getsignal(signal.SIGTERM)
     is_mine = not ray.is_initialized()
@@ -135,21 +131,18 @@ def _connect(ray: ModuleType, address: str | None) -> None:
                 configure_logging=False,
                 **options,
             )
+            return
         except Exception as error:  # a late start raises Ray's most general exception
             reason = str(error).strip().splitlines()[0]
-            if not address:
-                ray.shutdown()
-                _end_half_started(ray)
-            if left:
-                logger.warning("Ray did not start (%s); starting it again.", reason)
-                continue
-            fix = (
-                "see that a cluster runs there and that its token is here"
-                if address
-                else "run the same command again when the machine is less busy"
-            )
-            raise NoRay(f"Ray did not start at {address or 'this machine'} ({reason}); {fix}.") from error
-        return
+            if address:
+                fix = "see that a cluster runs there and that its token is here"
+                raise NoEngine(f"Ray did not start at {address} ({reason}); {fix}.") from error
+            ray.shutdown()
+            _end_half_started(ray)
+            if not left:
+                fix = "run the same command again when the machine is less busy"
+                raise NoEngine(f"Ray did not start at this machine ({reason}); {fix}.") from error
+            logger.warning("Ray did not start (%s); starting it again.", reason)
 
 
 def _end_half_started(ray: ModuleType) -> None:
@@ -170,25 +163,25 @@ def watched_head(address: str, every_s: float = EVERY_S) -> Iterator[None]:
     without any Python handler, so the advice has to be printed before.
     """
     over = threading.Event()
-    watch = threading.Thread(target=_watch, args=(address, every_s, over), name="head", daemon=True)
-    watch.start()
+
+    def watch() -> None:
+        misses = 0
+        while not over.wait(every_s):
+            misses = 0 if _listens(address) else misses + 1
+            if misses == 2:
+                logger.warning(
+                    "Ray's head at %s is gone. Unless it comes back, Ray ends this program within a minute or two; "
+                    "nothing that is stored is lost; once Ray runs again, run the same command again to resume.",
+                    address,
+                )
+
+    watcher = threading.Thread(target=watch, name="head", daemon=True)
+    watcher.start()
     try:
         yield
     finally:
         over.set()
-        watch.join()
-
-
-def _watch(address: str, every_s: float, over: threading.Event) -> None:
-    misses = 0
-    while not over.wait(every_s):
-        misses = 0 if _listens(address) else misses + 1
-        if misses == 2:
-            logger.warning(
-                "Ray's head at %s is gone. Unless it comes back, Ray ends this program within a minute or two; nothing "
-                "that is stored is lost; once Ray runs again, run the same command again to resume.",
-                address,
-            )
+        watcher.join()
 
 
 def _listens(address: str) -> bool:

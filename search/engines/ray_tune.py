@@ -13,6 +13,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,11 @@ def run_queue(queue: Queue, engine: Engine, concurrent: int) -> None:
     """Train everything in the queue with the workers of ``engine``, at most ``concurrent`` trials at once."""
     resources, may_come = engine.resources, growth(BOOTSTRAP)
     assignments = _Assignments(
-        queue,
-        Workers(concurrent, lambda: room(resources, _alive_nodes(), may_come), engine.on_workers),
-        Silences(limits=engine.limits),
-        Placement(resources, _alive_nodes, may_come, _is_here, engine.limits),
-        engine.worker,
+        queue=queue,
+        worker=engine.worker,
+        workers=Workers(concurrent, lambda: room(resources, _alive_nodes(), may_come), engine.on_workers),
+        silences=Silences(limits=engine.limits),
+        placement=Placement(resources, _alive_nodes, may_come, _is_here, engine.limits),
     )
     trainable = tune.with_resources(TrainingTrial, {"cpu": resources.cpus_per_trial, "gpu": resources.gpus_per_trial})
     with tempfile.TemporaryDirectory(prefix="holdout-tune-") as scratch, _adapted_tune(assignments):
@@ -116,31 +117,29 @@ def _adapted_tune(assignments: "_Assignments") -> Iterator[None]:
             assignments.actors.cleanup()
 
 
+@dataclass(kw_only=True, eq=False)
 class _Assignments:
-    """Our trial and the node of each of Tune's trials, shared by the parts that Tune calls.
+    """Our trial and the node of each of Tune's trials, by its id, shared by the parts that Tune calls.
 
     Attributes:
-        trials: by the id of Tune's trial; None while its worker waits for work.
-        waiting: the ids of those with a trial that have no machine yet.
-        actors: Tune's manager of actors.
+        trials: None while the worker waits for work.
+        waiting: those with a trial that have no machine yet.
         ended: the reason for each worker that we ended.
+        actors: Tune's manager of actors.
         error: the first exception of our own, which ends the run.
     """
 
-    def __init__(
-        self, queue: Queue, workers: Workers, silences: Silences, placement: Placement, worker: type[Any]
-    ) -> None:
-        self.queue = queue
-        self.worker = worker
-        self.workers = workers
-        self.silences = silences
-        self.placement = placement
-        self.ended: dict[str, str] = {}
-        self.trials: dict[str, Running | None] = {}
-        self.waiting: set[str] = set()
-        self.actors: Any = None
-        self.nodes: dict[str, str] = {}
-        self.error: Exception | None = None
+    queue: Queue
+    worker: type[Any]
+    workers: Workers
+    silences: Silences
+    placement: Placement
+    trials: dict[str, Running | None] = field(default_factory=dict)
+    nodes: dict[str, str] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)
+    ended: dict[str, str] = field(default_factory=dict)
+    actors: Any = None
+    error: Exception | None = None
 
     def forget(self, trial_id: str) -> tuple[Running | None, str | None]:
         """Remove one of Tune's trials that ended; return our trial and the node."""

@@ -1,8 +1,9 @@
 """Free space for searches, disk usage of searches, campaigns and decoded images, and the removal of the first two."""
 
+import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,20 +12,16 @@ from typing import Any
 from rich.filesize import decimal
 
 from search.config.yaml_file import read_yaml
-from search.plan.places import MARKER, checkpoints_elsewhere, default_cache, owns_checkpoints
-from search.plan.plan import Plan
-from search.plan.runs import CampaignFolder, RunFolder, find_runs, missing
+from search.plan.plan import Plan, default_cache
+from search.plan.runs import CampaignFolder, RunFolder, find_runs, missing, trials_in
 from search.trust import CHECKPOINTS, check_addresses, forget
 from trainables.common.errors import Failure, InvalidInput, raise_if_any, without_password
-from trainables.common.files import as_path
+from trainables.common.files import DAMAGED, as_path, read_whole, reading, write_json
 from trainables.common.storage import AnyPath, DiskFull, ask, existing, within
 from trainables.data.store.cache import is_used, limit_of, stores_in
 
 PATIENCE_S = 15.0
 """Time limit for a remote storage to list its files."""
-
-UNREADABLE = (InvalidInput, OSError, LookupError, TypeError, ValueError)
-"""Errors from the search file of an older version, or one that was edited by hand."""
 
 
 def free_bytes(path: Path) -> int:
@@ -75,9 +72,8 @@ def caches_of(searches: Iterable[RunFolder]) -> list[Path]:
     """Return this machine's cache and those that ``searches`` name."""
     caches = {default_cache()}
     for search in searches:
-        with suppress(*UNREADABLE):
-            config: Mapping[str, Any] = read_yaml(search.config)
-            caches.add(str(config["dataset"]["cache"] or default_cache()))
+        with suppress(InvalidInput, LookupError, TypeError):  # of an older version, or edited by hand
+            caches.add(str(read_yaml(search.config)["dataset"]["cache"] or default_cache()))
     return [Path(cache) for cache in sorted(caches)]
 
 
@@ -124,6 +120,76 @@ def _entry(folder: RunFolder) -> Usage:
     elif not folder.path.is_symlink() and folder.campaign.is_file():
         kind = "campaign"
     return Usage(name=folder.name, kind=kind, size=size, removable=size, note=note)
+
+
+# The checkpoints of a search outside of its folder, which only that search may remove.
+
+MARKER = "holdout.json"
+"""The file in a folder of checkpoints that says which search made it."""
+
+
+def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
+    """Return the location of a search's checkpoints if it is outside of its folder and its search file is readable.
+
+    Raises:
+        InvalidInput: its address is not one that can be used here.
+    """
+    try:
+        address = read_yaml(folder.config)["checkpoints"]["storage_path"]
+    except (InvalidInput, LookupError, TypeError):  # of an older version, or edited by hand
+        return None
+    if not isinstance(address, str):
+        return None
+    try:
+        trials = as_path(trials_in(address, folder.name))
+        inside = isinstance(trials, Path) and os.path.realpath(trials) == os.path.realpath(folder.path / "trials")
+    except Exception as error:  # each storage library has its own error types
+        raise InvalidInput(
+            f"{CHECKPOINTS} of {folder.name} is {address!r}, which cannot be used "
+            f"({type(error).__name__}: {error}); correct the address, or install its library."
+        ) from error
+    return None if inside else trials
+
+
+def mark_checkpoints(folder: RunFolder) -> None:
+    """Write the marker of the search into its folder of checkpoints elsewhere, unless that holds something already.
+
+    Raises:
+        StorageFailure: the storage fails.
+        InvalidInput: the folder is marked as another search's, which has the same name in another runs folder.
+    """
+    trials = checkpoints_elsewhere(folder)
+    if trials is None:
+        return
+    folder.own_id()  # written the first time
+    owner = _owner(folder)
+    if content := read_whole(trials.parent / MARKER):
+        with reading(trials.parent / MARKER):
+            other = json.loads(content)
+            if other["id"] != owner["id"]:
+                raise InvalidInput(
+                    f"{CHECKPOINTS}: {trials.parent} holds the checkpoints of another search, {other['search']}; give "
+                    "another address, or this search another name."
+                )
+    elif not ask(trials, lambda: trials.parent.exists() and any(trials.parent.iterdir())):
+        write_json(trials.parent / MARKER, owner)
+
+
+def owns_checkpoints(folder: RunFolder, trials: AnyPath) -> bool:
+    """Return True if the search in ``folder`` made the folder of ``trials``: not a copy, nor a search of its name.
+
+    Raises:
+        StorageFailure: the storage fails.
+    """
+    content = read_whole(trials.parent / MARKER)
+    try:
+        return content is not None and folder.identity.exists() and json.loads(content) == _owner(folder)
+    except DAMAGED:
+        return False
+
+
+def _owner(folder: RunFolder) -> dict[str, Any]:
+    return {"search": str(folder.path.resolve()), "id": folder.identity.read_text("utf-8").strip()}
 
 
 # Removal.
@@ -174,7 +240,11 @@ class Removal:
             for folder in folders:
                 stack.enter_context(folder.only_driver())
             for search in self.searches:
-                _remove_search(search)
+                for name in FIRST:
+                    _remove(search.folder.path / name)
+                if search.elsewhere is not None:
+                    _remove_elsewhere(search.elsewhere)
+                _clear(search.folder)
             _clear(self.folder)
         for folder in folders:
             forget(folder.path)
@@ -260,15 +330,6 @@ def _own_checkpoints(folder: RunFolder) -> "AnyPath | None":
     if ask(trials, trials.parent.exists) and not owns_checkpoints(folder, trials):
         raise InvalidInput(f"the marker {MARKER} beside {trials} does not name this search.")
     return trials
-
-
-def _remove_search(search: SearchRemoval) -> None:
-    folder = search.folder
-    for name in FIRST:
-        _remove(folder.path / name)
-    if search.elsewhere is not None:
-        _remove_elsewhere(search.elsewhere)
-    _clear(folder)
 
 
 def _clear(folder: RunFolder) -> None:

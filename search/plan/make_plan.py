@@ -1,11 +1,12 @@
-"""From a search file to a plan: the checks of a new search, and of one that is resumed."""
+"""From a search or campaign file to plans: the checks of new searches, and of those that are resumed."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from search.config.campaign import Campaign, parse_campaign
 from search.config.search_config import SearchConfig, differences, may_change, parse_stored, validate_config
 from search.config.validation import Findings
 from search.config.yaml_file import read_yaml
@@ -24,11 +25,11 @@ from search.plan.checks.services import FROZEN, check_addresses, check_folder, c
 from search.plan.growth import Growth, growth, in_order, successor, unfinished_defaults
 from search.plan.plan import Plan
 from search.plan.records import Records, stored_search, trusted_config
-from search.plan.runs import RunFolder, campaign_of
+from search.plan.runs import CampaignFolder, RunFolder, campaign_of
 from search.stages import Stage
 from search.trust import CHECKPOINTS, addresses_in, check_trusted, own_code, remember
 from spaces.search_space import SearchSpace
-from trainables.common.errors import InvalidInput, Mistake
+from trainables.common.errors import InvalidInput, Mistake, raise_if_any
 from trainables.data.dataset import is_utf8, similar_names
 from trainables.data.split import ClassSplit
 
@@ -251,7 +252,6 @@ def _with_stored_trials(
 
 
 def with_trials(config: SearchConfig, trials: int) -> SearchConfig:
-    """Return ``config`` with this number of trials of each loss."""
     return config.model_copy(update={"search": config.search.model_copy(update={"trials": trials})})
 
 
@@ -292,3 +292,81 @@ def _with_split_of(folder: RunFolder, plan: Plan) -> Plan:
             "name."
         )
     return replace(plan, split=stored)
+
+
+# The searches of a campaign.
+
+
+def read_campaign_plans(content: Mapping[str, Any], runs: Path) -> tuple[Campaign, list[Plan]]:
+    """Validate the campaign file ``content`` and plan its searches, which start or resume below ``runs``.
+
+    Raises:
+        InvalidInput: all mistakes in the file and its searches, or searches that were removed or added too late.
+    """
+    plans: list[Plan] = []
+
+    def planned(search: dict[str, Any]) -> SearchConfig:
+        plans.append(read_plan(search, runs))
+        return plans[-1].config
+
+    try:
+        campaign = parse_campaign(content, planned)
+    except InvalidInput as error:
+        raise InvalidInput(list(dict.fromkeys([*_mistakes_of_form(content), *error.sentences]))) from error
+    folder = CampaignFolder(runs, campaign.name)
+    if RunFolder(runs, campaign.name).config.exists():
+        raise InvalidInput(f"name: {campaign.name} is a search in {runs}; give the campaign another name.")
+    raise_if_any([*_vanished(plans, folder), *_late(plans, folder), *_without_opening(plans)])
+    return campaign, plans
+
+
+def _mistakes_of_form(content: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the mistakes in the file itself: if a search cannot be planned, parsing stops before some of them."""
+    try:
+        parse_campaign(content)
+    except InvalidInput as error:
+        return error.sentences
+    return ()
+
+
+def _without_opening(plans: Sequence[Plan]) -> Iterator[str]:
+    """Yield a mistake for searches that begin if their vault has no opening for each."""
+    left = [plan.openings_left for plan in plans if plan.openings_left is not None]
+    if left and min(left) < len(left):
+        yield (
+            f"final.vault: {len(left)} searches begin, each of which takes an opening, and the vault has {min(left)} "
+            "left; ask its owner for more."
+        )
+
+
+def _vanished(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
+    """Yield a mistake for searches that were removed: variants with bad results must not be dropped silently."""
+    names = [plan.config.name for plan in plans]
+    gone = [name for name in folder.searches() if name not in names and RunFolder(folder.runs, name).config.exists()]
+    if gone:
+        yield (
+            f"vary: {folder.name} started with {', '.join(gone)} too; put the labels back, or give the campaign a new "
+            "name. Labels may be added until the configurations are frozen; later changes of the table are reported."
+        )
+
+
+def _late(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
+    """Yield a mistake for searches that start after the choices are frozen: one opening serves all searches.
+
+    Openings by searches of the same names in another runs folder belong to another campaign.
+    """
+    begun = folder.searches() or [plan.config.name for plan in plans]
+    late = ", ".join(
+        plan.config.name for plan in plans if not (plan.config.name in begun and plan.folder.config.exists())
+    )
+    frozen = [Records(plan.folder, plan) for plan in plans if plan.folder.selection.exists()]
+    if not (late and frozen):
+        return
+    tested = [search.name for search in frozen if search.ledger.of_selection(search.frozen_selection.digest)]
+    why = (
+        f"the test classes were opened for {', '.join(tested)}, and a campaign opens them once for all of its searches"
+        if tested
+        else f"the configurations of {', '.join(search.name for search in frozen)} are frozen already, with the rows "
+        "and pairs of their table"
+    )
+    yield f"{late}: {why}; give the extended campaign a new name."

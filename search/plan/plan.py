@@ -1,8 +1,10 @@
 """The plan of a search, fixed before its first trial, and the training of each of its trials."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from optuna.trial import FrozenTrial
@@ -10,7 +12,6 @@ from optuna.trial import FrozenTrial
 from search.config.search_config import SearchConfig
 from search.config.sections import SplitSection
 from search.difference import FEW_CLASSES, Basis, confirms_on_halves, shown_points
-from search.plan.places import default_cache
 from search.plan.runs import RunFolder, trials_in
 from search.stages import Stage, short_study_name
 from search.study import Budget
@@ -18,7 +19,7 @@ from search.tables import SAMPLERS
 from search.trials import epochs_of, params_of
 from spaces.search_space import SearchSpace
 from trainables.common.errors import InvalidInput
-from trainables.common.files import as_path
+from trainables.common.files import absolute, as_path
 from trainables.common.storage import ask
 from trainables.data import short_side_needed
 from trainables.data.batch_samplers import fitting_batch
@@ -29,6 +30,11 @@ from trainables.metrics import is_bounded, metric_name
 from trainables.models.backbones import on_features
 from trainables.training.spec import COSTS, TrialSpec
 from trainables.training.training_config import TrainingConfig
+
+
+def default_cache() -> str:
+    """Return the folder for decoded images if the search file names none."""
+    return absolute(os.path.join(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "holdout"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,23 +175,19 @@ def search_budget(config: SearchConfig, loss: str, space: SearchSpace) -> Budget
     )
 
 
-ORIGIN = ("source_trial", "role", "half", "fold")
-"""The attributes of a trial that its checkpoints record."""
-
-
 def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> TrialSpec:
     config = plan.config
-    params = params_of(trial)
+    params, attributes = params_of(trial), trial.user_attrs
     settings, training = config.training_of(loss), params.training
     split = plan.split
     train_classes, validation_classes, folds = split.train, split.validation, split.folds
     on_all = stage is Stage.TEST and config.final.train_on == "all"
     if on_all:
-        epochs = trial.user_attrs["epochs"]
+        epochs = attributes["epochs"]
         warmup = training.get("warmup_epochs", settings.warmup_epochs)
         training |= {"epochs": epochs, "warmup_epochs": min(warmup, epochs)}
         train_classes, validation_classes, folds = (*split.train, *split.validation), (), ()
-    if half := trial.user_attrs.get("half"):
+    if half := attributes.get("half"):
         (train_classes, validation_classes), folds = split.half(half), ()
         training |= _fitting_batch(plan, settings, training, train_classes)
     spec = TrialSpec(
@@ -209,17 +211,17 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         by_class=stage is Stage.SELECT,
         checked=stage is Stage.SEARCH and trial.number == 0,
         gallery_seed=split.seed if config.metrics.gallery == "training_half" and not on_all else None,
-        seed=trial.user_attrs["seed"],
+        seed=attributes["seed"],
         directory=trial_directory(plan, loss, stage, trial.number),
         origin={
             "search": config.name,
             "study": short_study_name(loss, stage),
             "trial": trial.number,
-            **{name: trial.user_attrs[name] for name in ORIGIN if name in trial.user_attrs},
+            **{name: attributes[name] for name in ("source_trial", "role", "half", "fold") if name in attributes},
             "split": split.digest,
         },
     )
-    fold = trial.user_attrs.get("fold")
+    fold = attributes.get("fold")
     return spec if fold is None else spec.of_fold(fold)
 
 

@@ -133,13 +133,9 @@ class Records:
 
     # The studies.
 
-    @property
+    @cached_property
     def studies(self) -> "StudyStorage":
         """Its studies, read again as they grow."""
-        return self._stored_studies
-
-    @cached_property
-    def _stored_studies(self) -> "StudyStorage":
         from search.study import read_studies  # imports Optuna
 
         return read_studies(self.folder.journal)

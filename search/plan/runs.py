@@ -53,7 +53,6 @@ class RunFolder:
     split = File("split.json")
     """The class split with its digest."""
     selection = File("selection.json")
-    """The frozen selection."""
     baselines = File("baselines.json")
     """The scores of the networks without training; missing if nothing was pretrained."""
     whitened = File("whitened.safetensors")
@@ -61,9 +60,7 @@ class RunFolder:
     journal = File("study.journal")
     """The studies, with all trials."""
     test = File("test.json")
-    """The test results."""
     summary = File("summary.json")
-    """The results so far."""
     report = File("report.html")
     """The results as a page with figures."""
     trained_on_opened = File("trained_on_opened.json")
@@ -219,9 +216,7 @@ class CampaignFolder:
     images: Path | None = None
 
     config = File("campaign.yaml")
-    """The campaign file."""
     result = File("campaign.json")
-    """The results."""
     report = File("report.html")
     """The results as a page with figures."""
 

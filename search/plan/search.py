@@ -4,14 +4,15 @@ import copy
 import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
 from search.config.search_config import parse_config, settled_digest
 from search.config.yaml_file import read_yaml
+from search.plan.disk import mark_checkpoints
 from search.plan.growth import growth
-from search.plan.places import mark_checkpoints
 from search.plan.plan import Plan
 from search.plan.records import Records
 from search.plan.runs import RunFolder
@@ -37,7 +38,7 @@ class WritableRecords(Records):
     def close(self) -> None:
         self.storage.close()
 
-    @property
+    @cached_property
     def studies(self) -> StudyStorage:
         return self.storage
 

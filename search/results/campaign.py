@@ -103,9 +103,6 @@ def stored_result(folder: CampaignFolder) -> CampaignResult:
 
 # The rows of a campaign by their coordinates, and its cells: one number per row and metric.
 
-Coordinates = Mapping[RowKey, Mapping[str, str]]
-"""The loss and the labels of each row, and its configuration."""
-
 
 def labels_of(campaign: Campaign, member: Member) -> dict[str, str]:
     """Return the label of a search on each axis."""
@@ -323,7 +320,7 @@ def _untrained(campaign: Campaign) -> dict[str, RowKey]:
     return {key.search: key for key in rows_of(campaign) if key.role is Role.BASELINE and key.loss == UNTRAINED}
 
 
-def _paired_rows(campaign: Campaign) -> Coordinates:
+def _paired_rows(campaign: Campaign) -> dict[RowKey, dict[str, str]]:
     """Return the loss and the labels of the rows that are paired: the tuned ones if the table has both roles."""
     role = Role.TUNED if Role.TUNED in campaign.config.table.roles else Role.DEFAULT
     return {

@@ -1,6 +1,5 @@
 """The scores of an opening of the test classes by class, and the differences of pairs of rows."""
 
-import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from search.plan.records import Records
 from search.results.rows import Result, Row
 from search.results.statistics import MIN_CLASSES, ScoredRows
 from search.stages import Role
-from trainables.common.files import array_names, read_arrays, reading
+from trainables.common.files import array_names, digest_of, read_arrays, reading
 
 # Per-image results of a test opening, summed by test class. Shapes: N images, C test classes.
 
@@ -91,7 +90,7 @@ def _class_scores(loss: str, source_trial: int | None, seed: int | None, path: P
             labels_C=labels_C,
             sums_C=np.bincount(classes_N, weights=scores_N).astype(np.float64),
             counts_C=np.bincount(classes_N),
-            images=hashlib.sha256(labels_N.tobytes() + "\n".join(keys_N.tolist()).encode()).hexdigest(),
+            images=digest_of(labels_N.tobytes() + "\n".join(keys_N.tolist()).encode()),
         )
 
 
@@ -207,7 +206,7 @@ def _differences(
     seeds = {key: len(models) * (key.role is not Role.BASELINE) for key, models in by_row.items()}
     margin = None if within is None else within / 100
     for first, second in pairs:
-        estimate = scored.contrast({first: 1.0, second: -1.0}, len(pairs))
+        estimate = scored.difference(first, second, len(pairs))
         yield Pair(
             first=first,
             second=second,

@@ -39,14 +39,10 @@ class Shown(ABC):
     def to_frame(self) -> "pandas.DataFrame":
         """Return the numbers as a table of pandas."""
 
-    @property
-    def _title(self) -> str:
-        return f"<{type(self).__name__}>"
-
     def __repr__(self) -> str:
         frame = self.to_frame()
         text = frame.to_string(index=False, max_rows=self.MOST_LINES, max_cols=10, float_format="{:.4f}".format)
-        return f"{self._title}\n{text}"
+        return f"<{type(self).__name__}>\n{text}"
 
     __str__ = __repr__
 
@@ -85,18 +81,17 @@ class SeedStatistics(Result):
     ci95: tuple[float, float] | None = None
 
     @classmethod
-    def over(cls, values: Sequence[float], seeds: Sequence[int] | None = None, **given: Any) -> "SeedStatistics":
-        """Return the statistics of ``values``, one per seed unless ``seeds`` has the seed of each value.
-
-        ``given`` has ``ci95``.
-        """
+    def over(
+        cls, values: Sequence[float], seeds: Sequence[int] | None = None, ci95: tuple[float, float] | None = None
+    ) -> "SeedStatistics":
+        """Return the statistics of ``values``, one per seed unless ``seeds`` has the seed of each value."""
         assert values, "no values"
         return cls(
             mean=statistics.fmean(values),
             std=statistics.stdev(values) if len(values) > 1 else None,
             seeds=len(values if seeds is None else set(seeds)),
             values=tuple(values),
-            **given,
+            ci95=ci95,
         )
 
     @classmethod

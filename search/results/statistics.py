@@ -1,4 +1,4 @@
-"""Statistics of results: contrasts of rows, corrections for many tests, and intervals over seeds."""
+"""Statistics of results: differences of rows, corrections for many tests, and intervals over seeds."""
 
 import math
 import statistics
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from search.difference import LEVEL
 from search.results.rows import SeedStatistics
@@ -38,11 +38,11 @@ CLASSES_LENT = 8.0
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A contrast's value, its 95 % interval, and the two-sided p-value of the value 0, among ``tests`` contrasts.
+    """A difference, its 95 % interval, and the two-sided p-value of the value 0, among ``tests`` differences.
 
     The interval and ``p_corrected`` have the same correction (Bonferroni's, for intervals by Dunn 1961: "Multiple
-    comparisons among means"), so the interval excludes 0 exactly if the contrast ``differs``. All intervals of a table
-    contain their true values at once with a probability of 95 %. ``p`` is that of the contrast alone.
+    comparisons among means"), so the interval excludes 0 exactly if the value ``differs`` from it. All intervals of a
+    table contain their true values at once with a probability of 95 %. ``p`` is that of the difference alone.
     """
 
     value: float
@@ -90,8 +90,9 @@ class ScoredRows(Generic[Key]):
         assert all(len(of_row) > 1 for of_row in sums.values())
         self._share_C = counts_C / counts_C.sum()
         self._unbias, self._class_freedom = _of_weighted_classes(self._share_C)
-        seeds, variances, residuals, deviations = {}, {}, {}, {}
+        seeds, variances, deviations = {}, {}, {}
         self._means: dict[Key, float] = {}
+        self._residual: dict[Key, float] = {}
         for row, sums_SC in sums.items():
             scores_SC = sums_SC / counts_C
             means_S = scores_SC @ self._share_C
@@ -101,9 +102,9 @@ class ScoredRows(Generic[Key]):
             rest_SC = scores_SC - by_class_C - (means_S - self._means[row])[:, None]
             seeds[row] = len(sums_SC)
             variances[row] = float(means_S.var(ddof=1))
-            residuals[row] = self._unbias * float(((self._share_C * rest_SC) ** 2).sum()) / (len(sums_SC) - 1)
+            residual = self._unbias * float(((self._share_C * rest_SC) ** 2).sum()) / (seeds[row] - 1)
+            self._residual[row] = residual / seeds[row]
         self._trained = len(sums)
-        self._residual = {row: residuals[row] / seeds[row] for row in sums}
         self._total_freedom = sum(seeds.values()) - len(seeds) - (len(seeds) > 1)
         self._lend_seeds(seeds, variances)
         spread_C = np.var(list(deviations.values()), axis=0, ddof=1) if len(sums) > 1 else np.zeros(len(counts_C))
@@ -122,23 +123,22 @@ class ScoredRows(Generic[Key]):
         for row, own in variances.items():
             times = min(SEEDS_LENT, len(seeds)) if freedoms[row] == 1 else 1.0
             variance, freedom = shrunk(own, freedoms[row], times * typical, SEEDS_LENT)
-            self._seed_variance[row] = float(variance) / seeds[row]
-            self._seed_freedom[row] = min(float(freedom), self._total_freedom)
+            self._seed_variance[row] = variance / seeds[row]
+            self._seed_freedom[row] = min(freedom, self._total_freedom)
 
-    def contrast(self, weights: Mapping[Key, float], tests: int = 1) -> Estimate:
-        """Return the sum of ``weights`` times the rows' mean scores, one of ``tests`` contrasts; the weights sum to 0.
+    def difference(self, first: Key, second: Key, tests: int = 1) -> Estimate:
+        """Return the difference of two rows' mean scores, one of ``tests`` differences.
 
         Its variance is that of the classes plus that of the seeds, minus the part that both contain (the models' noise
         within a class), and never below either. The test is Student's t with Satterthwaite's degrees of freedom.
         """
         from scipy.special import stdtr, stdtrit  # slow to import
 
-        value = sum(weight * self._means[row] for row, weight in weights.items())
-        classes, class_freedom = self._of_classes(weights)
-        trained = {row: weight for row, weight in weights.items() if row in self._seed_variance}
-        by_row = {row: weight**2 * self._seed_variance[row] for row, weight in trained.items()}
+        value = self._means[first] - self._means[second]
+        classes, class_freedom = self._of_classes(first, second)
+        by_row = {row: self._seed_variance[row] for row in (first, second) if row in self._seed_variance}
         seeds = sum(by_row.values())
-        both = sum(weight**2 * self._residual[row] for row, weight in trained.items())
+        both = sum(self._residual[row] for row in by_row)
         variance = max(classes, seeds, classes + seeds - both)
         if variance == 0:
             return Estimate(value=value, ci95=(value, value), p=float(value == 0), tests=tests)
@@ -152,28 +152,23 @@ class ScoredRows(Generic[Key]):
         p = float(2 * stdtr(freedom, -abs(value) / variance**0.5))
         return Estimate(value=value, ci95=(value - half, value + half), p=p, tests=tests)
 
-    def _of_classes(self, weights: Mapping[Key, float]) -> tuple[float, float]:
-        """Return the variance of a contrast over other classes, and its degrees of freedom."""
-        deviations_C = sum(weight * self._deviations[row] for row, weight in weights.items())
+    def _of_classes(self, first: Key, second: Key) -> tuple[float, float]:
+        """Return the variance of a difference over other classes, and its degrees of freedom."""
+        deviations_C = self._deviations[first] - self._deviations[second]
         own = self._unbias * float(((self._share_C * deviations_C) ** 2).sum())
         if self._trained <= 2:
             return own, self._class_freedom
-        typical = self._typical_class_variance * sum(weight**2 for weight in weights.values())
-        variance, freedom = shrunk(own, self._class_freedom, typical, CLASSES_LENT)
-        return float(variance), min(float(freedom), (self._trained - 1) * self._class_freedom)
+        variance, freedom = shrunk(own, self._class_freedom, 2 * self._typical_class_variance, CLASSES_LENT)
+        return variance, min(freedom, (self._trained - 1) * self._class_freedom)
 
 
-def shrunk(
-    own: ArrayLike, freedom: float, typical: ArrayLike, lent: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return variances shrunk towards the typical one, never below themselves, and their degrees of freedom.
+def shrunk(own: float, freedom: float, typical: float, lent: float) -> tuple[float, float]:
+    """Return a variance shrunk towards the typical one, never below itself, and its degrees of freedom.
 
-    The more a variance exceeds the typical one, the fewer degrees of freedom are added.
+    The more it exceeds the typical one, the fewer degrees of freedom are added.
     """
-    own, typical = np.asarray(own), np.asarray(typical)
-    variance = np.maximum(own, (lent * typical + freedom * own) / (lent + freedom))
-    share = np.divide(typical, own, out=np.ones_like(variance), where=own > 0)
-    return variance, freedom + lent * np.sqrt(np.minimum(1, share))
+    share = min(1.0, typical / own) if own > 0 else 1.0
+    return max(own, (lent * typical + freedom * own) / (lent + freedom)), freedom + lent * math.sqrt(share)
 
 
 def _of_weighted_classes(share_C: Floats) -> tuple[float, float]:

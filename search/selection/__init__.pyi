@@ -11,18 +11,22 @@ from .ledger import Ledger as Ledger, Opening as Opening
 from .ledger_file import ImageSet as ImageSet, LedgerFile as LedgerFile, images_in as images_in
 from .retrieval_file import (
     FOLDER as FOLDER,
-    BaselineScoring as BaselineScoring,
+    THUMBNAILS as THUMBNAILS,
+    ExampleKind as ExampleKind,
     RetrievalFile as RetrievalFile,
-    Scoring as Scoring,
-    baseline_entry as baseline_entry,
+    Thumbnails as Thumbnails,
+    thumbnails_of as thumbnails_of,
 )
 from .score_files import (
     Baselines as Baselines,
+    BaselineScoring as BaselineScoring,
     FailedScoring as FailedScoring,
     Scored as Scored,
     ScoredBaseline as ScoredBaseline,
     ScoredModel as ScoredModel,
     ScoredOpening as ScoredOpening,
+    Scoring as Scoring,
+    baseline_entry as baseline_entry,
     frozen_baselines as frozen_baselines,
     save_baselines as save_baselines,
     scored_openings as scored_openings,
@@ -44,11 +48,4 @@ from .selection import (
     Selection as Selection,
     exported_trial as exported_trial,
     study_digest as study_digest,
-)
-from .thumbnails import (
-    NAME as NAME,
-    SHORT_SIDE as SHORT_SIDE,
-    ExampleKind as ExampleKind,
-    Thumbnails as Thumbnails,
-    thumbnails_of as thumbnails_of,
 )

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from itertools import takewhile
@@ -244,10 +244,8 @@ class Ledger:
     def broken_links(self) -> Iterator[str]:
         """Yield a sentence for each line of the two files that was changed, removed or moved."""
         yield from self._file.broken_links()
-        try:
+        with _without_state_folder("read", "it is ignored"):
             yield from self._users().broken_links()
-        except (OSError, RuntimeError, InvalidInput) as error:
-            logger.warning("The ledger in the user's state folder cannot be read (%s); it is ignored.", error)
 
     def image_set(self, opened: OpenedImages) -> ImageSet:
         """Load the images of an opened test set."""
@@ -271,11 +269,9 @@ class Ledger:
         return [entry for entry in _openings(orders[0]) if entry.id in earlier]
 
     def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
-        try:
+        users: dict[str, Entry] = {}
+        with _without_state_folder("read", "it is ignored"):
             users = self._users().entries()
-        except (OSError, RuntimeError, InvalidInput) as error:
-            logger.warning("The ledger in the user's state folder cannot be read (%s); it is ignored.", error)
-            users = {}
         return self._file.entries(), users
 
     def _write(self, *new: Entry, images: bytes | None = None, about: Iterable[str] = ()) -> None:
@@ -292,20 +288,23 @@ class Ledger:
 
         with self._file.locked():
             own, theirs = self._file.entries(), dict[str, Entry]()
-            try:
+            unseen = f"searches in other runs folders do not see the openings in {self._file.path}"
+            with _without_state_folder("written", unseen):
                 files.append(users := self._users())
                 with users.locked():
                     theirs = users.entries()
                     users.append([*_missing(own, theirs), *new], content_of)
-            except (OSError, RuntimeError, InvalidInput) as error:
-                logger.warning(
-                    "The ledger in the user's state folder cannot be written (%s); searches in other runs folders do "
-                    "not see the openings in %s.",
-                    error,
-                    self._file.path,
-                )
             subjects = set(about).union(*map(_subjects, (*own.values(), *new)))
             self._file.append([*_missing(_about(subjects, theirs), own), *new], content_of)
+
+
+@contextmanager
+def _without_state_folder(what: str, then: str) -> Iterator[None]:
+    """Log a warning if the ledger in the user's state folder cannot be read or written."""
+    try:
+        yield
+    except (OSError, RuntimeError, InvalidInput) as error:
+        logger.warning("The ledger in the user's state folder cannot be %s (%s); %s.", what, error, then)
 
 
 def _subjects(entry: Entry) -> set[str]:

@@ -7,7 +7,6 @@ line that is copied from one to the other keeps its content and gets another pre
 Shapes: N images, C classes.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -164,7 +163,7 @@ class ImageSet:
     @cached_property
     def digest(self) -> str:
         """The SHA-256 (hex) of all images' pixels, grouped by class."""
-        return hashlib.sha256(self.sizes_C.tobytes() + self.digests_N.tobytes()).hexdigest()
+        return digest_of(self.sizes_C.tobytes() + self.digests_N.tobytes())
 
     @cached_property
     def copies(self) -> int:

@@ -1,77 +1,29 @@
-"""The stored ranking of the test images by a model, and the requests to score one; torch is not imported.
+"""What a test keeps of its images for a report, since they are not read again: rankings, samples and thumbnails.
 
-Sampled images are chosen by the SHA-256 of their names, so that every model has the same ones.
+Sampled images are chosen by the SHA-256 of their names, so that every model has the same ones. Torch is not imported.
 
-Shapes: N test images, Q queries, K ranks, S sampled images, D embedding.
+Shapes: N test images, Q queries, K ranks, S sampled images, D embedding, T thumbnails, G shown queries.
 """
 
 import io
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from enum import StrEnum
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from search.stages import WHITENED
+from search.selection.choice import Confirmation
+from search.selection.score_files import Scored, ScoredModel
+from search.selection.selection import Selection
 from trainables.common.files import in_digest_order, read_arrays, reading
-from trainables.data.store.store_spec import StoreSpec
-from trainables.training.spec import TrialSpec, UntrainedSpec
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scoring:
-    """A model to score (``checkpoint``, trained as in ``spec``), the images, the metrics and the per-image file.
-
-    ``seed`` is that of the final training, shared by the models of its folds; ``fold`` is None without folds.
-    ``gpu`` is True if the task has a GPU.
-    """
-
-    loss: str
-    source_trial: int
-    seed: int
-    fold: int | None
-    spec: TrialSpec
-    checkpoint: str
-    images: StoreSpec
-    metrics: tuple[str, ...]
-    per_image: str
-    gpu: bool
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """The part of its entry in ``test.json`` that follows from the trial."""
-        return {name: getattr(self, name) for name in ("loss", "source_trial", "seed", "fold", "per_image")}
-
-
-@dataclass(frozen=True, kw_only=True)
-class BaselineScoring:
-    """The request to score the baselines on ``images``; ``spec`` and ``network`` are those of their validation.
-
-    ``whitening`` is the content of the whitening's file.
-    """
-
-    spec: UntrainedSpec
-    network: str
-    whitening: bytes
-    images: StoreSpec
-    metrics: tuple[str, ...]
-
-    @property
-    def gpu(self) -> bool:
-        return self.spec.gpu
-
-
-def baseline_entry(name: str, network: str, whitening_sha256: str) -> dict[str, Any]:
-    """Return the part of a baseline's entry in ``test.json`` that follows from its validation."""
-    return {
-        "name": name,
-        "network": network,
-        "whitening_sha256": whitening_sha256 if name == WHITENED else None,
-        "per_image": f"{name}@baseline.npz",
-    }
-
+from trainables.data.dataset import Dataset
+from trainables.metrics import is_retrieval
 
 # The sampled images.
 
@@ -150,3 +102,208 @@ class RetrievalFile:
         """Read the file at ``path``."""
         with reading(path):
             return cls(**read_arrays(path, *(field.name for field in fields(cls))))
+
+
+# The queries that a report shows with their neighbours, the same ones for every loss.
+
+EACH = 3
+"""The number of queries of each kind."""
+
+
+class ExampleKind(StrEnum):
+    """The reason for showing a query: its score, averaged over the tuned models, or the change of it by tuning."""
+
+    BEST = "best"
+    MEDIAN = "median"
+    WORST = "worst"
+    CHANGED = "changed"
+
+
+class GalleryQuery(NamedTuple):
+    """A test image and the reason for showing it."""
+
+    kind: ExampleKind
+    row: int
+
+
+def gallery_queries(
+    keys: Sequence[str],
+    labels_N: NDArray[np.int64],
+    queries_Q: NDArray[np.int32],
+    tuned_N: NDArray[np.float64],
+    default_N: NDArray[np.float64],
+) -> list[GalleryQuery]:
+    """Choose three queries of each kind out of ``queries_Q``, of different classes if possible.
+
+    ``tuned_N`` and ``default_N`` are the scores of each image as a query. Best, median and worst refer to ``tuned_N``,
+    changed to its distance from ``default_N``; ties are ordered by the SHA-256 of the keys. Images without another
+    image of their class are left out.
+    """
+    sizes_C = np.bincount(labels_N)
+    found = [int(row) for row in queries_Q if sizes_C[labels_N[row]] > 1]
+    found = [found[position] for position in in_digest_order([keys[row] for row in found])]
+    if not found:
+        return []
+    middle = np.median(tuned_N[found])
+    change_N = np.abs(tuned_N - default_N)
+    chosen: list[GalleryQuery] = []
+    for kind, height_N in (
+        (ExampleKind.BEST, tuned_N),
+        (ExampleKind.WORST, -tuned_N),
+        (ExampleKind.MEDIAN, -np.abs(tuned_N - middle)),
+        (ExampleKind.CHANGED, change_N),
+    ):
+        order = sorted(found, key=lambda row: -height_N[row])
+        if kind is ExampleKind.CHANGED:
+            order = [row for row in order if change_N[row] > 0]
+        taken = {query.row for query in chosen}
+        order = [row for row in order if row not in taken]
+        firsts = {*{int(labels_N[row]): row for row in reversed(order)}.values()}  # of each class
+        order.sort(key=lambda row: row not in firsts)
+        chosen += [GalleryQuery(kind, row) for row in order[:EACH]]
+    return sorted(chosen, key=lambda query: list(ExampleKind).index(query.kind))
+
+
+# The file of thumbnails.
+
+THUMBNAILS = "thumbnails.npz"
+SHORT_SIDE = 64
+QUALITY = 80
+LIMIT = 3_000_000
+"""The maximum size of all thumbnails of a test set in bytes; the first ones requested are stored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thumbnails:
+    """WebP files of test images by their numbers, the queries to show, and the ``metric`` by which they were chosen.
+
+    The metric is None, and there are no queries, if no metric scores single queries.
+    """
+
+    pictures: Mapping[int, bytes]
+    queries: tuple[GalleryQuery, ...]
+    metric: str | None
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the file, in numpy's npz format."""
+        content = io.BytesIO()
+        np.savez(  # not compressed: WebP is
+            content,
+            rows_T=np.array([*self.pictures], dtype=np.int32),
+            lengths_T=np.array([len(picture) for picture in self.pictures.values()], dtype=np.int32),
+            pictures=np.frombuffer(b"".join(self.pictures.values()), dtype=np.uint8),
+            query_rows_G=np.array([query.row for query in self.queries], dtype=np.int32),
+            query_kinds_G=np.array([str(query.kind) for query in self.queries], dtype=np.str_),
+            metric=np.array(self.metric or ""),
+        )
+        return content.getvalue()
+
+    @classmethod
+    def read(cls, path: Path) -> "Thumbnails":
+        """Read the file at ``path``."""
+        with reading(path):
+            content = read_arrays(path)
+            pictures, lengths = content["pictures"].tobytes(), content["lengths_T"].tolist()
+            kinds = content["query_kinds_G"].tolist()
+            if min(lengths, default=0) < 0 or sum(lengths) != len(pictures) or len(pictures) > LIMIT:
+                raise ValueError(f"{len(pictures)} bytes of pictures, and lengths of {sum(lengths)}")
+            if any(count > EACH for count in Counter(kinds).values()):
+                raise ValueError(f"{len(kinds)} queries")
+            return cls(
+                pictures={
+                    row: pictures[end - length : end]
+                    for row, end, length in zip(content["rows_T"].tolist(), accumulate(lengths), lengths, strict=True)
+                },
+                queries=tuple(
+                    GalleryQuery(ExampleKind(kind), row)
+                    for kind, row in zip(kinds, content["query_rows_G"].tolist(), strict=True)
+                ),
+                metric=str(content["metric"]) or None,
+            )
+
+
+def make_pictures(images: Iterable[tuple[int, NDArray[np.uint8]]], limit: int = LIMIT) -> dict[int, bytes]:
+    """Return numbered images as WebP files with a short side of at most 64 pixels, up to ``limit`` bytes in all."""
+    made: dict[int, bytes] = {}
+    for number, pixels in images:
+        picture = _webp(Image.fromarray(np.ascontiguousarray(pixels)))
+        limit -= len(picture)
+        if limit < 0:
+            break
+        made[number] = picture
+    return made
+
+
+def _images(
+    store: Path, dataset: Dataset, keys: Sequence[str], rows: Iterable[int]
+) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """Yield the number and the pixels of each image of ``rows``; of other items, the image if the data set has one."""
+    import torch
+
+    from trainables.data.store.view import Store
+
+    opened = Store(store)
+    place_of = {key: place for place, key in enumerate(opened.image_keys)}
+    for row in rows:
+        is_image = dataset.noun == "images"
+        picture = opened.items(torch.tensor([place_of[keys[row]]]))[0] if is_image else dataset.picture(keys[row])
+        if picture is not None:
+            yield row, picture
+
+
+def _webp(image: Image.Image) -> bytes:
+    scale = min(1, SHORT_SIDE / min(image.size))
+    width, height = (max(round(scale * side), 1) for side in image.size)
+    content = io.BytesIO()
+    image.resize((width, height), Image.Resampling.LANCZOS).save(content, "WEBP", quality=QUALITY)
+    return content.getvalue()
+
+
+def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: Sequence[Scored]) -> Thumbnails:
+    """Make the thumbnails of the opened images of ``dataset`` in ``store``.
+
+    The queries come first, then their neighbours by the first model of each configuration.
+    """
+    per_image = read_arrays(scored[0].files[scored[0].record.per_image])
+    keys, labels_N = per_image["keys"].tolist(), per_image["labels"]
+    firsts: dict[tuple[str, int], bytes] = {}  # the ranking by each configuration's model of the first seed and fold
+    for model in scored:
+        firsts.setdefault(_configuration(model), model.files[f"{FOLDER}/{model.record.per_image}"])
+    ranked = list(map(read_arrays, firsts.values()))
+    metric = next(
+        (name for name in (selection.objective, *selection.test_metrics) if is_retrieval(name) and name in per_image),
+        None,
+    )
+    queries: list[GalleryQuery] = []
+    if metric:
+        tuned_N = _mean_score(selection.chosen, metric, scored)
+        default_N = _mean_score(selection.defaults, metric, scored)
+        queries = gallery_queries(keys, labels_N, ranked[0]["queries_Q"], tuned_N, default_N)
+    rows = [query.row for query in queries]
+    places = np.searchsorted(ranked[0]["queries_Q"], rows)
+    neighbours = [found["neighbours_QK"][places].T.ravel().tolist() for found in ranked]
+    wanted = list(dict.fromkeys([*rows, *chain.from_iterable(zip(*neighbours, strict=True))]))
+    return Thumbnails(
+        pictures=make_pictures(_images(store, dataset, keys, wanted)),
+        queries=tuple(queries),
+        metric=metric,
+    )
+
+
+def _configuration(model: Scored) -> tuple[str, int]:
+    assert isinstance(model.record, ScoredModel)
+    return model.record.loss, model.record.source_trial
+
+
+def _mean_score(role: Mapping[str, Confirmation], metric: str, scored: Sequence[Scored]) -> NDArray[np.float64]:
+    """Return the score of each image, averaged over the models of each loss, then over the losses."""
+    of_losses: list[NDArray[np.float64]] = []
+    for loss, entry in role.items():
+        found = [
+            read_arrays(model.files[model.record.per_image], metric)[metric]
+            for model in scored
+            if _configuration(model) == (loss, entry.number)
+        ]
+        of_losses += [np.mean(found, axis=0)] if found else []
+    mean_N: NDArray[np.float64] = np.mean(of_losses, axis=0) if of_losses else np.zeros(1)
+    return mean_N

@@ -1,6 +1,8 @@
-"""Stored scores: ``baselines.json``, those of networks without training, and ``test.json``, those of the openings."""
+"""Requests to score models, and stored scores.
 
-import hashlib
+These are ``baselines.json``, those of networks without training, and ``test.json``, those of the openings.
+"""
+
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,8 +16,9 @@ from pydantic import BaseModel, ConfigDict
 from search.selection.ledger import Opening
 from search.stages import UNTRAINED, WHITENED
 from trainables.common.errors import InvalidInput
-from trainables.common.files import json_digest, read_json, reading, write_json, write_whole
-from trainables.training.spec import UntrainedSpec, ValidatedUntrained
+from trainables.common.files import digest_of, json_digest, read_json, reading, write_json, write_whole
+from trainables.data.store.store_spec import StoreSpec
+from trainables.training.spec import TrialSpec, UntrainedSpec, ValidatedUntrained
 
 # The networks that are scored without training, on the validation classes.
 
@@ -70,7 +73,7 @@ def save_baselines(path: Path, whitening: Path, validated: ValidatedUntrained) -
         dimensions=validated.dimensions,
         validation={UNTRAINED: validated.untrained, WHITENED: validated.whitened},
         classes={UNTRAINED: validated.classes_untrained, WHITENED: validated.classes_whitened},
-        whitening_sha256=hashlib.sha256(validated.whitening).hexdigest(),
+        whitening_sha256=digest_of(validated.whitening),
     )
     write_json(path, asdict(found))
     return found
@@ -89,10 +92,66 @@ def frozen_baselines(path: Path, whitening: Path, digest: str | None) -> tuple[B
         what = "is missing" if found is None else "was changed (its digest does not match)"
         raise InvalidInput(f"{path} {what} since the choice was frozen; restore it, or search under a new name.")
     content = whitening.read_bytes() if whitening.is_file() else b""
-    if hashlib.sha256(content).hexdigest() != found.whitening_sha256:
+    if digest_of(content) != found.whitening_sha256:
         what = "was changed (its digest does not match)" if content else "is missing"
         raise InvalidInput(f"{whitening} {what} since the choice was frozen; restore it, or search under a new name.")
     return found, content
+
+
+# Requests to score models, which a worker answers.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """A model to score (``checkpoint``, trained as in ``spec``), the images, the metrics and the per-image file.
+
+    ``seed`` is that of the final training, shared by the models of its folds; ``fold`` is None without folds.
+    ``gpu`` is True if the task has a GPU.
+    """
+
+    loss: str
+    source_trial: int
+    seed: int
+    fold: int | None
+    spec: TrialSpec
+    checkpoint: str
+    images: StoreSpec
+    metrics: tuple[str, ...]
+    per_image: str
+    gpu: bool
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The part of its entry in ``test.json`` that follows from the trial."""
+        return {name: getattr(self, name) for name in ("loss", "source_trial", "seed", "fold", "per_image")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineScoring:
+    """The request to score the baselines on ``images``; ``spec`` and ``network`` are those of their validation.
+
+    ``whitening`` is the content of the whitening's file.
+    """
+
+    spec: UntrainedSpec
+    network: str
+    whitening: bytes
+    images: StoreSpec
+    metrics: tuple[str, ...]
+
+    @property
+    def gpu(self) -> bool:
+        return self.spec.gpu
+
+
+def baseline_entry(name: str, network: str, whitening_sha256: str) -> dict[str, Any]:
+    """Return the part of a baseline's entry in ``test.json`` that follows from its validation."""
+    return {
+        "name": name,
+        "network": network,
+        "whitening_sha256": whitening_sha256 if name == WHITENED else None,
+        "per_image": f"{name}@baseline.npz",
+    }
 
 
 # The openings of the test classes by a search, with the scores of each model.

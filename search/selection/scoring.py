@@ -3,7 +3,6 @@
 Shapes: N test images, D embedding, Q queries, K ranks.
 """
 
-import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,17 +16,22 @@ from search.selection.retrieval_file import (
     FOLDER,
     MOST_NEIGHBOURS,
     RANKS,
-    BaselineScoring,
     RetrievalFile,
-    Scoring,
-    baseline_entry,
     map_images,
     sampled_queries,
 )
-from search.selection.score_files import FailedScoring, Scored, ScoredBaseline, ScoredModel
+from search.selection.score_files import (
+    BaselineScoring,
+    FailedScoring,
+    Scored,
+    ScoredBaseline,
+    ScoredModel,
+    Scoring,
+    baseline_entry,
+)
 from search.stages import UNTRAINED, WHITENED
 from trainables.common.errors import InvalidInput
-from trainables.common.files import as_path
+from trainables.common.files import as_path, digest_of
 from trainables.common.process import contained
 from trainables.common.vectors import unit, without_order
 from trainables.data.dataset import Dataset
@@ -77,7 +81,7 @@ def _on(rows: NDArray[np.int32], like: torch.Tensor) -> torch.Tensor:
 # Metrics of subsets of the test classes, stored next to those of all classes.
 
 
-def by_subset(names: Sequence[str]) -> dict[str | None, list[str]]:
+def _by_subset(names: Sequence[str]) -> dict[str | None, list[str]]:
     """Group the metrics ``names`` by their subset of the test classes, which is removed from the name; None is all."""
     found: dict[str | None, list[str]] = {}
     for name in names:
@@ -96,35 +100,16 @@ def images_of(
     return torch.tensor([name in of_subset for name in class_names])[labels_N]
 
 
-def subset_name(name: str, subset: str | None) -> str:
+def _subset_name(name: str, subset: str | None) -> str:
     """Return the name of a metric, or of one of its parts, on a subset of the test classes."""
     return name if subset is None else f"{name}-{subset}"
 
 
-def spread_parts(parts: Mapping[str, torch.Tensor], subset: str | None, of_N: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Rename the parts of a metric on the images ``of_N`` for storage next to those of all images.
-
-    Scores of queries become [N], NaN for images outside the subset.
-    """
-    spread: dict[str, torch.Tensor] = {}
-    for name, part in parts.items():
-        if subset is not None and is_retrieval(name):
-            part_N = torch.full((len(of_N),), torch.nan, dtype=part.dtype)
-            part_N[of_N] = part
-            spread[subset_name(name, subset)] = part_N
-        else:
-            spread[subset_name(name, subset)] = part
-    return spread
-
-
-def gathered_parts(kept: Mapping[str, torch.Tensor], subset: str | None, of_N: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return the parts of the images ``of_N``, the inverse of :func:`spread_parts`."""
-    parts: dict[str, torch.Tensor] = {}
-    for name, part in kept.items():
-        metric, of_part = split_subset(name)
-        if of_part == subset:
-            parts[metric] = part[of_N] if subset is not None and is_retrieval(metric) else part
-    return parts
+def _of_all(part: torch.Tensor, of_N: torch.Tensor) -> torch.Tensor:
+    """Return the scores of the images ``of_N`` as [N], NaN for other images."""
+    part_N = part.new_full((len(of_N),), torch.nan)
+    part_N[of_N] = part
+    return part_N
 
 
 @contained()
@@ -164,7 +149,7 @@ def _embedded(
     if isinstance(scoring, Scoring):
         entry |= scoring.row
         checkpoint = as_path(scoring.checkpoint)
-        entry["model_sha256"] = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
+        entry["model_sha256"] = digest_of(checkpoint.read_bytes())
         view, embeddings_ND = training_class(scoring.spec).tested(scoring.spec, checkpoint, scoring.images, device)
         return view, [(entry, embeddings_ND)]
     spec = scoring.spec
@@ -173,7 +158,7 @@ def _embedded(
     view = inputs.view(scoring.images.class_names)
     features_NF = inputs.features()[view.rows_N.to(device)]
     layer, _ = parsed_tensors(scoring.whitening, Path(f"{WHITENED}.safetensors"))
-    digest = hashlib.sha256(scoring.whitening).hexdigest()
+    digest = digest_of(scoring.whitening)
     embedded = {UNTRAINED: features_NF, WHITENED: whitened(features_NF, layer)}
     return view, [(baseline_entry(name, scoring.network, digest), found) for name, found in embedded.items()]
 
@@ -214,7 +199,7 @@ def test_scores(
     parts: dict[str, torch.Tensor] = {}
     metrics: dict[str, float] = {}
     undefined: dict[str, str] = {}
-    for subset, of_subset in by_subset(names).items():
+    for subset, of_subset in _by_subset(names).items():
         of_N = images_of(subset, labels_N, class_names, test_subsets)
         its_superclasses = None if superclasses_N is None else superclasses_N[of_N]
         its_protocol = None if protocol is None else protocol[of_N]
@@ -222,9 +207,10 @@ def test_scores(
         values = from_parts(found, labels_N[of_N], of_subset)
         others, reasons = [name for name in of_subset if name not in values], dict[str, str]()
         values |= evaluate(embeddings_ND[of_N], labels_N[of_N], others, undefined=reasons)
-        undefined |= {subset_name(name, subset): reason for name, reason in reasons.items()}
-        parts |= spread_parts(found, subset, of_N)
-        metrics |= {subset_name(name, subset): value for name, value in values.items()}
+        undefined |= {_subset_name(name, subset): reason for name, reason in reasons.items()}
+        for name, part in found.items():
+            parts[_subset_name(name, subset)] = _of_all(part, of_N) if is_retrieval(name) else part
+        metrics |= {_subset_name(name, subset): value for name, value in values.items()}
     entry: dict[str, Any] = {"metrics": defined({name: metrics[name] for name in map(metric_name, names)})}
     return entry | ({"undefined": undefined} if undefined else {}), parts
 
@@ -234,10 +220,16 @@ def kept_metrics(
 ) -> dict[str, float]:
     """Return the metrics that follow from the parts of :func:`test_scores`, which were stored with the ``labels``."""
     metrics: dict[str, float] = {}
-    for subset, of_subset in by_subset(names).items():
+    for subset, of_subset in _by_subset(names).items():
         of_N = images_of(subset, kept["labels"], class_names, dataset.test_subsets())
-        values = from_parts(gathered_parts(kept, subset, of_N), kept["labels"][of_N], of_subset)
-        metrics |= {subset_name(name, subset): value for name, value in values.items()}
+        parts = {
+            metric: part[of_N] if is_retrieval(metric) else part
+            for name, part in kept.items()
+            for metric, of_part in [split_subset(name)]
+            if of_part == subset
+        }
+        values = from_parts(parts, kept["labels"][of_N], of_subset)
+        metrics |= {_subset_name(name, subset): value for name, value in values.items()}
     return metrics
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -10,22 +11,19 @@ from search.difference import RowKey
 from search.plan.records import stored_search
 from search.plan.runs import CampaignFolder, RunFolder
 from search.results.campaign import METRIC, ROLE, CampaignResult, Cell, columns_of, joined, row_axes, stored_result
+from search.results.comparison import summary_of
 from search.results.formats import p_value, parameters, shown_interval, verdict
 from search.results.pairs import METHOD
 from search.results.rows import spread_text
 from search.show.comparison_tables import units_note
-from search.show.document import ReportPage, as_html, campaign_page, write_search_report
+from search.show.document import ReportPage, as_html, write_search_report
 from search.show.drawing import Figure, Section, axis_title, looks_of, plotted, rounded, scatter
+from search.show.sections.answer import again, anytime_curves
 from search.stages import Role
 from search.text_table import NOTHING, TextTable
 from trainables.common.errors import InvalidInput
 from trainables.common.files import write_text
 from trainables.metrics import score_text, unit
-
-
-def cell_text(cell: Cell | None) -> str:
-    return NOTHING if cell is None else spread_text(cell.measured, cell.mean, cell.std)
-
 
 # Tables.
 
@@ -96,7 +94,6 @@ def cell_table(
     title: str = "",
     notes: Sequence[str] = (),
 ) -> TextTable:
-    """Return cells at their ``places`` in a table."""
     import pandas
 
     frame = pandas.DataFrame([place for place, _ in places], columns=[*rows, *columns])
@@ -105,11 +102,14 @@ def cell_table(
     frame["cell"] = [cell for _, cell in places]
     wide = frame.pivot(index=[*rows], columns=[*columns], values="cell")
     down, across = (list(axis.to_frame().itertuples(index=False, name=None)) for axis in (wide.index, wide.columns))
-    cells = [[cell if isinstance(cell, Cell) else None for cell in row] for row in wide.to_numpy()]
+    texts = [
+        [spread_text(cell.measured, cell.mean, cell.std) if isinstance(cell, Cell) else NOTHING for cell in row]
+        for row in wide.to_numpy()
+    ]
     return TextTable(
         title=title,
         header=(*rows, *map("\n".join, across)),
-        rows=tuple((*names, *map(cell_text, of_row)) for names, of_row in zip(down, cells, strict=True)),
+        rows=tuple((*names, *of_row) for names, of_row in zip(down, texts, strict=True)),
         labels=len(rows),
         notes=tuple(notes),
     )
@@ -211,8 +211,10 @@ def campaign_report(folder: CampaignFolder) -> ReportPage:
     else:
         why = f"Results: there are none yet; {len(begun)} of {len(folder.searches())} searches have started."
         first = Section(name="study", title=config.study, pending=(why,))
+    if curves := anytime_curves([summary_of(search) for search in searches]):
+        first = replace(first, figures=(*first.figures, curves))
     subtitle = f"{config.study}: {len(folder.searches())} searches, tested together"
-    return campaign_page(config.name, subtitle, first, searches, folder.config)
+    return ReportPage(title=config.name, subtitle=subtitle, sections=(first, again(searches, folder.config)))
 
 
 def study(config: CampaignConfig, result: CampaignResult) -> Section:

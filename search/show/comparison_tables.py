@@ -17,8 +17,7 @@ from search.results.formats import (
     verdict,
 )
 from search.results.pairs import METHOD, Pair
-from search.results.rows import COLUMNS, Column, Entry, Row, SeedStatistics, mean_of, spread_text
-from search.results.summary import SplitSummary
+from search.results.rows import COLUMNS, Column, Entry, Row, SeedStatistics, spread_text
 from search.stages import UNTRAINED, WHITENED, Role
 from search.text_table import NOTHING, TextTable
 from trainables.common.errors import counted, listed
@@ -179,13 +178,11 @@ def losses_table(comparison: Comparison) -> TextTable:
 
 def _with_chance(table: TextTable, comparison: Comparison, columns: Sequence[FilledColumn]) -> TextTable:
     """Prepend the row of a random ranking, if its values are known and the table has the test's."""
-    of_test = {entry.metric: 2 + at for at, entry in enumerate(columns) if entry.column.key == "test"}
-    cells = [NOTHING] * (len(table.header) - 2)
-    for metric, place in of_test.items():
-        if metric in comparison.chance:
-            cells[place - 2] = score_text(metric, comparison.chance[metric])
-    row = ("chance", NOTHING, *cells)
-    return table if {*cells} == {NOTHING} else replace(table, rows=(row, *table.rows))
+    known = [comparison.chance if entry.column.key == "test" else {} for entry in columns]
+    cells = [score_text(entry.metric, chance.get(entry.metric)) for entry, chance in zip(columns, known)]
+    gains = [NOTHING] * (len(table.header) - 2 - len(cells))
+    row = ("chance", NOTHING, *cells, *gains)
+    return table if {*cells} <= {NOTHING} else replace(table, rows=(row, *table.rows))
 
 
 def _losses_table(
@@ -200,11 +197,10 @@ def _losses_table(
         if is_sealed and filled.column.metrics == "test":
             return "sealed"
         entry = filled.entries[position]
-        over_seeds = entry if isinstance(entry, SeedStatistics) else None
-        text = spread_text(filled.metric, mean_of(entry), over_seeds.std if over_seeds else None)
-        if long and over_seeds and over_seeds.ci95:
-            return f"{text}\n{shown_interval(filled.metric, over_seeds.ci95)}"
-        return text
+        if not isinstance(entry, SeedStatistics):
+            return score_text(filled.metric, entry)
+        text = spread_text(filled.metric, entry.mean, entry.std)
+        return f"{text}\n{shown_interval(filled.metric, entry.ci95)}" if long and entry.ci95 else text
 
     return TextTable(
         title=f"{names}: {'networks without training, and ' * baselines}losses, default and tuned",
@@ -242,9 +238,12 @@ def data_sentences(comparison: Comparison) -> Iterator[str]:
 def columns_sentence(comparison: Comparison) -> str:
     """Return what the columns of the table of the losses are, without a full stop."""
     split = comparison.split
+    confirmed = "on the validation classes"
+    if split.halves:
+        confirmed = "on halves: each half of the training classes is validated by a model of the other half"
     return (
         f"{units_note((comparison.objective, *comparison.test_metrics))}search: the value of that trial; confirmed "
-        f"({confirmed_on(split)}) and final (validation of the trainings for the test): mean ± sample deviation over "
+        f"({confirmed}) and final (validation of the trainings for the test): mean ± sample deviation over "
         f"seeds{' and folds' if split.folds else ''}; confirmed is optimistic for a tuned row, the best of its "
         "finalists, and final is optimistic too: only its seeds are fresh; test: with the 95 % interval of the "
         f"row's mean (Student's t{' over the seeds, each the mean of its folds' if split.folds else ''}"
@@ -259,12 +258,6 @@ def units_note(metrics: Collection[str]) -> str:
     if len(others) == len({*metrics}):
         return ""
     return f"in per cent{f' ({listed(others)} as measured)' if others else ''}; "
-
-
-def confirmed_on(split: SplitSummary) -> str:
-    """Return the classes on which configurations are confirmed, in words."""
-    halves = "on halves: each half of the training classes is validated by a model of the other half"
-    return halves if split.halves else "on the validation classes"
 
 
 def baselines_sentences(comparison: Comparison) -> Iterator[str]:
@@ -341,9 +334,8 @@ def headline_losses(comparison: Comparison) -> TextTable:
     """Return the values of the last stage, with the differences from the default and from no training."""
     rows = shown_rows(comparison)
     filled = [entry for entry in filled_columns(comparison, rows) if not entry.is_empty]
-    last = next(
-        (key for key in ("test", "confirmed", "search") if any(entry.column.key == key for entry in filled)), ""
-    )
+    present = {entry.column.key for entry in filled}
+    last = next((key for key in ("test", "confirmed", "search") if key in present), "")
     columns = [entry for entry in filled if entry.column.key == last]
     table = _losses_table(comparison, rows, columns)
     gains = {name: of_role for name, role in GAINS.items() if (of_role := gains_of(comparison, role))}

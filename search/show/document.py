@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from search.plan.records import Records
-from search.results.comparison import Comparison, compare, comparison_of, summary_of
+from search.results.comparison import Comparison, compare, comparison_of
 from search.show.drawing import Plot, Section
-from search.show.sections.answer import again, answer, anytime_curves, outcome
+from search.show.sections.answer import again, answer, outcome
 from search.show.sections.loss import loss_section
 from search.show.sections.models import models_section
 from trainables.common.errors import listed
@@ -83,7 +83,6 @@ def _hash_source(script: str) -> str:
 
 
 def _with_code(sentence: str) -> str:
-    """Return an escaped sentence with the text between backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
@@ -95,7 +94,6 @@ def plotly_script() -> str:
 
 
 def shared_file(name: str) -> str:
-    """Read a style, script or page from the assets."""
     return (_ASSETS / name).read_text("utf-8")
 
 
@@ -116,13 +114,6 @@ def search_report(searches: Sequence[Records]) -> ReportPage:
             again(searches),
         ),
     )
-
-
-def campaign_page(title: str, subtitle: str, study: Section, searches: Sequence[Records], file: Path) -> ReportPage:
-    """Build the report of a campaign from the section on its ``study``, its begun ``searches`` and its ``file``."""
-    if curves := anytime_curves([summary_of(search) for search in searches]):
-        study = replace(study, figures=(*study.figures, curves))
-    return ReportPage(title=title, subtitle=subtitle, sections=(study, again(searches, file)))
 
 
 def _of_each(searches: Sequence[Records], comparison: Comparison) -> Iterator[Section]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from search.results.comparison import Comparison
 from search.results.rows import Row
-from search.show.comparison_tables import loss_label, row_loss_label
+from search.show.comparison_tables import row_loss_label
 from search.stages import Role
 from search.text_table import TextTable
 from trainables.metrics import unit
@@ -46,13 +46,6 @@ class ShownQuery:
     neighbours: Mapping[str, tuple[Photograph, ...]]
 
 
-@dataclass(frozen=True)
-class Gallery:
-    """Queries with their nearest images."""
-
-    queries: tuple[ShownQuery, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """A picture, a one-sentence ``finding``, and a ``table`` of its numbers, unless these are beside it.
@@ -63,7 +56,7 @@ class Figure:
     name: str
     title: str
     finding: str
-    picture: Plot | Gallery
+    picture: Plot | tuple[ShownQuery, ...]
     table: TextTable | None = None
     wide: bool = False
 
@@ -111,13 +104,6 @@ MARKS: Final = (
 def looks_of(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return a colour and Plotly's name of a mark for each label; they repeat after ten."""
     return dict(zip(dict.fromkeys(labels), itertools.cycle(zip(COLOURS, MARKS, strict=True))))
-
-
-def loss_looks(comparison: Comparison) -> dict[str, tuple[str, str]]:
-    """Return the looks of all losses by label, the same in every figure of the comparison."""
-    # baselines last, so that a loss has its colour with and without them
-    rows = sorted(comparison.rows, key=lambda row: row.role is Role.BASELINE)
-    return looks_of([loss_label(comparison, row.search, row.loss) for row in rows])
 
 
 # Pictures.

@@ -107,7 +107,6 @@ FAILURES = 20
 
 
 def live_search(stored: Records) -> LiveSearch:
-    """Read the state of a search."""
     search, status = in_memory(stored), status_of(stored)
     trials = {(loss, stage): search.trials(loss, stage) for stage in Stage for loss in search.config.loss_names}
     driven = status.driver is not None
@@ -187,7 +186,6 @@ class ReportsSoFar:
         self._kept: dict[str, tuple[Any, tuple[SectionSoFar, ...]]] = {}
 
     def of(self, search: Records) -> tuple[SectionSoFar, ...]:
-        """Return the sections of the report of ``search``."""
         with self._lock:
             now = _state(search)
             before = self._kept.get(search.name)
@@ -290,10 +288,10 @@ def live_app(runs: Path) -> FastAPI:
 
     @app.get("/files/{name}", include_in_schema=False)
     def file(name: str) -> Response:
-        if name not in _files():
+        if name not in FILES:
             raise HTTPException(404)
-        content, media_type = _files()[name]
-        return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
+        media_type = "text/css" if name.endswith(".css") else "text/javascript"
+        return Response(_file(name), media_type=media_type, headers={"Cache-Control": "no-cache"})
 
     return app
 
@@ -305,16 +303,12 @@ def _opened(runs: Path, name: str) -> Iterator[Records]:
         yield stored_search(runs, name)
 
 
+FILES = ("plotly.js", "page.js", "style.css", "live.js", "live.css")
+
+
 @cache
-def _files() -> dict[str, tuple[str, str]]:
-    script, style = "text/javascript", "text/css"
-    return {
-        "plotly.js": (plotly_script(), script),
-        "page.js": (shared_file("page.js"), script),
-        "style.css": (shared_file("style.css"), style),
-        "live.js": (shared_file("live.js"), script),
-        "live.css": (shared_file("live.css"), style),
-    }
+def _file(name: str) -> str:
+    return plotly_script() if name == "plotly.js" else shared_file(name)
 
 
 # The server.

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import count, takewhile
 from statistics import median
-from typing import ClassVar, Self
+from typing import Self
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -28,8 +28,6 @@ class Pruner:
 
     Values are kept sorted, so that a comparison costs a few look-ups.
     """
-
-    summary: ClassVar[str]
 
     def __init__(self, *, steps: int, study: str = "") -> None:
         self.steps, self._study = steps, study
@@ -94,7 +92,6 @@ class Pruner:
 class Unpruned(Pruner):
     """A pruner that compares nothing."""
 
-    summary = "every trial is trained to its end"
     milestones = ()
     plan = "no trial is pruned"
 
@@ -105,8 +102,6 @@ class SuccessiveHalving(Pruner):
     A trial continues if it is among the best max(⌊n / 2⌋, 1) of the n at its rung so far. Rounding up would take 17 %
     more epochs, with which three more trials gain more (``python -m benchmarks statistics``).
     """
-
-    summary = "asynchronous successive halving: at each rung the top half of the trials so far continues"
 
     @property
     def rungs(self) -> tuple[int, ...]:
@@ -159,16 +154,9 @@ class Hyperband(SuccessiveHalving):
     A trial's bracket is a hash of its study's name and its number, so that it stays the same after a restart.
     """
 
-    summary = "Hyperband: brackets of successive halving, each starting one rung later; the last one never prunes"
-
-    @property
-    def brackets(self) -> tuple[tuple[tuple[int, ...], float], ...]:
-        """The rungs of each bracket and its share of the trials."""
-        weights = self._weights
-        return tuple((self.rungs[bracket:], weight / sum(weights)) for bracket, weight in enumerate(weights))
-
     @property
     def _weights(self) -> list[int]:
+        """The brackets' shares of the trials, times their sum."""
         count = int(math.log2(max(1.0, self.steps / self.first))) + 1
         return [
             math.ceil(count * REDUCTION_FACTOR ** (count - 1 - bracket) / (count - bracket)) for bracket in range(count)
@@ -184,17 +172,18 @@ class Hyperband(SuccessiveHalving):
         raise AssertionError("the remainder is below the sum")
 
     def _plan(self) -> str:
-        parts = [
-            f"{share:.0%} of the trials are compared {self._after(rungs)}" if rungs else f"{share:.0%} are never pruned"
-            for rungs, share in self.brackets
-        ]
+        parts = []
+        for bracket, weight in enumerate(self._weights):
+            share, rungs = f"{weight / sum(self._weights):.0%}", self.rungs[bracket:]
+            parts.append(
+                f"{share} of the trials are compared {self._after(rungs)}" if rungs else f"{share} are never pruned"
+            )
         return f"{', '.join(parts)}; each time the top half of a bracket continues"
 
 
 class Median(Pruner):
     """The median rule (Golovin et al. 2017): a value below the median of the complete trials at its step is pruned."""
 
-    summary = "the median rule: trials below the median of the complete trials at the same step are pruned"
     _complete = 0
 
     def _plan(self) -> str:

@@ -44,7 +44,6 @@ class Sampler(ABC):
     space: SearchSpace
     seed: int
     trials: int
-    summary: ClassVar[str]
     without_pruning: ClassVar[str | None] = None
     """The reason why the sampler cannot be combined with a pruner."""
     without_constraints: ClassVar[bool] = False
@@ -78,7 +77,7 @@ class Sampler(ABC):
 
     def mistake(self, before: str, name: str, after: str, fix: str) -> Mistake:
         """Return a mistake of the parameter ``name``, for which this is the wrong sampler."""
-        key = self.config_key(name)
+        key = f"space.{name}" if "." in name else f"space.{self.loss}.{name}"
         return Mistake("search.sampler", f": {before} {key} {after}", fix, ("search.sampler", key))
 
     def seed_of(self, number: int) -> int:
@@ -118,10 +117,6 @@ class Sampler(ABC):
         (point,) = sequence.random(1)
         values = map(quantile, searched.values(), map(float, point))
         return Fixed(dict(zip(searched, values, strict=True)))
-
-    def config_key(self, name: str) -> str:
-        """Return the key of a parameter in the search file."""
-        return f"space.{name}" if "." in name else f"space.{self.loss}.{name}"
 
 
 CAUSED_BY_PARAMS = ("DIVERGED", "OUT_OF_MEMORY")

@@ -23,7 +23,6 @@ class Tpe(Sampler):
     each gains over the default see ``docs/statistics.md``).
     """
 
-    summary = "tree-structured Parzen estimator over all hyperparameters together, after points of a Sobol sequence"
     has_model = True
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
@@ -47,8 +46,6 @@ class Tpe(Sampler):
 class Random(Sampler):
     """Independent draws."""
 
-    summary = "independent draws from every range"
-
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         return RandomSampler(seed=self.seed_of(number))
 
@@ -61,8 +58,6 @@ class Qmc(Sampler):
     only leaves a dimension unused.
     """
 
-    summary = "points of a scrambled Sobol sequence, more even than random ones"
-
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         return self.point_of_sobol(number)
 
@@ -70,7 +65,6 @@ class Qmc(Sampler):
 class GaussianProcess(Sampler):
     """Gaussian process with the logarithm of the expected improvement."""
 
-    summary = "Gaussian process with expected improvement: for few, expensive trials"
     has_model = True
     without_pruning = "models complete trials alone, and a pruner leaves few of them"
     models_complete = needs_every_parameter = True
@@ -82,7 +76,6 @@ class GaussianProcess(Sampler):
 class CmaEs(Sampler):
     """Covariance matrix adaptation evolution strategy (Hansen 2016)."""
 
-    summary = "covariance matrix adaptation: for many trials of numeric hyperparameters"
     without_pruning = "learns from complete trials alone, and a pruner leaves few of them"
     without_constraints = models_complete = needs_every_parameter = True
 
@@ -149,7 +142,6 @@ class Grid(Stepwise):
     ``GridSampler`` is not used: it does not support conditions, stops the study itself and draws cells at random.
     """
 
-    summary = "every combination of steps and choices, once"
     size_in_words = "the grid of {loss} has {size:,} cells"
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
@@ -202,7 +194,6 @@ class Coordinate(Stepwise):
     """
 
     size_in_words = "trying all hyperparameters of {loss} takes up to {size:,} trials"
-    summary = "one hyperparameter after the other over its grid, the best value kept (as in Psomas, 2020)"
     without_pruning = "compares values after all epochs, which pruned trials do not reach"
     without_constraints = True
 

@@ -199,12 +199,7 @@ class TrialQueue:
             is_last = news.finished and position == len(news.records)
             if self._report(running, record, is_last=is_last):
                 return False
-        if news.finished:  # the study had all epochs before
-            self._outage.end()
-            outcome = whole_training(running.stored, running.spec)
-            running.study.finish(running.number, TrialState.COMPLETE, outcome)
-            self._remove(running)
-        return not news.finished
+        return True
 
     def on_trial_error(self, running: RunningTrial, reason: str, *, own: bool) -> None:
         """Retry a trial whose worker or node is gone, from its checkpoint and under the same number.

@@ -115,15 +115,13 @@ def _drawn_image() -> bytes:
 
 # Logged models.
 
-KIND_OF_MODEL = "embedder"
-
 
 def keep_model(client: "MlflowClient", run_id: str, name: str, wanted: DescribedModel, now: int) -> str:
     """Log or update ``wanted`` as a model ``name`` of the run ``run_id``; return its id. ``now`` is in ms since 1970.
 
     A run may have several: a model with other weights or another preprocessing is another model.
     """
-    from mlflow.entities import LoggedModelStatus
+    from mlflow.entities import LoggedModelOutput, LoggedModelStatus
 
     run = client.get_run(run_id)
     digest = hashlib.sha256((wanted.folder / DESCRIPTION).read_bytes()).hexdigest()  # covers the weights' digest
@@ -133,11 +131,13 @@ def keep_model(client: "MlflowClient", run_id: str, name: str, wanted: Described
         source_run_id=run_id,
         tags={**origin_tags(), MODEL: digest, **_tags(wanted)},
         params={entry.key: entry.value for entry in params_of(wanted.params)},
-        model_type=KIND_OF_MODEL,
+        model_type="embedder",
     )
     if model.status != LoggedModelStatus.READY:
         log_artifact(client, model, wanted.folder)
-        _link(client, run, model)
+        linked = {output.model_id for output in run.outputs.model_outputs} if run.outputs else set()
+        if model.model_id not in linked:
+            client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
         client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
     _bring_up_to_date(client, run_id, model, wanted, now)
     return str(model.model_id)
@@ -150,14 +150,6 @@ def _found(client: "MlflowClient", run: "Run", digest: str) -> "LoggedModel | No
     of_digest = f"source_run_id = '{run.info.run_id}' AND tags.`{MODEL}` = '{digest}'"
     models = client.search_logged_models([run.info.experiment_id], of_digest)
     return min(models, key=lambda model: model.status != LoggedModelStatus.READY, default=None)
-
-
-def _link(client: "MlflowClient", run: "Run", model: "LoggedModel") -> None:
-    from mlflow.entities import LoggedModelOutput
-
-    linked = {output.model_id for output in run.outputs.model_outputs} if run.outputs else set()
-    if model.model_id not in linked:
-        client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
 
 
 def _bring_up_to_date(

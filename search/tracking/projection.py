@@ -74,7 +74,6 @@ def epoch_metrics(trial: FrozenTrial, known: int) -> "list[Metric]":
 
 
 def outcome_tags(trial: FrozenTrial) -> "list[RunTag]":
-    """Return the tags for how and why the trial ended."""
     outcome = trial.user_attrs.get("outcome", "")
     tags = {"holdout.state": trial.state.name, "holdout.outcome": outcome, NOTE: outcome}
     if failure := trial.user_attrs.get("failure"):

@@ -210,9 +210,6 @@ def log_values(
 
 # Updating a summary run: only changes are written.
 
-DIGEST_LENGTH = 12
-"""The length of the split's digest on the command line; MLflow allows at most 36 characters."""
-
 
 def bring_up_to_date(client: "MlflowClient", run_id: str, wanted: SummaryRun, now: int) -> None:
     """Write those parts of ``wanted`` that the run ``run_id`` lacks; ``now`` is in milliseconds since 1970."""
@@ -241,7 +238,7 @@ def log_data(client: "MlflowClient", run_id: str, data: DescribedData) -> None:
     kind, source = ("local", {"uri": data.root}) if data.root else ("code", {"tags": {"mlflow.source.name": data.name}})
     dataset = Dataset(
         name=data.name,
-        digest=data.digest[:DIGEST_LENGTH],
+        digest=data.digest[:12],  # as on the command line; MLflow allows 36 characters
         source_type=kind,
         source=json.dumps(source),
         profile=json.dumps(data.classes),
@@ -266,12 +263,7 @@ def _digest_of_files(run: SummaryRun) -> str | None:
 # the experiment, in the format of MLflow 3.17; other versions may ignore them.
 
 RESULTS = "holdout-results"
-PREFIX = "mlflow.sharedViewState."
-FIRST_COLUMNS = ("0", "attributes.`Run Name`")
-"""The columns before those of its values: the check box and the name."""
-LAST_COLUMNS = ("runDateAndNestInfo", "duration")
-WIDTHS = {"attributes.`Run Name`": 150, "runDateAndNestInfo": 105}
-"""In pixels."""
+RUN_NAME, RUN_DATE = "attributes.`Run Name`", "runDateAndNestInfo"
 LOCAL_SERVER = "http://127.0.0.1:5000"
 """The address of ``mlflow/serve.sh``."""
 KIND_OF_EXPERIMENT = ("mlflow.experimentKind", "custom_model_development")
@@ -294,7 +286,7 @@ def results_page(uri: str | None, experiments: Sequence[str]) -> str | None:
 
 def keep_view(client: "MlflowClient", experiment: "Experiment", search: DescribedSearch) -> None:
     """Create or update the view of the results of the ``experiment``; the columns of other searches are kept."""
-    key = f"{PREFIX}{RESULTS}"
+    key = f"mlflow.sharedViewState.{RESULTS}"
     tags = dict([KIND_OF_EXPERIMENT, (key, _view(search, experiment.tags.get(key)))])
     for name, value in tags.items():
         if experiment.tags.get(name) != value:
@@ -335,7 +327,7 @@ def _view(search: DescribedSearch, before: str | None) -> str:
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
         "selectedColumns": columns,
-        "columnOrder": [*FIRST_COLUMNS, *first, *LAST_COLUMNS, *others],
-        "columnWidths": WIDTHS | first,
+        "columnOrder": ["0", RUN_NAME, *first, RUN_DATE, "duration", *others],  # 0 is the check box
+        "columnWidths": {RUN_NAME: 150, RUN_DATE: 105, **first},  # in pixels
     }
     return json.dumps({"name": "Results", "createdAt": created, "updatedAt": created, "state": json.dumps(state)})

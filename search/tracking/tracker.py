@@ -92,8 +92,8 @@ class Tracker:
             logger.warning("MLflow cannot be written (%s). Training continues; the rest is written later.", reason)
         self._told = True
 
-    def close(self, say: Callable[[str], None] = lambda text: None) -> bool:
-        """Write the rest, reporting progress to ``say``; return True if MLflow is up to date."""
+    def close(self, say: Callable[[str], None]) -> None:
+        """Write the rest, reporting progress to ``say``, or give up in an outage; :attr:`behind` is what is missing."""
         with self._changed:
             self._closing.set()
             self._changed.notify()
@@ -101,4 +101,3 @@ class Tracker:
         while self._thread.is_alive():
             say(f"MLflow is {counted(self.behind, 'trial')} behind and catching up …")
             self._thread.join(SAY_S)
-        return not self._waiting

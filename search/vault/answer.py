@@ -19,10 +19,11 @@ import filelock
 from search.selection import ImageSet, images_in
 from search.vault.held import OPENINGS, Vault
 from search.vault.protocol import EMBEDDINGS, FORMAT, SentModel, content_of, public_key, receive, send, signed
+from search.vault.sandbox import isolated
 from trainables.common.errors import Failure, InvalidInput, counted, raise_if_any
 from trainables.common.files import digest_of, json_digest, read_json, reading, remove_drafts, write_json, write_whole
 
-REQUEST, ANSWER, TRAINING, ERRORS = "request.json", "answer.json", "training", "errors.log"
+REQUEST, ANSWER, ERRORS = "request.json", "answer.json", "errors.log"
 
 
 OF_THE_MOMENT = {"finished", "of", "labels_only", "isolated"}
@@ -61,9 +62,6 @@ def _opening(vault: Vault, head: Mapping[str, Any], blobs: Mapping[str, bytes]) 
     Raises:
         InvalidInput: the request is not one for this vault, all openings are used up, or a model cannot embed noise.
     """
-    from search.vault.sandbox import isolated
-    from search.vault.scoring import tried
-
     known, policy = vault.openings(), vault.policy
     with reading("The request", "send it again"):
         content = {key: head[key] for key in ("selection", "models", "training")}
@@ -77,15 +75,17 @@ def _opening(vault: Vault, head: Mapping[str, Any], blobs: Mapping[str, bytes]) 
         models = [SentModel.of(model, blobs.__getitem__) for model in sent]
         asked = {"selection": selection["digest"], "models": json_digest(sent), "training": training}
     folder = vault.folder / OPENINGS / json_digest(asked)
-    if is_new := all(line["opened"] != folder.name for line in known):
+    if is_new := folder.name not in known:
         if len(known) >= policy.openings:
             allowed = counted(policy.openings, "opening")
             raise InvalidInput(f"The vault allows {allowed}, and {len(known)} were made; ask its owner for another.")
+        from search.vault.scoring import tried  # imports torch
+
         for model in models:
             isolated(partial(tried, model, vault.items, policy.device), policy)
     for entry in folder.parent.glob("*"):
         remove_drafts(entry)
-        if entry != folder and all(line["opened"] != entry.name for line in known):
+        if entry != folder and entry.name not in known:
             shutil.rmtree(entry)  # of a request that was killed before its line was written
     folder.mkdir(parents=True, exist_ok=True)
     for digest in named:
@@ -125,7 +125,6 @@ def _answered(vault: Vault, folder: Path) -> tuple[dict[str, Any], list[bytes]]:
 
 def _scored(vault: Vault, folder: Path) -> tuple[dict[str, Any], list[bytes]]:
     """Score the models of the request in ``folder``; return the content of the answer, and its files."""
-    from search.vault.sandbox import isolated
     from search.vault.scoring import score, side_of
     from trainables.data.store.view import Store
 
@@ -153,9 +152,8 @@ def _scored(vault: Vault, folder: Path) -> tuple[dict[str, Any], list[bytes]]:
             entry, file = {"reason": error.sentences[0]}, b""
         scores.append(entry)
         files.append(file if policy.by_class and file else None)
-    line = next(line for line in vault.openings() if line["opened"] == folder.name)
     answered = {
-        **line,
+        **vault.openings()[folder.name],
         "of": policy.openings,
         "labels_only": policy.labels_only,
         "key": public_key(vault.private_key),
@@ -176,15 +174,17 @@ def problems_of(folder: Path) -> Iterator[str]:
     """Yield what is wrong with the vault in ``folder``: its ledger, its answers, and scores that are computed again."""
     vault = Vault(folder)
     yield from vault.ledger.broken_links()
-    for line in vault.openings():
-        place = folder / OPENINGS / line["opened"]
-        what = f"Opening {line['number']}, of {line['search']}"
+    for name, line in vault.openings().items():
+        place = folder / OPENINGS / name
         if not (place / ANSWER).exists():
             continue
         content = content_of(read_json(place / ANSWER), public_key(vault.private_key))
         anew, _ = _scored(vault, place)
-        if any(anew[name] != content[name] for name in anew.keys() - OF_THE_MOMENT):
-            yield f"{what}: its models give other scores now than those that were signed."
+        if any(anew[key] != content[key] for key in anew.keys() - OF_THE_MOMENT):
+            yield (
+                f"Opening {line['number']}, of {line['search']}: its models give other scores now than those that were "
+                "signed."
+            )
 
 
 def _now() -> str:

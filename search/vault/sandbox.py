@@ -16,12 +16,14 @@ from contextlib import suppress
 from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from search.vault.held import Policy
 from trainables.common.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from search.vault.held import Policy
 
 Outcome = tuple[dict[str, Any], bytes]
 """What the work returns: JSON types, and the content of a file."""
@@ -44,7 +46,7 @@ MOST_ANSWERED = 1 << 30
 TOO_LARGE = "A model takes more memory than the vault allows; make it smaller."
 
 
-def isolated(work: Callable[[], Outcome], policy: Policy) -> tuple[Outcome, list[str]]:
+def isolated(work: Callable[[], Outcome], policy: "Policy") -> tuple[Outcome, list[str]]:
     """Run ``work``, which needs no file but Python's, in a child process within the limits of ``policy``.
 
     Memory is what it takes above this process; on a GPU, whose driver maps all, it is not limited.
@@ -79,7 +81,7 @@ def isolated(work: Callable[[], Outcome], policy: Policy) -> tuple[Outcome, list
     return (head["found"], content), [*head["isolated"]]
 
 
-def _run(work: Callable[[], Outcome], answer: Connection, policy: Policy) -> None:
+def _run(work: Callable[[], Outcome], answer: Connection, policy: "Policy") -> None:
     """Isolate this process, run ``work`` and send what it returns."""
     silent = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # those of the request

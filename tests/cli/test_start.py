@@ -110,7 +110,7 @@ ROWS: list[tuple[str, int, set[str]]] = [
 def test_a_command_loads_only_what_it_uses(
     runs: Path, finished: tuple[Path, Path], search_file: Callable[..., Any], tmp_path: Path
 ) -> None:
-    holdout_here("run", finished[1], "--runs", finished[0])  # draws the report, which is absent
+    (finished[0] / "small" / "report.html").touch()  # otherwise it would be drawn
     (tmp_path / "wrong.yaml").write_text("name: wrong\ndataset: {name: glyphs}\nlosses: [mpaa]\n")
     places = {"RUNS": str(runs), "WRONG": str(tmp_path / "wrong.yaml"), "FINISHED": str(finished[1].parent)}
     paths = re.compile("|".join(places))

@@ -14,6 +14,7 @@ import yaml
 from sqlalchemy import make_url
 from support.commands import holdout_here, plain
 from support.driving import made_trial
+from support.refusals import sentences_of
 from support.small_search import draw_folder
 
 from search.config.keys import ESSENTIAL, SECTION, Key, commented, keys_of, matching
@@ -29,9 +30,8 @@ from search.config.search_config import (
 )
 from search.config.sections import ResourcesSection
 from search.config.yaml_file import apply_settings, parse_yaml
-from search.engines.base import make_engine
-from search.engines.in_process import InProcess
-from search.plan.make_plan import make_plan
+from search.engines.base import InProcess, make_engine
+from search.plan.make_plan import make_plan, read_plan
 from search.plan.plan import Plan, training_of
 from search.stages import Stage
 from search.tables import engine_name
@@ -41,14 +41,6 @@ from trainables.training.spec import TrialSpec
 from trainables.training.training_config import Schedule, TrainingConfig
 
 SearchFile = Callable[..., dict[str, Any]]
-
-
-def sentences(content: dict[str, Any], runs: Path | None = None) -> list[str]:
-    """Return the mistakes of a search file, in its form and beyond."""
-    with pytest.raises(InvalidInput) as caught:  # noqa: PT012, one of the two refuses
-        config = parse_config(content)
-        make_plan(config, runs or Path("/nonexistent-runs"))
-    return list(caught.value.sentences)
 
 
 def test_the_example_of_equal_budgets_searches_the_same_of_every_training(tmp_path: Path) -> None:
@@ -67,16 +59,13 @@ def test_settings_reach_into_sections() -> None:
     assert content == {"search": {"trials": 5}, "training": {"lr": 0.01}, "losses": ["mpa"]}
 
 
-def test_a_missing_key_beside_a_wrong_one_is_said_once() -> None:
-    assert sentences({"name": "x", "dataset": None}) == [
-        "dataset: must be keys and values; it is None.",
-        "losses: missing; this key is required.",
-    ]
-    assert sentences({}) == [f"{key}: missing; this key is required." for key in ("name", "dataset", "losses")]
+def test_missing_keys_are_said_once() -> None:
+    missing = [f"{key}: missing; this key is required." for key in ("name", "dataset", "losses")]
+    assert list(validate_config({}).sentences) == missing
 
 
 def test_more_gpus_than_this_machine_has_are_refused(search_file: SearchFile) -> None:
-    found = sentences(search_file(resources={"gpus_per_trial": 1}))
+    found = sentences_of(lambda: read_plan(search_file(resources={"gpus_per_trial": 1}), Path("/nonexistent-runs")))
     assert any("resources.gpus_per_trial is 1 and this machine has" in sentence for sentence in found)
 
 
@@ -109,7 +98,7 @@ def test_auto_is_ray_wherever_there_is_a_cluster_or_a_gpu(
 
 
 def test_an_engine_may_be_named_by_its_import_path() -> None:
-    path = "search.engines.in_process:InProcess"
+    path = "search.engines.base:InProcess"
     assert isinstance(make_engine(ResourcesSection(engine=path)), InProcess)
     with pytest.raises(InvalidInput, match=r"must be a class that derives from holdout\.parts\.Engine"):
         make_engine(ResourcesSection(engine="search.engines.base:Queue"))

@@ -14,9 +14,8 @@ from search.config.campaign import read_config
 from search.config.search_config import parse_config
 from search.config.yaml_file import read_yaml
 from search.plan import disk as usage
-from search.plan.disk import plan_removal
+from search.plan.disk import MARKER, mark_checkpoints, plan_removal
 from search.plan.make_plan import make_plan
-from search.plan.places import MARKER, mark_checkpoints
 from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.search import open_search
 from search.stages import Stage

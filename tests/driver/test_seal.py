@@ -33,7 +33,7 @@ from search.plan.search import WritableRecords, open_search
 from search.results.comparison import compare
 from search.selection.choice import Confirmation
 from search.selection.ledger import Ledger
-from search.selection.retrieval_file import Scoring
+from search.selection.score_files import Scoring
 from search.selection.selection import Selection
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue

@@ -30,7 +30,7 @@ from support.without_ray import only_records
 
 import holdout
 from search.driver.synchronise import make_projection, register
-from search.engines.in_process import InProcess
+from search.engines.base import InProcess
 from search.plan.make_plan import reopened
 from search.plan.records import Records
 from search.plan.runs import RunFolder

@@ -2,21 +2,21 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import StatisticsError, mean
 from typing import Any
 
 import pytest
+import torch
 from optuna.trial import TrialState
-from support.driving import only
+from support.driving import begun, only
 from support.refusals import sentences_of
 from support.services import ray_nodes
 
 from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
 from search.engines.base import Engine, make_engine
-from search.engines.in_process import InProcess
 from search.engines.ray_engine import check_ray
 from search.plan.search import WritableRecords
 from search.stages import Stage
@@ -25,6 +25,7 @@ from search.tables import ENGINES
 from search.trials import epochs_of
 from trainables.common.errors import InvalidInput, raise_if_any
 from trainables.models import ModelConfig
+from trainables.training.cross_validation import begin
 
 LOSS = "proxy_anchor"
 
@@ -46,28 +47,15 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield engine
 
 
-@pytest.fixture(scope="module")
-def expected(search_made: Callable[..., WritableRecords], tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """The values of a search that is trained in this process."""
-    engine = make_engine(ResourcesSection(engine="in_process"), max_concurrent=1)
-    search = made(search_made, tmp_path_factory.mktemp("expected"))
-    with engine.session():
-        return values(search, engine)
-
-
-def made(search_made: Callable[..., WritableRecords], folder: Path, trials: int = 4) -> WritableRecords:
+def made(search_made: Callable[..., WritableRecords], folder: Path, trials: int) -> WritableRecords:
     search = search_made(folder / "runs", losses=[LOSS], search={"trials": trials, "sampler": "random"})
     search.plan.images.make()
     return search
 
 
-def values(search: WritableRecords, engine: Engine) -> list[Any]:
-    """Train the search; return what its trials reported, without times."""
-    engine.run(TrialQueue(only(search_stage(search))), 1)
-    return [
-        (trial.number, trial.state, trial.params, [(record["loss"], record["metrics"]) for record in epochs_of(trial)])
-        for trial in search.trials(LOSS, Stage.SEARCH)
-    ]
+def both(search_made: Callable[..., WritableRecords], folder: Path) -> tuple[WritableRecords, WritableRecords]:
+    """Return a search, and one for trainings that are broken."""
+    return made(search_made, folder / "whole", 4), made(search_made, folder / "faulty", len(BROKEN))
 
 
 BROKEN: tuple[dict[str, Any], ...] = (
@@ -86,23 +74,57 @@ def broken(stage: QueuedStage) -> QueuedStage:
     return replace(stage, studies=[changed(study) for study in stage.studies])
 
 
-def test_a_search_gives_the_same_numbers(
-    engine: Engine, expected: list[Any], search_made: Callable[..., WritableRecords], tmp_path: Path
+@dataclass(frozen=True)
+class Outcome:
+    """What the trials of a search reported, without times, and the causes of those whose training is broken."""
+
+    values: list[Any]
+    causes: list[str]
+
+
+def die_after_an_epoch(search: WritableRecords) -> str:
+    """Train the first epoch of a search as a driver that dies then; return the folder of its trial."""
+    spec = begun(TrialQueue(only(search_stage(search)))).spec
+    training = begin(spec, torch.device("cpu"))
+    training.run_epoch()
+    training.wait_for_checkpoints()
+    training.end()
+    return spec.directory
+
+
+def outcome(engine: Engine, whole: WritableRecords, faulty: WritableRecords) -> Outcome:
+    """Train a search, and one whose trainings are broken, in one run of the engine."""
+    engine.run(TrialQueue(iter([search_stage(whole), broken(search_stage(faulty))])), 1)
+    return Outcome(
+        values=[
+            (trial.number, trial.state, trial.params, [(entry["loss"], entry["metrics"]) for entry in epochs_of(trial)])
+            for trial in whole.trials(LOSS, Stage.SEARCH)
+        ],
+        causes=[trial.user_attrs["failure"]["cause"] for trial in faulty.trials(LOSS, Stage.SEARCH)],
+    )
+
+
+@pytest.fixture(scope="module")
+def expected(search_made: Callable[..., WritableRecords], tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """The outcome in this process."""
+    engine = make_engine(ResourcesSection(engine="in_process"), max_concurrent=1)
+    with engine.session():
+        return outcome(engine, *both(search_made, tmp_path_factory.mktemp("expected")))
+
+
+def test_a_search_gives_the_same_numbers_and_broken_trainings_are_code_errors(
+    engine: Engine, expected: Outcome, search_made: Callable[..., WritableRecords], tmp_path: Path
 ) -> None:
+    """The search is resumed from a checkpoint; the expected one is not interrupted."""
     assert engine.slots() == 1
-    found = expected if isinstance(engine, InProcess) else values(made(search_made, tmp_path), engine)
-    assert found == expected
-    assert len(found) == 4
-    assert TrialState.PRUNED in {state for _, state, _, _ in found}
-
-
-def test_a_training_that_raises_or_exits_is_a_code_error(
-    engine: Engine, search_made: Callable[..., WritableRecords], tmp_path: Path
-) -> None:
-    search = made(search_made, tmp_path, trials=len(BROKEN))
-    engine.run(TrialQueue(only(broken(search_stage(search)))), 1)
-    causes = [trial.user_attrs["failure"]["cause"] for trial in search.trials(LOSS, Stage.SEARCH)]
-    assert causes == ["CODE_ERROR", "CODE_ERROR"]
+    whole, faulty = both(search_made, tmp_path)
+    folder = die_after_an_epoch(whole)
+    found = outcome(engine, whole, faulty)
+    assert "Resuming after epoch 1" in "".join(log.read_text() for log in Path(folder, "logs").iterdir())
+    assert found.values == expected.values
+    assert len(found.values) == 4
+    assert TrialState.PRUNED in {state for _, state, _, _ in found.values}
+    assert found.causes == ["CODE_ERROR", "CODE_ERROR"]
 
 
 def test_calls_return_in_order_and_raise_what_their_function_raises(engine: Engine) -> None:
@@ -118,7 +140,7 @@ def test_calls_return_in_order_and_raise_what_their_function_raises(engine: Engi
 def test_preparation_takes_folders_and_images(
     engine: Engine, search_made: Callable[..., WritableRecords], tmp_path: Path
 ) -> None:
-    search = made(search_made, tmp_path)
+    search = made(search_made, tmp_path, 1)
     engine.prepare([search.plan.images], [search.plan.checkpoint_storage])
 
 

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 import scipy.stats  # noqa: F401  the sampler's, whose import may take as long as these workers may be silent
-import torch
 from optuna.trial import FrozenTrial, TrialState
-from support.driving import begun, only
-from support.forks import forked
+from support.driving import only
+from support.forks import alive, forked
 from support.odd_workers import MadeUpLocal, dies, dies_always, fails, forecasts
 
 from search.config.sections import ResourcesSection
@@ -24,9 +23,7 @@ from search.engines.local import Local, _environment
 from search.plan.search import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialListener, TrialQueue
-from search.trials import epochs_of
 from trainables.common.errors import Failure
-from trainables.training.cross_validation import begin
 
 LOSS = "pnp"
 HALF = ResourcesSection(cpus_per_trial=0.5)
@@ -114,25 +111,6 @@ def test_a_trial_whose_worker_ends_is_retried(
     assert message.endswith("retrying.")
 
 
-def test_a_real_training_resumes_from_its_checkpoint(opened: Callable[..., WritableRecords]) -> None:
-    """The checkpoint of a process that died; its driver, too, since that costs one process less."""
-    search = opened(losses=[LOSS], search={"trials": 1, "pruner": "none"})
-    search.plan.images.make()
-    killed = begun(TrialQueue(only(search_stage(search))))
-    training = begin(killed.spec, torch.device("cpu"))
-    training.run_epoch()
-    training.wait_for_checkpoints()
-    training.end()
-    engine = Local(HALF, max_concurrent=1)
-    with engine.session():
-        engine.run(TrialQueue(only(search_stage(search))), 1)
-    (trial,) = search.trials(LOSS, Stage.SEARCH)
-    assert trial.state == TrialState.COMPLETE
-    assert len(epochs_of(trial)) == 3
-    said = "".join(log.read_text() for log in (Path(killed.spec.directory) / "logs").iterdir())
-    assert "Resuming after epoch 1" in said
-
-
 class Unreadable:
     """A spec that raises where it is unpickled."""
 
@@ -208,13 +186,6 @@ def test_no_worker_outlives_its_driver(number: int, tmp_path: Path) -> None:
         while alive(worker):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-
-
-def alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize(("gpus_per_trial", "seen"), [(0.5, ["0", "0", "1", "1"]), (1, ["0", "1", "2", "3"])])

@@ -15,8 +15,9 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 from support.commands import command, stored, without_ended_workers, write_search
 from support.driving import only
+from support.forks import alive
 from support.services import ROOT, Nodes, needs_ray, ray_nodes
-from support.sleeping_engine import DIES, ENGINE, FLOOR, LOOPS, STOPS
+from support.sleeping_engine import DIES, FLOOR, LOOPS, STOPS, sleeping_search
 
 from benchmarks.slots import SECONDS
 from search.config.sections import ResourcesSection
@@ -32,9 +33,7 @@ pytestmark = [pytest.mark.cluster, needs_ray]
 PATIENCE_S = 900
 IDLE_S = 30
 """Most time in which a worker that is free may train nothing."""
-NODES_LOST = 4
-"""One more than a trial's own deaths may be."""
-PREEMPTIONS = 5
+NODES_LOST = 5
 """So many that one of two trials dies three times, if each time one of them does."""
 
 
@@ -44,16 +43,7 @@ class SleepingSearch:
     def __init__(self, path: Path, *, trials: int, epochs: int) -> None:
         self.runs = path / "runs"
         self._said = path / "said.txt"
-        content = {
-            "name": "sleeps",
-            "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
-            "training": {"epochs": epochs, "batch_size": 8, "images_per_class": 2},
-            "losses": ["mpa"],
-            "search": {"trials": trials, "pruner": "none"},
-            "stages": ["search"],
-            "resources": {"engine": ENGINE},
-        }
-        self._file = write_search(path / "sleeps.yaml", content)
+        self._file = write_search(path / "sleeps.yaml", sleeping_search(trials=trials, epochs=epochs))
 
     @contextmanager
     def driven(self) -> Iterator[None]:
@@ -134,25 +124,6 @@ def test_a_trial_that_dies_three_times_is_lost(empty: Nodes, tmp_path: Path) -> 
     assert search.said().count("trial 1 was lost") == 2  # and the third time it is not tried again
 
 
-def test_dead_machines_do_not_count_against_a_trial(empty: Nodes, tmp_path: Path) -> None:
-    node = node_with(empty, **{SECONDS: "3600"})
-    search = SleepingSearch(tmp_path, trials=1, epochs=2)
-    try:
-        with search.driven():
-            for lost in range(1, NODES_LOST + 1):
-                search.until(lambda node=node: bool(trains(node)))
-                empty.kill(node)
-                search.until(lambda lost=lost: search.said().count("trial 0 was lost") == lost)
-                assert not any(trial.intermediate_values for trial in search.trials())
-                node = node_with(empty, **{SECONDS: "3600" if lost < NODES_LOST else "0.1"})
-            search.finish()
-    finally:
-        empty.kill(node)
-    (trial,) = search.trials()
-    assert trial.state == TrialState.COMPLETE
-    assert sorted(trial.intermediate_values) == [1, 2]
-
-
 @pytest.mark.parametrize("trials", [1, 4])
 def test_a_lost_trial_gets_the_next_free_worker(empty: Nodes, tmp_path: Path, trials: int) -> None:
     """One of two machines dies; the other one has no work, or has trained other trials in turn."""
@@ -198,20 +169,22 @@ def preempt(nodes: Nodes, node: Any) -> None:
     subprocess.run([sys.executable, "-m", "ray.scripts.scripts", *words], check=True)
 
 
-def test_a_preemption_does_not_count_against_a_trial(empty: Nodes, tmp_path: Path) -> None:
-    """A machine that is taken ends its processes in any order, the one that would tell Ray last."""
+@pytest.mark.parametrize("is_announced", [False, True])
+def test_dead_machines_do_not_count_against_a_trial(empty: Nodes, tmp_path: Path, is_announced: bool) -> None:
+    """A preempted machine ends its processes in any order, the one that would tell Ray last."""
     node = node_with(empty, 2, **{SECONDS: "3600"})
     search = SleepingSearch(tmp_path, trials=2, epochs=2)
     try:
         with search.driven():
-            for lost in range(1, PREEMPTIONS + 1):
+            for lost in range(1, NODES_LOST + 1):
                 search.until(lambda node=node: len(trains(node)) == 2)
-                preempt(empty, node)
-                os.kill(trains(node)[0], signal.SIGKILL)
-                search.until(lambda lost=lost: lost_trials(search) == 2 * lost - 1)
+                if is_announced:
+                    preempt(empty, node)
+                    os.kill(trains(node)[0], signal.SIGKILL)
+                    search.until(lambda lost=lost: lost_trials(search) == 2 * lost - 1)
                 empty.kill(node)
                 search.until(lambda lost=lost: lost_trials(search) == 2 * lost)
-                node = node_with(empty, 2, **{SECONDS: "3600" if lost < PREEMPTIONS else "0.1"})
+                node = node_with(empty, 2, **{SECONDS: "3600" if lost < NODES_LOST else "0.1"})
             search.finish()
     finally:
         empty.kill(node)
@@ -241,14 +214,6 @@ def test_silent_workers_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert found
         assert float(found[1]) >= 0.5
     assert said.count("treated as dead") == 2
-
-
-def alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
 
 
 def test_a_trial_for_which_no_machine_comes_ends_the_search(

@@ -22,20 +22,20 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryErr
 from support.commands import holdout_here, plain, stored, write_search
 from support.refusals import NOWHERE
 from support.services import ROOT, needs_ray
-from support.sleeping_engine import ENGINE
+from support.sleeping_engine import sleeping_search
 
 import holdout
 from benchmarks.slots import SECONDS
-from search.engines import ray_session as session
+from search.engines import NoEngine, ray_session as session
 from search.engines.ray_engine import check_ray
-from search.engines.ray_session import ATTEMPTS, NoRay, ray_session, watched_head
+from search.engines.ray_session import ATTEMPTS, ray_session, watched_head
 from search.engines.ray_tune import ActorManager, ActorOutOfMemory, _is_own, error_of
 from search.tables import engine_name, ray_mistakes
 from trainables.common.errors import InvalidInput
 
 
 class FakeRay:
-    """Ray that does not start the first times."""
+    """Ray that does not start the first times, each of which leaves a process with its folder in the arguments."""
 
     __file__ = "/somewhere/ray/__init__.py"
 
@@ -43,11 +43,15 @@ class FakeRay:
         self.failures = failures
         self.connected = connected
         self.calls: list[str] = []
+        self.left: list[subprocess.Popen[bytes]] = []
 
     def init(self, **options: Any) -> None:
         self.calls.append(f"init {options['address']}")
         if self.failures:
             self.failures -= 1
+            self.left.append(
+                subprocess.Popen(["sh", "-c", "read line", "/somewhere/ray/raylet"], stdin=subprocess.PIPE)
+            )
             raise RuntimeError("Timed out waiting for the node.\nand more")
 
     def is_initialized(self) -> bool:
@@ -74,49 +78,26 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Any:
     return start
 
 
-@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
-def test_a_start_that_failed_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray asks for its node at the end of a start, when all of its processes run."""
-    session.import_ray()
-    from ray._private import services
-
-    running: list[str] = []
-
-    def late(*_: Any) -> None:
-        running.extend(children())
-        raise TimeoutError("The node did not answer.")
-
-    monkeypatch.setattr(services, "get_node", late)
-    monkeypatch.setattr(session, "ATTEMPTS", 1)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(NoRay, match=r"The node did not answer\."), ray_session():
-        pass
-    assert {"gcs_server", "raylet"} <= {*running}
-    until(lambda: not {"gcs_server", "raylet"} & {*children()})
-
-
-def children() -> list[str]:
-    """The programs of this process's children."""
-    listed = subprocess.run(["ps", "-A", "-o", "ppid=,stat=,comm="], capture_output=True, text=True, check=True).stdout
-    found = [line.split(maxsplit=2) for line in listed.splitlines()]
-    return [name for parent, state, name in found if parent == str(os.getpid()) and not state.startswith("Z")]
-
-
-def test_retries_of_the_start_are_bounded(started: Any) -> None:
+def test_retries_of_the_start_are_bounded_and_leave_no_process(started: Any) -> None:
     ray = started(failures=ATTEMPTS)
     with (
-        pytest.raises(NoRay, match=r"Ray did not start at this machine \(Timed out .*\); run the same command"),
+        pytest.raises(NoEngine, match=r"Ray did not start at this machine \(Timed out .*\); run the same command"),
         ray_session(),
     ):
         pass
     assert ray.calls == [*["init local", "shutdown"] * ATTEMPTS, "shutdown"]
+    for process in ray.left:
+        process.communicate(timeout=30)
+        assert process.returncode == -signal.SIGKILL
 
 
 def test_a_given_cluster_is_tried_once(started: Any) -> None:
     ray = started(failures=1, address="10.0.0.1:6379")
-    with pytest.raises(NoRay, match=r"at 10\.0\.0\.1:6379 .* see that a cluster runs there"), ray_session():
+    with pytest.raises(NoEngine, match=r"at 10\.0\.0\.1:6379 .* see that a cluster runs there"), ray_session():
         pass
     assert ray.calls == ["init 10.0.0.1:6379", "shutdown"]
+    ray.left[0].communicate()
+    assert ray.left[0].returncode == 1, "it ended by itself"
 
 
 def test_a_sigterm_during_the_start_is_handled(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,15 +215,7 @@ def test_a_search_leaves_the_ray_of_its_process_as_it_was(tmp_path: Path, monkey
         monkeypatch.setenv(name, value)
     for name in ("RAY_ADDRESS", "RAY_AUTH_MODE"):
         monkeypatch.delenv(name, raising=False)
-    content = {
-        "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
-        "training": {"epochs": 2, "batch_size": 8, "images_per_class": 2},
-        "losses": ["mpa"],
-        "search": {"trials": 2, "pruner": "none"},
-        "stages": ["search"],
-        "resources": {"engine": ENGINE},
-    }
-    file = write_search(tmp_path / "sleeps.yaml", content)
+    file = write_search(tmp_path / "sleeps.yaml", sleeping_search(trials=2, epochs=2))
     done = subprocess.run(
         [sys.executable, "-c", CONNECTED, file], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
     )
@@ -338,6 +311,36 @@ def test_a_driver_ends_when_its_raylet_dies() -> None:
     assert code == 1
     assert "Ray has died on this machine" in said
     assert "run the same command again to resume" in said
+
+
+@needs_ray
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_a_late_start_of_the_real_one_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray asks for its node at the end of a start, when all of its processes run."""
+    session.import_ray()
+    from ray._private import services
+
+    running: list[str] = []
+
+    def late(*_: Any) -> None:
+        running.extend(children())
+        raise TimeoutError("The node did not answer.")
+
+    monkeypatch.setattr(services, "get_node", late)
+    monkeypatch.setattr(session, "ATTEMPTS", 1)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(NoEngine, match=r"The node did not answer\."), ray_session():
+        pass
+    assert {"gcs_server", "raylet"} <= {*running}
+    until(lambda: not {"gcs_server", "raylet"} & {*children()})
+
+
+def children() -> list[str]:
+    """The programs of this process's children."""
+    listed = subprocess.run(["ps", "-A", "-o", "ppid=,stat=,comm="], capture_output=True, text=True, check=True).stdout
+    found = [line.split(maxsplit=2) for line in listed.splitlines()]
+    return [name for parent, state, name in found if parent == str(os.getpid()) and not state.startswith("Z")]
 
 
 # A Python whose path a shell would take apart: Ray's workers would never start from it, and this is found first.

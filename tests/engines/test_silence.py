@@ -54,10 +54,9 @@ def test_a_worker_has_a_multiple_of_its_own_slowest_epoch() -> None:
         assert not driver.wait(seconds)
         driver.silences.heard("1", [seconds - 20])
     assert driver.until_dead("1") == pytest.approx(10 * 300, abs=2)  # with what it waited for its checkpoint
-    (silence,) = driver.silences.too_long().values()
-    assert str(silence) == (
-        "no report from its worker for 50.0 minutes, treated as dead; its slowest epoch took 300.0 s"
-    )
+    assert driver.silences.too_long() == {
+        "1": "no report from its worker for 50.0 minutes, treated as dead; its slowest epoch took 300.0 s"
+    }
 
 
 @pytest.mark.parametrize(("epochs_s", "expected"), [([1.0], LIMITS.silence_s), ([400.0, 500.0], 5000)])
@@ -75,7 +74,7 @@ def test_a_first_epoch_has_its_own_bound_and_others_lengthen_it() -> None:
     driver = Driver()
     driver.silences.watch("1", "mpa")
     assert driver.until_dead("1") == pytest.approx(LIMITS.first_epoch_s, abs=2)
-    assert "before its first epoch ended" in str(driver.silences.too_long()["1"])
+    assert "before its first epoch ended" in driver.silences.too_long()["1"]
     driver.silences.forget("1")
     for name, study in (("2", "mpa"), ("3", "triplet")):
         driver.silences.watch(name, study)
@@ -119,7 +118,7 @@ def test_workers_that_report_or_finish_are_alive() -> None:
         driver.silences.watch(name, "mpa")
     driver.silences.forget("done")
     driver.silences.heard("done", [1.0])  # an answer that came late
-    for _ in range(50):
+    for _ in range(5):
         driver.silences.watch("talks", "mpa")  # asked for at every look
         assert not driver.wait(LIMITS.silence_s - 10)
         driver.silences.heard("talks", [LIMITS.silence_s - 10])
@@ -190,7 +189,7 @@ def test_without_local_ray_the_search_ends_when_idle() -> None:
 
 def test_a_machine_that_comes_back_in_time_ends_the_wait(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster(SMALL)
-    for _ in range(5):
+    for _ in range(2):
         cluster.wait(LIMITS.machine_s - 10)
         cluster.wait(1, placed=1)
         cluster.wait(1, waiting=0)

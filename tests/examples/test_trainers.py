@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from support.own_trainings import own_spec, trained
+from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from examples.texts import Languages
@@ -27,7 +28,7 @@ from trainables.data.store.store_spec import StoreSpec
 from trainables.metrics.evaluation import evaluate
 from trainables.training.cross_validation import begin
 from trainables.training.spec import TrialSpec
-from trainables.training.trainable import trainable_class
+from trainables.training.trainable import Items, network_embeddings, trainable_class
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples/trainers"
@@ -126,7 +127,11 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("name", sorted(DATA.keys() - {"cached", "matryoshka"}))  # as pairs but for their losses
-def test_killed_in_an_epoch_it_ends_with_the_same_numbers(name: str, tmp_path: Path) -> None:
+def test_killed_in_an_epoch_it_ends_with_the_same_numbers(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     whole = trained(spec_of(name, tmp_path / "whole"))
     spec = spec_of(name, tmp_path / "killed")
     training = begin(spec, torch.device("cpu"))
@@ -148,6 +153,27 @@ def test_killed_in_an_epoch_it_ends_with_the_same_numbers(name: str, tmp_path: P
     for before, after in zip(whole, resumed, strict=True):
         for key in ("epoch", "batches", "loss", "metrics", "reported"):
             assert before.get(key) == after.get(key), key
+    assert not [path for path in Path().rglob("*") if path.is_file()], "nothing is written into the current folder"
+
+
+def test_a_network_gets_tensors_as_the_training_did() -> None:
+    pictures = [np.full((4, 4, 3), value, dtype=np.uint8) for value in range(200)]
+    train = Items(items=pictures, labels=np.arange(200), class_names=tuple(map(str, range(200))))
+    network = nn.Sequential(nn.Dropout(), nn.Linear(1, 1, dtype=torch.float64))
+
+    def transform(picture: Any) -> torch.Tensor:
+        return torch.tensor([picture.getpixel((0, 0))[0]], dtype=torch.float64)
+
+    pairs = train.dataset(transform)
+    assert [(item.item(), label) for item, label in (pairs[3], pairs[199])] == [(3, 3), (199, 199)]
+    found = network_embeddings(network, network, pictures, train)
+    assert torch.equal(found, network[1](torch.arange(200, dtype=torch.float64)[:, None]))
+    assert network[0].training
+    vectors = np.ones((2, 1), dtype=np.float32)
+    plain = Items(items=vectors, labels=np.arange(2), class_names=("a", "b"))
+    assert torch.equal(
+        network_embeddings(network, network, vectors, plain), network[1](torch.ones(2, 1, dtype=torch.float64))
+    )
 
 
 # The notebook, whose cells run from the search to a table.

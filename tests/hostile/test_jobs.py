@@ -13,8 +13,7 @@ from urllib.parse import unquote
 import pytest
 from support.commands import holdout_here, plain
 
-from search.cli.job_log import LogFilter
-from search.cli.ray_jobs import Jobs
+from search.cli.ray_jobs import Jobs, LogFilter
 from search.cli.submission import submission, working_directory
 from trainables.common.errors import InvalidInput
 
@@ -223,7 +222,7 @@ RAYS = (
 MIXED = "".join(ray + ours for ray, ours in zip(RAYS, OURS)) + "".join(OURS[len(RAYS) :])
 
 
-@pytest.mark.parametrize("size", [1, 7, 64, 1000, len(MIXED)])
+@pytest.mark.parametrize("size", [1, 64, len(MIXED)])
 @pytest.mark.parametrize(
     ("log", "ours", "left_out"),
     [

@@ -13,6 +13,7 @@ import shutil
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -218,19 +219,15 @@ def database(copied: Copied, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _sql(*statements: str) -> Callable[[Path], None]:
     def change(path: Path) -> None:
-        with sqlite3.connect(path) as found:
-            for statement in statements:
-                found.execute(statement)
-        found.close()
+        with closing(sqlite3.connect(path)) as database, database:
+            database.executescript(";".join(statements))
 
     return change
 
 
 def _rows(path: Path, table: str) -> int:
-    with sqlite3.connect(path) as found:
-        count = found.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-    found.close()
-    return int(count)
+    with closing(sqlite3.connect(path)) as database:
+        return int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
 WRITTEN_AGAIN: dict[str, Callable[[Path], object]] = {

@@ -9,6 +9,7 @@ from unicodedata import category
 
 import numpy as np
 import pyarrow
+import pytest
 import torch
 from pyarrow.parquet import write_table
 from safetensors.numpy import save_file
@@ -34,12 +35,17 @@ table: {rows: [loss]}
 
 
 def make_origin(folder: Path) -> Path:
-    """Write the finished search ``small`` below ``runs``, an index, and a file of every kind that commands read."""
+    """Write the finished search ``small`` below ``runs``, an index, and a file of every kind that commands read.
+
+    Its user's ledger is in ``state``.
+    """
     images, runs = draw_folder(folder / "images", images=6), folder / "runs"
     training = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
     few = {"search": {"trials": 2}, "selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 1}}
     write_migrated(runs / "mlflow.db")
-    for search in run_here(runs, [small_search(images, training=training, losses=list(LOSSES), **few)]):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        (search,) = run_here(runs, [small_search(images, training=training, losses=list(LOSSES), **few)])
         with closing(search):
             synchronise(recorded(search), make_projection(search.plan))
     paths = sorted(images.glob("*/*.png"))

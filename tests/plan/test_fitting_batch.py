@@ -4,16 +4,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import holdout_here, write_search
+from search.driver.verify.comparison import Check
+from support.commands import holdout_here, plain, write_search
 from support.refusals import sentences_of
-from support.small_search import SHORTEST, draw_folder, small_search
+from support.small_search import draw_folder, small_search
 
-import holdout
-from search.plan.make_plan import read_plan
+from search.config.search_config import parse_config
+from search.driver.campaigns import verify_campaign
+from search.driver.doctor import examine
+from search.plan.make_plan import read_campaign_plans, read_plan
+from search.plan.runs import CampaignFolder
+from search.plan.search import open_search
 from trainables.data.batch_samplers import batch_problems
 
 NOT_GIVEN = {"epochs": 1, "image_size": 16}
-SHORT = {**SHORTEST, "training": NOT_GIVEN, "resources": {"engine": "in_process"}}
 
 
 @pytest.fixture
@@ -54,39 +58,46 @@ def test_a_batch_that_fits_is_the_default_and_not_mentioned(tmp_path: Path) -> N
     assert "batch_size" not in " ".join(plan.notices)
 
 
-def test_a_given_batch_is_refused_if_it_does_not_fit(root: Path, tmp_path: Path) -> None:
-    content = small_search(root, training={**NOT_GIVEN, "batch_size": 120})
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        ({"batch_size": 120}, "A balanced batch of 120 with 5 images a class needs 24 classes"),
+        ({"images_per_class": 500}, "batch_size must be at least 2 and images_per_class (500), not 120"),
+    ],
+)
+def test_what_cannot_be_filled_is_refused(root: Path, tmp_path: Path, training: dict[str, int], said: str) -> None:
+    content = small_search(root, training={**NOT_GIVEN, **training})
     (found,) = sentences_of(lambda: read_plan(content, tmp_path / "runs"))
-    assert found.startswith("training: A balanced batch of 120 with 5 images a class needs 24 classes")
-
-
-def test_classes_that_fill_no_batch_are_refused(root: Path, tmp_path: Path) -> None:
-    content = small_search(root, training={**NOT_GIVEN, "images_per_class": 500})
-    (found,) = sentences_of(lambda: read_plan(content, tmp_path / "runs"))
-    assert found.startswith("training: batch_size must be at least 2 and images_per_class (500), not 120")
+    assert found.startswith(f"training: {said}")
 
 
 def test_a_search_keeps_its_batch_when_it_is_resumed_and_extended(root: Path, tmp_path: Path) -> None:
-    content, runs = small_search(root, **SHORT), tmp_path / "runs"
-    holdout.run(content, {"stages": ["search"]}, runs=runs, quiet=True)
-    grown = holdout.run(content, {"losses": ["pnp", "triplet"], "stages": ["search"]}, runs=runs, quiet=True)
-    assert grown.losses == ("pnp", "triplet")
-    assert read_plan({**content, "losses": ["pnp", "triplet"]}, runs).config.training.batch_size == 30
-    fixed = {**content, "losses": ["pnp", "triplet"], "training": {**NOT_GIVEN, "batch_size": 20}}
+    content, runs = small_search(root, losses=["pnp"], training=NOT_GIVEN), tmp_path / "runs"
+    open_search(read_plan(content, runs)).close()
+    grown = {**content, "losses": ["pnp", "triplet"]}
+    assert read_plan(grown, runs).config.training.batch_size == 30
+    fixed = {**grown, "training": {**NOT_GIVEN, "batch_size": 20}}
     (found,) = sentences_of(lambda: read_plan(fixed, runs))
     assert found.startswith("training.batch_size: the search small began with 30 and the file now says 20")
 
 
 def test_doctor_says_what_run_would_take(root: Path, tmp_path: Path) -> None:
-    file = write_search(tmp_path / "small.yaml", small_search(root, **SHORT))
-    said = holdout_here("doctor", file, "--runs", tmp_path / "runs", code=(0, 1)).stdout
-    assert "30, the largest batch that 6 training classes fill" in " ".join(said.split())
+    """Also beside a mistake, after which nothing is measured."""
+    content = small_search(root, training=NOT_GIVEN)
+    *_, notice = examine(parse_config(content), tmp_path / "runs", [], [], fits_batch=True)
+    assert (notice.check, notice.state) == ("batch_size", "ok")
+    assert notice.found.startswith("30, the largest batch that 6 training classes fill")
+    file = write_search(tmp_path / "small.yaml", {**content, "resources": {"cpus_per_trial": 9999}})
+    said = plain(holdout_here("doctor", file, "--runs", tmp_path / "runs", code=1).stdout)
+    assert "resources.cpus_per_trial is 9999" in said
+    assert "batch_size" not in said
 
 
 def test_a_campaign_verifies_with_fitted_batches(root: Path, tmp_path: Path) -> None:
-    base = {key: value for key, value in small_search(root, **SHORT).items() if key != "name"}
+    base = {key: value for key, value in small_search(root, training=NOT_GIVEN).items() if key != "name"}
     vary, table = {"ratio": {"wide": {"split.ratio": 0.75}}}, {"rows": ["loss"]}
     content = {"name": "lot", "study": "Wide splits.", "base": base, "vary": vary, "table": table}
-    file = write_search(tmp_path / "lot.yaml", content)
-    holdout_here("run", file, "--runs", tmp_path / "runs")
-    assert "lot-wide: its file, from campaign.yaml" in holdout_here("verify", "lot", "--runs", tmp_path / "runs").stdout
+    campaign, (plan,) = read_campaign_plans(content, tmp_path)
+    open_search(plan).close()
+    (folder := CampaignFolder(tmp_path, "lot")).begin(campaign.config)
+    assert next(verify_campaign(folder)) == Check("lot-wide: its file, from campaign.yaml")

@@ -1,6 +1,8 @@
 """Searches that grow go on before their test, and have a successor after it, which begins with copies of the trials."""
 
+import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 from support.driving import train
 from support.refusals import sentences_of
+from support.small_search import small_search
 
 from search.config.search_config import parse_config
 from search.driver.choice import freeze
@@ -17,6 +20,7 @@ from search.plan.disk import plan_removal
 from search.plan.growth import growth
 from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
+from search.plan.records import Records, stored_search
 from search.plan.search import WritableRecords, copy_trials, open_search
 from search.plan.work import planned_budgets
 from search.selection.selection import Selection
@@ -25,17 +29,16 @@ from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from trainables.common.errors import InvalidInput
 
 SearchFile = Callable[..., dict[str, Any]]
+Ended = Callable[..., Records]
+Opened = Callable[..., WritableRecords]
 RANGE = {"temperature": {"low": 0.01, "high": 0.2, "log": True}, "variant": ["Ds", "Dq"]}
+OF_ONE_LOSS: dict[str, Any] = {"losses": ["pnp"], "space": {"pnp": RANGE}, "search": {"trials": 4}}
 
 
 @pytest.fixture
 def file(search_file: SearchFile) -> SearchFile:
     """A search of one loss with a range and a list of choices."""
-
-    def make(**changes: Any) -> dict[str, Any]:
-        return search_file(**{"losses": ["pnp"], "space": {"pnp": RANGE}, "search": {"trials": 4}, **changes})
-
-    return make
+    return lambda **changes: search_file(**{**OF_ONE_LOSS, **changes})
 
 
 def value(job: RunningTrial, epoch: int) -> float:
@@ -66,6 +69,23 @@ def _train(search: WritableRecords, stages: Iterator[QueuedStage]) -> None:
     assert queue.done
 
 
+@pytest.fixture(scope="module")
+def ended(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """Return a function that copies such a search into a runs folder: one that has chosen, or a tested one."""
+
+    @cache
+    def made(tested: bool) -> Path:
+        runs = tmp_path_factory.mktemp("ended")
+        go_on(read_plan(small_search(image_folder, **OF_ONE_LOSS), runs), tested=tested).close()
+        return runs
+
+    def copied(runs: Path, *, tested: bool = True) -> Records:
+        shutil.copytree(made(tested), runs, dirs_exist_ok=True)
+        return stored_search(runs, "small")
+
+    return copied
+
+
 GROWN = {
     "more trials": ({"search": {"trials": 7}}, "7 trials"),
     "another loss": ({"losses": ["proxy_anchor", "pnp"]}, "the loss proxy_anchor"),
@@ -77,8 +97,10 @@ GROWN = {
 
 
 @pytest.mark.parametrize("change", GROWN)
-def test_before_the_test_a_search_goes_on_and_chooses_again(file: SearchFile, tmp_path: Path, change: str) -> None:
-    go_on(read_plan(file(), tmp_path))
+def test_before_the_test_a_search_goes_on_and_chooses_again(
+    file: SearchFile, ended: Ended, tmp_path: Path, change: str
+) -> None:
+    ended(tmp_path, tested=False)
     changes, words = GROWN[change]
     plan = read_plan(file(**changes), tmp_path)
     assert plan.folder.name == "small"
@@ -96,8 +118,8 @@ def test_before_the_test_a_search_goes_on_and_chooses_again(file: SearchFile, tm
 
 
 @pytest.mark.parametrize("change", GROWN)
-def test_after_the_test_a_successor_goes_on(file: SearchFile, tmp_path: Path, change: str) -> None:
-    before = go_on(read_plan(file(), tmp_path), tested=True)
+def test_after_the_test_a_successor_goes_on(file: SearchFile, ended: Ended, tmp_path: Path, change: str) -> None:
+    before = ended(tmp_path)
     changes, words = GROWN[change]
     plan = read_plan(file(**changes), tmp_path)
     said = (
@@ -114,7 +136,7 @@ def test_after_the_test_a_successor_goes_on(file: SearchFile, tmp_path: Path, ch
     assert plan.notices[1].endswith(f"take up to {most} trainings."), "said before they are trained"
     assert (plan.config.name, plan.predecessor) == ("small-2", "small")
     search = go_on(plan)
-    for loss in before.config.loss_names:
+    for loss in before.losses:
         copies = [trial for trial in search.trials(loss, Stage.SEARCH) if "copied_from" in trial.user_attrs]
         assert [copy.values for copy in copies] == [trial.values for trial in before.trials(loss, Stage.SEARCH)]
         confirmed = search.trials(loss, Stage.SELECT)
@@ -128,9 +150,9 @@ def test_after_the_test_a_successor_goes_on(file: SearchFile, tmp_path: Path, ch
     assert read_plan(file(), tmp_path).folder.name == "small", "its own file still shows its result"
 
 
-def test_a_search_stays_while_another_continues_from_it(file: SearchFile, tmp_path: Path) -> None:
+def test_a_search_stays_while_another_continues_from_it(file: SearchFile, ended: Ended, tmp_path: Path) -> None:
     """Otherwise the next run of its file would begin it anew and open its test again."""
-    go_on(read_plan(file(), tmp_path), tested=True)
+    ended(tmp_path)
     go_on(read_plan(file(search={"trials": 5}), tmp_path), tested=True)
     with pytest.raises(InvalidInput, match=r"run `holdout remove small-2` first\. Nothing was removed"):
         plan_removal(tmp_path, "small")
@@ -143,9 +165,9 @@ def test_a_search_stays_while_another_continues_from_it(file: SearchFile, tmp_pa
     assert read_plan(file(), tmp_path).folder.name == "small"
 
 
-def test_a_tested_successor_has_one_too(file: SearchFile, tmp_path: Path) -> None:
+def test_a_tested_successor_has_one_too(file: SearchFile, ended: Ended, tmp_path: Path) -> None:
     (tmp_path / "small-3").mkdir()
-    go_on(read_plan(file(), tmp_path), tested=True)
+    ended(tmp_path)
     go_on(read_plan(file(search={"trials": 5}), tmp_path), tested=True)
     plan = read_plan(file(search={"trials": 6}), tmp_path)
     assert (plan.config.name, plan.predecessor) == ("small-4", "small-2"), "a name that is taken is skipped"
@@ -153,16 +175,18 @@ def test_a_tested_successor_has_one_too(file: SearchFile, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("tested", [False, True])
-def test_a_longer_list_of_choices_is_a_successor_at_any_time(file: SearchFile, tmp_path: Path, tested: bool) -> None:
-    go_on(read_plan(file(), tmp_path), tested=tested)
+def test_a_longer_list_of_choices_is_a_successor_at_any_time(
+    file: SearchFile, ended: Ended, tmp_path: Path, tested: bool
+) -> None:
+    ended(tmp_path, tested=tested)
     plan = read_plan(file(space={"pnp": {**RANGE, "variant": ["Ds", "Dq", "Ib"]}}, search={"trials": 8}), tmp_path)
     assert plan.folder.name == "small-2"
     assert ("A study's choices are fixed, so small-2 continues" in plan.notices[0]) != tested
     assert len(go_on(plan).trials("pnp", Stage.SEARCH)) == 8
 
 
-def test_other_changes_are_still_refused(file: SearchFile, tmp_path: Path) -> None:
-    go_on(read_plan(file(), tmp_path), tested=True)
+def test_other_changes_are_still_refused(file: SearchFile, ended: Ended, tmp_path: Path) -> None:
+    ended(tmp_path)
     narrower = {"pnp": {**RANGE, "temperature": {"low": 0.03, "high": 0.5, "log": True}}}
     for changes, key in (
         ({"space": narrower}, "space.pnp.temperature"),
@@ -258,19 +282,13 @@ def content_of(found: FrozenTrial) -> dict[str, Any]:
 
 
 @pytest.fixture
-def successor(search_file: SearchFile) -> Callable[..., WritableRecords]:
+def successor(search_file: SearchFile, tmp_path: Path) -> Opened:
     """Return a function that opens the successor of ``small``, which has five trials."""
-
-    def make(runs: Path, **changes: Any) -> WritableRecords:
-        return open_search(read_plan(search_file(**{"search": {"trials": 5}, **changes}), runs))
-
-    return make
+    return lambda **changes: open_search(read_plan(search_file(search={"trials": 5}, **changes), tmp_path / "runs"))
 
 
-def test_finished_trials_are_copied_whole_and_in_order(
-    begun: WritableRecords, successor: Callable[..., WritableRecords]
-) -> None:
-    search = successor(begun.plan.folder.runs)
+def test_finished_trials_are_copied_whole_and_in_order(begun: WritableRecords, successor: Opened) -> None:
+    search = successor()
     copy_trials(search)
     for loss, numbers in zip(LOSSES, ((0, 1, 2), (0, 2)), strict=True):
         originals = begun.trials(loss, Stage.SEARCH)
@@ -286,27 +304,23 @@ def test_finished_trials_are_copied_whole_and_in_order(
     assert (search.name, search.plan.predecessor) == ("small-2", "small")
 
 
-def test_failures_before_any_epoch_are_not_copied(
-    begun: WritableRecords, successor: Callable[..., WritableRecords]
-) -> None:
+def test_failures_before_any_epoch_are_not_copied(begun: WritableRecords, successor: Opened) -> None:
     study = begun.study("pnp", Stage.SELECT)
     study.enqueue([(begun.plan.spaces["pnp"].default, {"source_trial": 0, "seed": 1})])
     failure = {"cause": "CODE_ERROR", "reason": "KeyError: 'x'"}
     study.finish(study.ask(int).number, TrialState.FAIL, "CODE_ERROR: KeyError: 'x'", failure)
-    search = successor(begun.plan.folder.runs)
+    search = successor()
     copy_trials(search)
     assert search.trials("pnp", Stage.SEARCH)
     assert not search.trials("pnp", Stage.SELECT)
 
 
-def test_copies_count_and_the_search_goes_on_behind_them(
-    begun: WritableRecords, successor: Callable[..., WritableRecords]
-) -> None:
+def test_copies_count_and_the_search_goes_on_behind_them(begun: WritableRecords, successor: Opened) -> None:
     """A replicate among them names its copy."""
     study = begun.study("pnp", Stage.SEARCH)
     study.enqueue([(begun.trials("pnp", Stage.SEARCH)[2].params, {"again": True})])
     trained(begun, "pnp", TrialState.COMPLETE)
-    search = successor(begun.plan.folder.runs)
+    search = successor()
     copy_trials(search)
     assert search.trials("pnp", Stage.SEARCH)[2].user_attrs["replicate_of"] == 1
     trained(search, "proxy_anchor", TrialState.COMPLETE, TrialState.COMPLETE)
@@ -318,9 +332,9 @@ def test_copies_count_and_the_search_goes_on_behind_them(
 
 @pytest.mark.parametrize("copied", [0, 2, 3])
 def test_a_kill_in_the_middle_loses_and_doubles_nothing(
-    begun: WritableRecords, successor: Callable[..., WritableRecords], copied: int, monkeypatch: pytest.MonkeyPatch
+    begun: WritableRecords, successor: Opened, copied: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = successor(begun.plan.folder.runs)
+    search = successor()
     add, left = optuna.Study.add_trial, [copied]
 
     def killed(self: optuna.Study, trial: FrozenTrial) -> None:
@@ -333,7 +347,7 @@ def test_a_kill_in_the_middle_loses_and_doubles_nothing(
         patch.setattr(optuna.Study, "add_trial", killed)
         with pytest.raises(KeyboardInterrupt):
             copy_trials(search)
-    again = successor(begun.plan.folder.runs)
+    again = successor()
     for _ in range(2):
         copy_trials(again)
     numbers = {
@@ -342,20 +356,18 @@ def test_a_kill_in_the_middle_loses_and_doubles_nothing(
     assert numbers == {"proxy_anchor": [0, 1, 2], "pnp": [0, 2]}
 
 
-def test_an_unfinished_default_has_no_successor(
-    search_file: SearchFile, successor: Callable[..., WritableRecords], tmp_path: Path
-) -> None:
+def test_an_unfinished_default_has_no_successor(search_file: SearchFile, successor: Opened, tmp_path: Path) -> None:
     space: dict[str, Any] = {"pnp": {"variant": ["Ds", "Dq"]}}
     open_search(read_plan(search_file(space=space), tmp_path / "runs"))
     with pytest.raises(InvalidInput, match="Trial 0 of small/pnp, the default, is not finished"):
-        successor(tmp_path / "runs", space={"pnp": {"variant": ["Ds", "Dq", "Ib"]}})
+        successor(space={"pnp": {"variant": ["Ds", "Dq", "Ib"]}})
 
 
 @pytest.mark.parametrize("content", ['{"search": "../small"}', "{}", "small"])
 def test_a_damaged_record_of_the_predecessor_is_a_mistake(
-    begun: WritableRecords, successor: Callable[..., WritableRecords], content: str
+    begun: WritableRecords, successor: Opened, content: str
 ) -> None:
-    path = successor(begun.plan.folder.runs).plan.folder.predecessor
+    path = successor().plan.folder.predecessor
     path.write_text(content)
     with pytest.raises(InvalidInput, match=r"predecessor\.json is damaged"):
-        successor(begun.plan.folder.runs)
+        successor()

@@ -18,8 +18,7 @@ from support.trees import Trees, on_tree, shipped_campaign, shipped_file
 from search.config.campaign import VALIDATION, Campaign, parse_campaign, read_config, recipes_of
 from search.config.recipes import campaigns, recipes
 from search.config.yaml_file import read_yaml
-from search.plan.campaign import read_campaign_plans
-from search.plan.make_plan import read_plan
+from search.plan.make_plan import read_campaign_plans, read_plan
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
 from search.results.campaign import data_axes, measured
@@ -75,10 +74,6 @@ def tiny(**changes: Any) -> dict[str, Any]:
         "table": {"rows": ["K"]},
         **changes,
     }
-
-
-def sentences(content: dict[str, Any]) -> list[str]:
-    return list(sentences_of(lambda: parse_campaign(content)))
 
 
 def test_settings_make_the_searches() -> None:

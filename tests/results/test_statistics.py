@@ -108,7 +108,7 @@ def test_agreement_with_plain_loops(rows: dict[str, int], untrained: bool) -> No
     means = {row: float((found * counts).sum() / counts.sum() / len(found)) for row, found in scores.items()}
     pairs = [(row, "u") for row in rows] if untrained else itertools.combinations(rows, 2)
     for first, second in pairs:
-        found = tested.contrast({first: 1, second: -1})
+        found = tested.difference(first, second)
         error, freedom = by_loops(as_lists, counts.tolist(), first, second, fixed.tolist())
         value = means[first] - (float(fixed @ counts / counts.sum()) if untrained else means[second])
         assert found.value == pytest.approx(value)
@@ -123,7 +123,7 @@ def test_a_row_without_seeds_changes_no_other_pair() -> None:
     sums = {row: generator.random((3, 7)) * counts for row in "abc"}
     alone, beside = ScoredRows(sums, counts), ScoredRows(sums, counts, {"u": 9 * generator.random(7) * counts})
     for first, second in itertools.combinations(sums, 2):
-        assert alone.contrast({first: 1, second: -1}) == beside.contrast({first: 1, second: -1})
+        assert alone.difference(first, second) == beside.difference(first, second)
 
 
 def tables(
@@ -146,7 +146,7 @@ def tables(
 def corrected(rows: dict[int, Floats], counts: NDArray[np.int64]) -> dict[tuple[int, int], float]:
     tested = ScoredRows({row: scores * counts for row, scores in rows.items()}, counts)
     pairs = list(itertools.combinations(rows, 2))
-    return {(a, b): tested.contrast({a: 1, b: -1}, len(pairs)).p_corrected for a, b in pairs}
+    return {(a, b): tested.difference(a, b, len(pairs)).p_corrected for a, b in pairs}
 
 
 @pytest.mark.parametrize(("seeds", "seed_sd", "class_sd"), [(2, 0.01, 1.0), (3, 1.0, 0.1)])
@@ -167,7 +167,7 @@ def test_intervals_hold_if_one_row_of_two_seeds_varies_ten_times_as_much(rows: i
     held, wrongly_same = [], []
     for table in tables(np.random.default_rng(10), rows, 2, len(counts), 1.0, 2.0, 10.0):
         tested = ScoredRows(table, counts)
-        intervals = [tested.contrast({a: 1, b: -1}, len(pairs)).ci95 for a, b in pairs]
+        intervals = [tested.difference(a, b, len(pairs)).ci95 for a, b in pairs]
         held.append(all(low <= 0 <= high for low, high in intervals))
         wrongly_same.append(any(low > -16 and high < 0 for low, high in intervals[: rows - 1]))
     assert np.mean(held) >= 0.93
@@ -182,8 +182,8 @@ def test_a_row_apart_is_found_and_its_interval_covers() -> None:
     for rows in tables(np.random.default_rng(5), 6, 3, 48, 1.0, 0.5):
         rows[0] = rows[0] + shift
         tested = ScoredRows(rows, counts)
-        below += [tested.contrast({0: 1, other: -1}, 15).p_corrected <= 0.05 for other in range(1, 6)]
-        low, high = tested.contrast({0: 1, 1: -1}).ci95
+        below += [tested.difference(0, other, 15).p_corrected <= 0.05 for other in range(1, 6)]
+        low, high = tested.difference(0, 1).ci95
         covered.append(low <= shift <= high)
     assert np.mean(below) > 0.65
     assert np.mean(covered) >= 0.93
@@ -193,12 +193,12 @@ def test_equal_scores_do_not_differ_and_nothing_depends_on_scale_order_or_sign()
     generator = np.random.default_rng(6)
     counts = generator.integers(1, 9, 9)
     rows = {name: generator.random((3, 9)) for name in "abc"}
-    same = ScoredRows({**rows, "d": rows["a"]}, counts).contrast({"a": 1, "d": -1})
+    same = ScoredRows({**rows, "d": rows["a"]}, counts).difference("a", "d")
     assert (same.value, same.p) == (0, 1)
     constant = {name: np.tile(counts * 1.0, (2, 1)) for name in "ab"}
-    assert ScoredRows(constant, counts).contrast({"a": 1, "b": -1}).p == 1
-    there = ScoredRows(rows, counts).contrast({"a": 1, "b": -1})
-    back = ScoredRows({name: -7 * rows[name][::-1] for name in "cba"}, counts).contrast({"a": 1, "b": -1})
+    assert ScoredRows(constant, counts).difference("a", "b").p == 1
+    there = ScoredRows(rows, counts).difference("a", "b")
+    back = ScoredRows({name: -7 * rows[name][::-1] for name in "cba"}, counts).difference("a", "b")
     assert back.value == pytest.approx(-7 * there.value)
     assert back.p == pytest.approx(there.p)
 
@@ -208,7 +208,7 @@ def test_an_interval_excludes_zero_exactly_if_its_contrast_differs(draw: int, te
     generator = np.random.default_rng(draw)
     counts = np.ones(8, dtype=np.int64)
     rows = {row: generator.random((3, 8)) + generator.random() * row for row in range(2)}
-    found = ScoredRows(rows, counts).contrast({0: 1, 1: -1}, tests)
+    found = ScoredRows(rows, counts).difference(0, 1, tests)
     low, high = found.ci95
     assert found.differs == (not low <= 0 <= high) == (found.p <= 0.05 / tests)
     assert found.p_corrected == min(1, tests * found.p)
@@ -224,7 +224,7 @@ def test_a_contrast_is_within_a_margin_exactly_if_both_one_sided_tests_reject(
     rows = {row: generator.random((3, 8)) * 0.3 for row in range(2)}
 
     def moved(by: float) -> Estimate:
-        return ScoredRows({0: rows[0] + by, 1: rows[1]}, counts).contrast({0: 1, 1: -1}, tests)
+        return ScoredRows({0: rows[0] + by, 1: rows[1]}, counts).difference(0, 1, tests)
 
     below, above = moved(-margin), moved(margin)
     expected = below.differs and below.value < 0 and above.differs and above.value > 0
@@ -284,7 +284,7 @@ def test_rows_that_ignore_seeds_are_compared_over_classes_alone() -> None:
     rows = {row: generator.random(12) for row in "abc"}
     tested = ScoredRows({}, counts, {row: scores * 5 for row, scores in rows.items()})
     for first, second in itertools.combinations("abc", 2):
-        found, expected = tested.contrast({first: 1, second: -1}), ttest_rel(rows[first], rows[second])
+        found, expected = tested.difference(first, second), ttest_rel(rows[first], rows[second])
         assert found.p == pytest.approx(expected.pvalue)
         assert found.ci95 == pytest.approx(tuple(expected.confidence_interval()))
 

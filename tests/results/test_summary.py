@@ -1,65 +1,63 @@
 """``summary.json``: its keys, which other programs rely on; incumbents, failed and missing seeds, and diagnostics."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from support.driving import drive, only, record, train
+from support.kinds import Finished
 from support.own_trainings import own_spec
-from support.small_search import small_search
 
-from search.config.search_config import parse_config
 from search.driver.choice import freeze
 from search.driver.finish import write_summary
-from search.driver.stages import confirm_stage, final_stage, search_stage
-from search.plan.make_plan import make_plan
+from search.driver.stages import confirm_stage, final_stage
 from search.plan.records import Records
-from search.plan.search import WritableRecords, open_search
+from search.plan.runs import RunFolder
+from search.plan.search import WritableRecords
 from search.results.comparison import Comparison, compare, summary_of
 from search.results.findings import diagnose, edges, extreme_epochs, nothing_learned
-from search.results.rows import Row, SeedOutcomes, SeedStatistics
+from search.results.rows import Result, Row, SeedOutcomes, SeedStatistics
 from search.results.summarise import incumbents, summarise
 from search.results.summary import Finding, Incumbent, LossSummary, Summary
-from search.selection.ledger import Ledger
-from search.selection.selection import Selection
 from search.show.comparison_tables import headline_tables, text_tables
 from search.show.sections.answer import answer
-from search.stages import Role, Stage
-from search.study.trial_queue import QueuedStage, TrialQueue
+from search.stages import Role
+from search.study.trial_queue import TrialQueue
 from search.trials import record_key, running_value, whole_training
 from spaces.losses import SPACES
 from spaces.space import Choice, Float, Int, Range, Space, Value
-from trainables.common.files import write_json
 from trainables.training.spec import EpochRecord, Epochs, Failed
 from trainables.training.training_config import TrainingConfig
 
 STATISTICS = "mean std seeds values ci95"
 SEEDS = "wanted complete failed missing"
+PARAMS = "margin model.head"
 TEST = dict.fromkeys(("recall_at_1", "map_at_r"), STATISTICS)
 OF_ROW: dict[str, Any] = {
     **dict.fromkeys(("search", "loss", "role", "number", "search_value", "clipped", "distinct_proxies")),
     "confirmed": STATISTICS, "final": STATISTICS, "test": TEST, "confirmed_seeds": SEEDS, "final_seeds": SEEDS,
-    "params": "variant temperature",
+    "params": PARAMS,
 }  # fmt: skip
-PARAMS = "variant temperature"
+BASELINE = {"validation": "recall_at_1 map_at_r", "confirmed": None, "test": TEST}
 KEYS: dict[str, Any] = {
-    **dict.fromkeys(("format", "name", "objective", "digest", "test_opened", "test_overlap", "untrained", "whitened")),
+    **dict.fromkeys(("format", "name", "objective", "digest", "test_opened", "test_overlap")),
+    "untrained": BASELINE,
+    "whitened": BASELINE,
     "split": "digest train_classes validation_classes training_half test_classes folds halves merge label_noise marks",
     "recommended": "loss number basis",
     "losses": {
-        "pnp": {
-            **dict.fromkeys(("epochs", "ended_early", "choice")),
+        "contrastive": {
+            **dict.fromkeys(("epochs", "ended_early", "choice", "diagnostics")),
             "trials": "complete pruned failed",
             "default": OF_ROW,
             "tuned": OF_ROW,
             "best": {"params": PARAMS, "value": None, "number": None},
             "anytime": "epochs value trial",
-            "diagnostics": "kind parameters sentence",
         }
     },
     "time": "wall_s startup_s search_wall_s trial_work_s slots",
@@ -81,86 +79,44 @@ def spelt_out(table: Any) -> Any:
     return {key: spelt_out(inner) for key, inner in table.items()} if table else None
 
 
-@pytest.fixture(scope="module")
-def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> WritableRecords:
-    """A search that went through all of its stages, with made-up values; the first epochs were the best ones."""
-    content = small_search(
-        image_folder,
-        losses=["pnp"],
-        space={"pnp": {"variant": "Ds", "temperature": [0.01, 0.02]}},
-        search={"trials": 4, "pruner": "none"},
-        training={"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16},
-    )
-    search = open_search(make_plan(parse_config(content), tmp_path_factory.mktemp("runs")))
-    search.begin_session(0.0, 1)
-
-    def stages() -> Iterator[QueuedStage]:
-        yield search_stage(search)
-        yield confirm_stage(search)
-        yield final_stage(search, freeze(search))
-
-    queue = TrialQueue(stages())
-    while job := queue.next_trial():
-        train(queue, job, lambda job, epoch: (1 + job.number) / epoch / 10)
-    folder = search.folder
-    selection = Selection.load(folder.selection)
-    opening = Ledger(folder.openings).open(
-        test_digest=search.plan.split.test_digest,
-        search="small",
-        selections={"small": selection.digest},
-        configurations={"small": 2},
-        studies={},
-        reason="a test",
-    )
-    scores = [
-        {
-            "loss": "pnp",
-            "source_trial": trial.user_attrs["source_trial"],
-            "seed": trial.user_attrs["seed"],
-            "fold": None,
-            "metrics": {"recall_at_1": 0.5 + trial.number / 100, "map_at_r": 0.3},
-            "per_image": "gone.npz",
-            "model_sha256": "",
-        }
-        for trial in search.trials("pnp", Stage.TEST)
-    ]
-    record = {**opening.entry, "finished": 9.0, "overlap": 0, "copies": 0, "scores": scores, "files": {}}
-    write_json(folder.test, {"openings": [record]})
-    return search
-
-
-def test_every_key_is_where_it_was(tested: WritableRecords) -> None:
-    summary = write_summary(tested)
-    content = json.loads(tested.plan.folder.summary.read_text())
+def test_every_key_is_where_it_was(kinds: Callable[[str], Finished]) -> None:
+    search = Records(RunFolder(kinds("features").runs, "small"))
+    content = json.loads(search.folder.summary.read_text())
     assert keys(content) == spelt_out(KEYS)
+    assert [*Finding.model_fields] == ["kind", "parameters", "sentence"]
     assert next(iter(content)) == "format"
+    summary = Summary.load(search.folder.summary)
     assert content == summary.with_digest()
-    assert Summary.load(tested.plan.folder.summary) == summary == summary_of(Records(tested.folder))
-    number = content["losses"]["pnp"]["tuned"]["number"]
-    assert {row.key: row.number for row in summary.rows} == {
-        ("small", "pnp", Role.DEFAULT): 0,
-        ("small", "pnp", Role.TUNED): number,
+    assert summary_of(search) == summary == summarise(search)
+    number = content["losses"]["contrastive"]["tuned"]["number"]
+    assert {row.key[1:]: row.number for row in summary.rows} == {
+        ("untrained", Role.BASELINE): None,
+        ("whitened", Role.BASELINE): None,
+        ("contrastive", Role.DEFAULT): 0,
+        ("contrastive", Role.TUNED): number,
     }
     assert summary.test_opened == 1
 
 
-def test_a_summary_that_says_the_same_is_not_written_again(tested: WritableRecords) -> None:
-    path = tested.plan.folder.summary
-    write_summary(tested)
+def test_a_summary_that_says_the_same_is_not_written_again(opened: Callable[..., WritableRecords]) -> None:
+    search = opened(losses=["pnp"], search={"trials": 2})
+    drive(search)
+    path = search.folder.summary
+    write_summary(search)
     before = path.stat()
-    assert write_summary(tested) == summarise(tested)
-    assert path.stat().st_mtime_ns == before.st_mtime_ns
-    assert path.stat().st_ino == before.st_ino
+    assert write_summary(search) == summarise(search)
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
     path.write_text("{}")
-    write_summary(tested)
-    assert Summary.load(path) == summarise(tested)
+    write_summary(search)
+    assert Summary.load(path) == summarise(search)
 
 
-@pytest.mark.parametrize("result", [Comparison, Summary, LossSummary, Row, Incumbent, SeedStatistics, Finding])
-def test_results_are_frozen_and_refuse_unknown_names(result: type[BaseModel]) -> None:
-    assert result.model_config.get("frozen")
-    with pytest.raises(ValidationError, match="Extra inputs"):
-        result.model_validate({"valeu": 1})
+def test_results_are_frozen_and_refuse_unknown_names() -> None:
+    assert {Comparison, Summary, LossSummary, Row, SeedStatistics, Finding} < {*Result.__subclasses__()}
+    for result in Result.__subclasses__():
+        assert result.model_config.get("frozen")
+        with pytest.raises(ValidationError, match="Extra inputs"):
+            result.model_validate({"valeu": 1})
 
 
 # Incumbents of a study.
@@ -324,7 +280,7 @@ def test_a_position_and_its_inverse_and_what_has_none() -> None:
             assert entry.value_at(entry.position(value)) == pytest.approx(value)
     assert Float(0.01, 100, log=True).position(1) == pytest.approx(0.5)
     for entry in (Choice(("a", "b", "c")), Float(2, 2)):
-        assert directions(space(x=entry, y=UNIT), {"x": entry.ends[-1], "y": 0.5}) == {}, "neither order nor range"
+        assert directions(space(x=entry, y=UNIT), {"x": entry.ends[-1], "y": 0.5}) == {}
 
 
 def test_the_domain_of_a_loss_and_of_the_training_is_known() -> None:

@@ -76,15 +76,6 @@ def test_openings_searches_and_configurations_are_counted(ledger: Ledger) -> Non
     assert ledger.sentence(again) == "this test set: 2 openings by 2 searches, 4 configurations scored"
 
 
-def test_another_runs_folder_is_recognised_and_a_lost_ledger_too(tmp_path: Path) -> None:
-    opened(ledger_in(tmp_path / "runs"), images("ab", "cd"))
-    elsewhere = ledger_in(tmp_path / "elsewhere")
-    second = opened(elsewhere, images("ab", "cd"), search="two")
-    for _ in range(2):
-        assert elsewhere.sentence(second) == "this test set: 2 openings by 2 searches, 4 configurations scored"
-        (tmp_path / "elsewhere" / NAME).unlink(missing_ok=True)
-
-
 def test_what_was_opened_later_or_is_other_images_is_not_told(ledger: Ledger) -> None:
     first = opened(ledger, images("ab", "cd"))
     other = opened(ledger, images("vw", "xy"), search="two")  # the same names

@@ -14,11 +14,19 @@ from numpy.typing import NDArray
 from PIL import Image
 from support.small_search import draw_folder
 
-from search.selection.retrieval_file import RetrievalFile, map_images, sampled_queries
+from search.selection.retrieval_file import (
+    ExampleKind,
+    GalleryQuery,
+    RetrievalFile,
+    Thumbnails,
+    _images,
+    gallery_queries,
+    make_pictures,
+    map_images,
+    sampled_queries,
+)
 from search.selection.scoring import retrieval_of
-from search.selection.thumbnails import ExampleKind, GalleryQuery, Thumbnails, gallery_queries, make_pictures
 from trainables.data.sets.folders import Folder
-from trainables.data.store.contents import StoreContents, read_contents
 from trainables.data.store.store_spec import StoreSpec
 from trainables.metrics.evaluation import per_query_metrics
 from trainables.metrics.retrieval import RetrievalProtocol
@@ -143,8 +151,12 @@ def test_equals_go_by_digest_and_what_nobody_can_find_is_left_out() -> None:
     assert gallery_queries(["a", "b"], np.array([0, 1]), ALL[:2], np.zeros(2), np.zeros(2)) == []
 
 
+Images = dict[str, NDArray[np.uint8]]
+
+
 @pytest.fixture(scope="module")
-def contents(tmp_path_factory: pytest.TempPathFactory) -> StoreContents:
+def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
+    """Return the stored pixels of six images by their keys."""
     folder = tmp_path_factory.mktemp("gallery")
     root = draw_folder(folder / "images", classes=2, images=3)
     noise = np.random.default_rng(0).integers(0, 256, (200, 150, 3), dtype=np.uint8)
@@ -152,32 +164,24 @@ def contents(tmp_path_factory: pytest.TempPathFactory) -> StoreContents:
     Image.fromarray(noise).save(root / "class-00" / "00.png")
     dataset = Folder(root=str(root))
     spec = StoreSpec(dataset=dataset, class_names=tuple(dataset.classes()), short_side=150, cache=str(folder / "cache"))
-    return read_contents(spec.make())
+    keys = [key for of_class in dataset.classes().values() for key in of_class]
+    return {keys[row]: pixels for row, pixels in _images(spec.make(), dataset, keys, range(len(keys)))}
 
 
-def image(contents: StoreContents, key: str) -> NDArray[np.uint8]:
-    """Return the stored pixels of an image, which are stored column by column."""
-    row = contents.image_keys.index(key)
-    start, (height, width) = int(contents.lengths_N[:row].sum()), contents.sizes_N2[row].tolist()
-    return contents.pixels[start : start + 3 * height * width].reshape(width, height, 3).transpose(1, 0, 2)
-
-
-def test_pictures_are_small_upright_and_as_many_as_have_room(contents: StoreContents) -> None:
-    large = next(key for key in contents.image_keys if key.endswith("class-00/00.png"))
-    small = next(key for key in contents.image_keys if key.endswith("class-01/00.png"))
-    images = [(number, image(contents, key)) for number, key in enumerate((large, small))]
-    pictures = make_pictures(images)
+def test_pictures_are_small_upright_and_as_many_as_have_room(images: Images) -> None:
+    given = [(number, images[f"class-0{number}/00.png"]) for number in range(2)]
+    pictures = make_pictures(given)
     shown = [Image.open(io.BytesIO(picture)) for picture in pictures.values()]
     assert [image.size for image in shown] == [(64, 85), (20, 20)], "none is enlarged"
     red = np.asarray(shown[0].convert("RGB"))
     assert red[:30].mean(axis=(0, 1)) == pytest.approx([254, 0, 0], abs=8), "the upper half"
     limit = len(pictures[0])
-    assert make_pictures(images, limit) == {0: pictures[0]}
-    assert make_pictures(images, limit - 1) == {}
+    assert make_pictures(given, limit) == {0: pictures[0]}
+    assert make_pictures(given, limit - 1) == {}
 
 
-def test_thumbnails_are_read_as_they_were_written(contents: StoreContents, tmp_path: Path) -> None:
-    pictures = make_pictures((number, image(contents, key)) for number, key in enumerate(contents.image_keys))
+def test_thumbnails_are_read_as_they_were_written(images: Images, tmp_path: Path) -> None:
+    pictures = make_pictures(enumerate(images.values()))
     for queries, metric in (((GalleryQuery(ExampleKind.WORST, 2),), "map_at_r"), ((), None)):
         kept = Thumbnails(pictures=pictures, queries=queries, metric=metric)
         path = tmp_path / "thumbnails.npz"

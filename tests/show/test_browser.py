@@ -4,7 +4,9 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.browser import browser_page, seen
@@ -35,6 +37,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def address(runs: Path) -> str:
     return RunFolder(runs, "small").report.as_uri()
+
+
+@pytest.fixture
+def page(address: str) -> Iterator[Any]:
+    """The report, all of which is drawn."""
+    with browser_page(1400) as page:
+        page.goto(address)
+        seen(page)
+        yield page
 
 
 def test_names_of_classes_and_files_are_text(tmp_path: Path) -> None:
@@ -107,48 +118,41 @@ def test_every_picture_is_drawn_within_the_page(address: str, width: int, scheme
         assert (sum(map(int, re.findall(r"\d+", ink))) > sum(map(int, re.findall(r"\d+", paper)))) == (scheme == "dark")
 
 
-def test_a_reader_hovers_hides_sorts_and_opens(address: str) -> None:
-    with browser_page(1400) as page:
-        page.goto(address)
-        seen(page)
-        page.locator("#anytime").scroll_into_view_if_needed()
-        points = page.locator("#plot-anytime .point")
-        points.last.hover(force=True)
-        page.wait_for_selector("#plot-anytime .hoverlayer .hovertext")
-        numbers = page.locator("#test-map_at_r details")
-        numbers.locator("summary").focus()
-        page.keyboard.press("Enter")
-        heading = numbers.locator("th", has_text="map_at_r").first
-        heading.locator("button").click()
-        column = [float(text) for text in numbers.locator("tbody tr td:nth-child(2)").all_inner_texts()]
-        assert column == sorted(column, reverse=True)
-        assert heading.get_attribute("aria-sort") == "descending"
+def test_a_reader_hovers_hides_sorts_and_opens(page: Any) -> None:
+    page.locator("#anytime").scroll_into_view_if_needed()
+    page.locator("#plot-anytime .point").last.hover(force=True)
+    page.wait_for_selector("#plot-anytime .hoverlayer .hovertext")
+    numbers = page.locator("#test-map_at_r details")
+    numbers.locator("summary").focus()
+    page.keyboard.press("Enter")
+    heading = numbers.locator("th", has_text="map_at_r").first
+    heading.locator("button").click()
+    column = [float(text) for text in numbers.locator("tbody tr td:nth-child(2)").all_inner_texts()]
+    assert column == sorted(column, reverse=True)
+    assert heading.get_attribute("aria-sort") == "descending"
 
 
-def test_a_legend_hides_a_loss_on_the_whole_page(address: str) -> None:
+def test_a_legend_hides_a_loss_on_the_whole_page(page: Any) -> None:
     """Its lines, its section and the link to it; a second click shows them again."""
-    with browser_page(1400) as page:
-        page.goto(address)
-        seen(page)
 
-        def shown() -> dict[str, int]:
-            counts: dict[str, int] = page.evaluate(
-                "Object.fromEntries(['proxy_anchor', 'pnp'].map(loss => [loss, ["
-                "  ...document.querySelectorAll(`[data-loss='${loss}']`)"
-                "].filter(found => found.getClientRects().length).length]))"
-            )
-            return counts
+    def shown() -> dict[str, int]:
+        counts: dict[str, int] = page.evaluate(
+            "Object.fromEntries(['proxy_anchor', 'pnp'].map(loss => [loss, ["
+            "  ...document.querySelectorAll(`[data-loss='${loss}']`)"
+            "].filter(found => found.getClientRects().length).length]))"
+        )
+        return counts
 
-        before, traces = shown(), page.locator("#plot-anytime .scatterlayer .trace").count()
-        assert set(before.values()) == {2}, "a section and its link"
-        page.locator("#plot-anytime .legendtoggle").first.click()
-        page.wait_for_function("document.querySelector('#loss-proxy-anchor').classList.contains('off')")
-        assert shown() == {"proxy_anchor": 0, "pnp": before["pnp"]}
-        assert page.locator("#plot-anytime .scatterlayer .trace").count() < traces
-        page.wait_for_timeout(500)  # two clicks in a third of a second are a double click
-        page.locator("#plot-anytime .legendtoggle").first.click()
-        page.wait_for_function("!document.querySelector('#loss-proxy-anchor').classList.contains('off')")
-        assert shown() == before
+    before, traces = shown(), page.locator("#plot-anytime .scatterlayer .trace").count()
+    assert set(before.values()) == {2}, "a section and its link"
+    page.locator("#plot-anytime .legendtoggle").first.click()
+    page.wait_for_function("document.querySelector('#loss-proxy-anchor').classList.contains('off')")
+    assert shown() == {"proxy_anchor": 0, "pnp": before["pnp"]}
+    assert page.locator("#plot-anytime .scatterlayer .trace").count() < traces
+    page.wait_for_timeout(500)  # two clicks in a third of a second are a double click
+    page.locator("#plot-anytime .legendtoggle").first.click()
+    page.wait_for_function("!document.querySelector('#loss-proxy-anchor').classList.contains('off')")
+    assert shown() == before
 
 
 def test_it_prints_with_every_picture(address: str, tmp_path: Path) -> None:

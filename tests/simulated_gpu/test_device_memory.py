@@ -15,8 +15,7 @@ from support.simulated_gpu.fixtures import CPU, GPU, spec_of, trained
 import holdout
 from search.config.sections import ResourcesSection
 from search.engines.capacity import roomier
-from search.selection.retrieval_file import Scoring
-from search.selection.score_files import ScoredModel
+from search.selection.score_files import ScoredModel, Scoring
 from search.selection.scoring import score
 from trainables.data.loading import prefetched
 from trainables.data.store import view

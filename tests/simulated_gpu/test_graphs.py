@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 from support.simulated_gpu import SEEN
-from support.simulated_gpu.fixtures import CPU, GPU, spec_of, trained
+from support.simulated_gpu.fixtures import CHOICES, CPU, GPU, spec_of, trained
 from support.simulated_gpu.streams import WAITS
 
-from spaces.losses import SPACES
 from trainables.data import DATASETS
 from trainables.data.store.store_spec import StoreSpec
 from trainables.losses import LOSSES
@@ -138,12 +137,6 @@ def test_heads_on_features_wait_once_an_epoch(tmp_path: Path) -> None:
 # What makes the host wait for the GPU: nothing in a training step.
 
 VALIDATION = "trainables/metrics/"
-CHOICES = [
-    (loss, {name: choice})
-    for loss, space in SPACES.items()
-    for name, parameter in space.items()
-    for choice in getattr(parameter, "choices", ())
-]
 
 
 def waits(before: Counter[Any]) -> Counter[str]:

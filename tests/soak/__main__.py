@@ -20,7 +20,6 @@ from soak.tools.processes import RUN
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--faults", type=int, default=120, help="how many in all")

@@ -56,7 +56,6 @@ class Log:
         self._began = time.monotonic()
 
     def write(self, **content: Any) -> None:
-        """Add a line."""
         with self._file.open("a") as file:
             file.write(json.dumps({"at_s": round(time.monotonic() - self._began, 1), **content}) + "\n")
 
@@ -192,7 +191,6 @@ class Search:
         return " | ".join(self._world.said().splitlines()[-6:])
 
     def _stacks(self) -> str:
-        """Return the stack traces of the driver."""
         done = subprocess.run(
             ["py-spy", "dump", "--pid", str(self._driver.pid)], capture_output=True, text=True, check=False
         )

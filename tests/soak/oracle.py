@@ -91,7 +91,6 @@ def read_trials(*journals: Path) -> Trials:
 
 
 def count_epochs(*journals: Path) -> int:
-    """Return the number of stored epochs."""
     return sum(len(epochs_in(trial)) for trial in read_trials(*journals).values())
 
 

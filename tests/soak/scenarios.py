@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from support.sleeping_engine import ENGINE
+from support.sleeping_engine import sleeping_search
 from support.small_search import draw_folder, small_search
 
 
@@ -52,15 +52,13 @@ Content = Callable[[Scenario, str, Path], dict[str, Any]]
 
 def _sleeping(scenario: Scenario, name: str, _: Path) -> dict[str, Any]:
     """Return a search of sleeping trainings."""
-    return {
-        "name": name,
-        "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
-        "training": {"epochs": scenario.epochs, "batch_size": 8, "images_per_class": 2},
-        "losses": [*scenario.losses],
-        "search": scenario.searched,
-        "stages": ["search"],
-        "resources": {"engine": ENGINE},
-    }
+    return sleeping_search(
+        name=name,
+        trials=scenario.trials,
+        epochs=scenario.epochs,
+        losses=[*scenario.losses],
+        search=scenario.searched,
+    )
 
 
 def _training(scenario: Scenario, name: str, images: Path) -> dict[str, Any]:

@@ -67,7 +67,6 @@ class Services:
 
     @property
     def nodes(self) -> Nodes:
-        """The Ray cluster."""
         assert self._nodes is not None
         return self._nodes
 
@@ -84,7 +83,6 @@ class Services:
         _again_if_late(start)
 
     def add_second(self) -> None:
-        """Add a second node, after the first second one died."""
 
         def add() -> None:
             self.second = self.nodes.add(cpus=1)
@@ -190,7 +188,6 @@ class World:
         self.file = write_search(self.folder / f"{self.name}.yaml", content)
 
     def start(self) -> None:
-        """Start the driver, or restart it."""
         program = ["-m", "holdout"]
         if self.scenario.clock:
             program = [str(CLOCKED)]
@@ -223,11 +220,9 @@ class World:
         return f"{os.environ[RUN][:8]}/{self.scenario.name}/{self.name}"
 
     def said(self) -> str:
-        """Return the output of its drivers."""
         return re.sub(r"\x1b\[[0-9;]*m", "", self._said.read_text(errors="replace"))
 
     def epochs(self) -> int:
-        """Return the number of stored epochs."""
         return count_epochs(*self.left.journals)
 
     def running(self) -> dict[str, int]:
@@ -235,7 +230,6 @@ class World:
         return epochs_of_running(*self.left.journals)
 
     def trainers(self) -> list[Process]:
-        """Return the processes that train."""
         return [process for process in self.processes() if TRAINS.match(process.title)]
 
     def named(self, program: str) -> list[Process]:
@@ -252,7 +246,6 @@ class World:
         return [Process(first, "postgres"), *descendants(first)]
 
     def end_driver(self) -> None:
-        """Kill the driver and its child processes."""
         if self.driver is not None:
             self.driver.kill()
             self.driver.wait()

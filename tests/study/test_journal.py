@@ -98,7 +98,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Stu
     storage.close()
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(actions=st.lists(ACTIONS, max_size=25), whole=st.booleans())
 def test_every_reader_finds_what_optuna_has_in_memory(
     shared: tuple[Path, StudyStorage], actions: list[tuple[Any, ...]], whole: bool

@@ -53,7 +53,6 @@ def replayed(table: Table, *, trials: int, slots: int = 1, pruner: str = "none",
 class InOrder(Sampler):
     """Proposes 0.25, 0.5, 0.75 and so on."""
 
-    summary = "in order"
     parts = 4
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:

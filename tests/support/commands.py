@@ -25,13 +25,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def write_search(path: Path, content: dict[str, Any]) -> Path:
-    """Write ``content`` as a search file."""
     path.write_text(yaml.safe_dump(content))
     return path
 
 
 def command(*arguments: str | Path) -> list[str]:
-    """Return the command line of ``holdout`` with ``arguments``."""
     return [sys.executable, "-m", "holdout", *map(str, arguments)]
 
 
@@ -95,7 +93,6 @@ def stored(runs: Path, search: str, study: str) -> list[FrozenTrial]:
 
 
 def summary(runs: Path, search: str) -> dict[str, Any]:
-    """Return a search's ``summary.json``."""
     content: dict[str, Any] = json.loads((runs / search / "summary.json").read_text())
     return content
 

@@ -9,13 +9,6 @@ from typing import Any
 import numpy as np
 
 
-def similarity(left: Sequence[float], right: Sequence[float]) -> float:
-    """Compute the cosine similarity of two vectors."""
-    return sum(a * b for a, b in zip(left, right, strict=True)) / math.sqrt(
-        math.fsum(a * a for a in left) * math.fsum(b * b for b in right)
-    )
-
-
 def gain(name: str, total: int, images: int) -> tuple[int, Callable[[int, int], float]]:
     """Return the number of ranks that count, and the gain of a hit by rank and number of hits before it."""
     k = total if name in ("map_at_r", "r_precision") else images if name == "map" else int(name.split("_")[-1])
@@ -67,7 +60,11 @@ def expected(similarities: Sequence[float], relevant: Sequence[bool], name: str)
 
 
 def of_queries(
-    embeddings: Any, labels: Sequence[int], name: str, galleries: Mapping[int, Sequence[int]] | None = None
+    embeddings: Any,
+    labels: Sequence[int],
+    name: str,
+    galleries: Mapping[int, Sequence[int]] | None = None,
+    score: Callable[[Sequence[float], Sequence[bool], str], float] = expected,
 ) -> dict[int, float]:
     """Compute a metric of each query among the rows of its gallery; without galleries, of each among all others."""
     unit = np.asarray(embeddings, dtype=np.float64)
@@ -76,7 +73,7 @@ def of_queries(
     if galleries is None:
         galleries = {query: [row for row in rows if row != query] for query in rows}
     return {
-        query: expected(
+        query: score(
             (unit[list(gallery)] @ unit[query]).tolist(), [labels[row] == labels[query] for row in gallery], name
         )
         for query, gallery in galleries.items()

@@ -75,7 +75,6 @@ def run_here(
 
 
 def recorded(search: WritableRecords) -> WritableRecords:
-    """Write the summary of the search, as its driver does, and return the search."""
     write_summary(search)
     return search
 

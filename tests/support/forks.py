@@ -7,6 +7,7 @@ import multiprocessing
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
+from pathlib import Path
 from typing import Any
 
 FORK = multiprocessing.get_context("fork")
@@ -19,3 +20,11 @@ def forked(work: Callable[..., object], *arguments: Any) -> tuple[ForkProcess, C
     process.start()
     theirs.close()
     return process, ours
+
+
+def alive(process: int) -> bool:
+    """Return True if a process has not ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

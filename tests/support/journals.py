@@ -79,7 +79,6 @@ def drop_trial(found: list[Operation], study: str, number: int) -> None:
 
 
 def without_openings(found: list[Operation]) -> None:
-    """Remove the notes of openings."""
     noted = [entry for entry in found if "openings" in entry.get("user_attr", {})]
     assert noted
     for entry in noted:

@@ -116,7 +116,6 @@ def manifest_rows(root: Path) -> list[dict[str, str]]:
 
 
 def write_manifest(file: Path, rows: list[dict[str, str]]) -> Path:
-    """Write the rows of a manifest."""
     with file.open("w", newline="") as opened:
         writer = csv.DictWriter(opened, [*rows[0]])
         writer.writeheader()
@@ -207,17 +206,14 @@ class Finished:
 
     @property
     def name(self) -> str:
-        """The name of the search."""
         return str(self.content["name"])
 
     @property
     def folder(self) -> Path:
-        """The folder of the search."""
         return self.runs / self.name
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Its ``summary.json``."""
         return summary(self.runs, self.name)
 
     @property

@@ -12,7 +12,6 @@ Matrix = list[list[float]]
 
 
 def batch_of(labels: list[int], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return random embeddings and the labels."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(len(labels), D, generator=generator, dtype=torch.float64) * 2, torch.tensor(labels)
 
@@ -26,7 +25,6 @@ def similarities(x: torch.Tensor, y: torch.Tensor) -> Matrix:
 
 
 def others(labels: list[int], i: int) -> tuple[list[int], list[int]]:
-    """Return the positives and the negatives of i."""
     rest = [j for j in range(len(labels)) if j != i]
     return [j for j in rest if labels[j] == labels[i]], [j for j in rest if labels[j] != labels[i]]
 

@@ -138,7 +138,6 @@ def opening_of(name: str) -> str:
 
 
 def recommendation(loss: str) -> Recommendation:
-    """Trial 7 of ``loss``."""
     return Recommendation(loss=loss, number=7, basis="chosen on the 2 validation classes with fresh seeds")
 
 

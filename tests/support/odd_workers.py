@@ -75,7 +75,6 @@ class MadeUpLocal(Local):
 
 
 def fails(_: Any) -> None:
-    """Raise a failure."""
     raise Failure("It could not be done.")
 
 
@@ -88,7 +87,6 @@ def dies(file: str) -> str:
 
 
 def dies_always(_: Any) -> None:
-    """End the process by SIGKILL."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 

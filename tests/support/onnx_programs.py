@@ -39,22 +39,24 @@ def plain() -> bytes:
     return program([node("MatMul", "x", "w")], {"w": projection()}).SerializeToString()
 
 
-def external(path: str) -> bytes:
-    """Return a program whose weights are in the file at ``path``."""
-    made = program([node("MatMul", "x", "w")], {"w": projection()})
-    tensor = made.graph.initializer[0]
+def elsewhere(tensor: onnx.TensorProto, path: str) -> onnx.TensorProto:
+    """Return ``tensor`` with its numbers in the file at ``path``."""
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value=path)
+    return tensor
+
+
+def external(path: str) -> bytes:
+    """Return a program whose weights are in the file at ``path``."""
+    made = program([node("MatMul", "x", "w")], {"w": projection()})
+    elsewhere(made.graph.initializer[0], path)
     return made.SerializeToString()
 
 
 def external_constant(path: str) -> bytes:
     """Return a program with a constant in a node whose numbers are in the file at ``path``."""
-    tensor = numpy_helper.from_array(projection(), "w")
-    tensor.ClearField("raw_data")
-    tensor.data_location = TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value=path)
+    tensor = elsewhere(numpy_helper.from_array(projection(), "w"), path)
     return program([node("Constant", to="w", value=tensor), node("MatMul", "x", "w")]).SerializeToString()
 
 

@@ -46,8 +46,6 @@ class WithoutSpace(Pull):
 
 
 class Plain(nn.Module):
-    """A loss as PyTorch has them."""
-
     def forward(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return embeddings.square().mean()
 
@@ -70,15 +68,11 @@ class Ordered(Pull):
 
 
 class Raising(Pull):
-    """A loss that cannot be computed."""
-
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         raise IndexError("out of sorts")
 
 
 class Exits(Pull):
-    """A loss that ends the process."""
-
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         sys.exit()
 
@@ -211,8 +205,6 @@ class InOrder(BatchSampler):
 
 
 class Shuffled(BatchSampler):
-    """Shuffled images."""
-
     @staticmethod
     def problems(class_sizes: Sequence[int], batch_size: int, images_per_class: int) -> list[str]:
         enough = 2 <= batch_size <= sum(class_sizes)

@@ -69,14 +69,14 @@ def contents(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def refused(folder: Path, arguments: Sequence[str | Path], *sentences: str, at_most: int = 60) -> str:
+def refused(folder: Path, arguments: Sequence[str | Path], *sentences: str) -> str:
     """Check that the command prints one line with each of ``sentences``, no other, and does not change ``folder``.
 
     Returns:
         What it printed.
     """
     before = contents(folder)
-    with within(at_most):
+    with within(60):
         done = holdout_here(*arguments, code=2)
     # A slow machine is told what takes long.
     said = [line for line in done.stderr.splitlines() if line and not (line.startswith(GUARD) or line.endswith(" …"))]
@@ -91,7 +91,6 @@ def refused(folder: Path, arguments: Sequence[str | Path], *sentences: str, at_m
 
 
 def sentences_of(refused: Callable[[], object]) -> tuple[str, ...]:
-    """Return the sentences with which a call is refused."""
     with pytest.raises(InvalidInput) as caught:
         refused()
     return caught.value.sentences

@@ -37,7 +37,6 @@ PORTS = range(20_000, 32_768)
 
 
 def free_port() -> int:
-    """Return an unused port."""
     while True:
         port = secrets.choice(PORTS)
         with socket.socket() as opened, suppress(OSError):
@@ -75,7 +74,6 @@ class Nodes:
 
     @property
     def address(self) -> str:
-        """The dashboard's address."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
@@ -86,7 +84,6 @@ class Nodes:
 
     @property
     def head(self) -> Any:
-        """The first node, with the GCS."""
         return self._cluster.head_node
 
     def add(self, cpus: int) -> Any:
@@ -96,11 +93,9 @@ class Nodes:
         return node
 
     def kill(self, node: Any) -> None:
-        """Kill a node."""
         self._cluster.remove_node(node, allow_graceful=False)
 
     def shutdown(self) -> None:
-        """End the cluster."""
         self._cluster.shutdown()
 
 
@@ -181,7 +176,6 @@ class Postgres:
         return f"postgresql+psycopg://holdout@127.0.0.1:{self.port}/{database}"
 
     def remove(self) -> None:
-        """Stop the server and remove its data."""
         self.stop()
         shutil.rmtree(self._data)
 
@@ -216,7 +210,6 @@ class MlflowServer:
 
     @property
     def url(self) -> str:
-        """The server's address."""
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:

@@ -17,6 +17,20 @@ FLOOR = "HOLDOUT_TEST_FLOOR_S"
 """Seconds that a worker of the driver may be silent, however short its epochs are."""
 
 
+def sleeping_search(*, trials: int, epochs: int, **changes: Any) -> dict[str, Any]:
+    """Return a search file of sleeping trainings."""
+    return {
+        "name": "sleeps",
+        "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
+        "training": {"epochs": epochs, "batch_size": 8, "images_per_class": 2},
+        "losses": ["mpa"],
+        "search": {"trials": trials, "pruner": "none"},
+        "stages": ["search"],
+        "resources": {"engine": ENGINE},
+        **changes,
+    }
+
+
 def sleeping() -> type:
     """Return a worker that sleeps. The node's environment names the ends of directories whose trials do worse.
 

@@ -1,7 +1,6 @@
-"""A process that builds the store of drawn images so slowly that it can be met, or killed, half way."""
+"""A process that builds a store of drawn images one by one, as the test asks for them, which can meet it half way."""
 
 import os
-import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
@@ -17,14 +16,13 @@ GLYPHS = Glyphs(num_classes=4, images_per_class=12)
 
 
 class SlowGlyphs(Glyphs):
-    """Drawn images that tell which of them is read."""
+    """Drawn images that tell which of them is read, and wait for an answer."""
 
     parent: ClassVar[Connection]
 
     def read(self, key: str) -> Any:
-        """Draw an image."""
         self.parent.send(key)
-        time.sleep(0.02)
+        self.parent.recv()
         return super().read(key)
 
 
@@ -36,20 +34,22 @@ def _build(parent: Connection, cache: Path) -> None:
 
 
 def slow_build(cache: Path, *, read: int) -> tuple[ForkProcess, Iterator[str]]:
-    """Start a process that builds the store of ``GLYPHS`` in a second; return once some of 48 images are read.
+    """Start a process that builds the store of ``GLYPHS``; return once some of its 48 images are read.
 
-    The keys of the others are returned with it.
+    It reads another one whenever a key is taken from the iterator.
     """
     process, connection = forked(_build, cache)
-    keys = _received(connection)
+    keys = _answered(connection)
     assert all(next(keys).startswith("glyph-") for _ in range(read))
     return process, keys
 
 
-def _received(connection: Connection) -> Iterator[str]:
+def _answered(connection: Connection) -> Iterator[str]:
     with connection:
         while True:
             try:
-                yield connection.recv()
+                key = connection.recv()
             except EOFError:
                 return
+            connection.send("read it")
+            yield key

@@ -23,12 +23,10 @@ class SmallDisk:
 
     @property
     def free(self) -> int:
-        """Number of free bytes."""
         there = os.statvfs(self.path)
         return there.f_bavail * there.f_frsize
 
     def clear(self) -> None:
-        """Free the space."""
         self._filler.unlink(missing_ok=True)
 
     def leave(self, count: int) -> None:
@@ -73,5 +71,4 @@ def small_files(size: int) -> Iterator[None]:
 
 
 def full() -> OSError:
-    """Return the error of a full disk."""
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -28,11 +28,9 @@ class Copied:
 
     @property
     def journal(self) -> Path:
-        """The journal of the studies."""
         return self.path / "study.journal"
 
     def trials(self, study: str) -> list[FrozenTrial]:
-        """Return the trials of a study."""
         return trials_in(self.journal, f"{self.name}/{study}")
 
     def state(self, study: str, state: str) -> int:
@@ -40,16 +38,12 @@ class Copied:
         return max(trial.number for trial in self.trials(study) if trial.state.name == state)
 
     def trial(self, study: str, number: int, code: int, change: Callable[[Operation], object]) -> None:
-        """Change the last operation with this code of a trial."""
-
         def changed(found: list[Operation]) -> None:
             change([entry for entry in of_trial(found, f"{self.name}/{study}", number) if entry["op_code"] == code][-1])
 
         rewrite(self.journal, changed)
 
     def param(self, study: str, number: int, name: str, change: Callable[[Operation], object]) -> None:
-        """Change the operation that sets a parameter of a trial."""
-
         def changed(found: list[Operation]) -> None:
             lines = of_trial(found, f"{self.name}/{study}", number)
             change(next(entry for entry in lines if entry.get("param_name") == name))
@@ -57,8 +51,6 @@ class Copied:
         rewrite(self.journal, changed)
 
     def attribute(self, study: str, number: int, key: str, change: Callable[[Any], Any]) -> None:
-        """Change a user attribute of a trial."""
-
         def changed(found: list[Operation]) -> None:
             created, *later = of_trial(found, f"{self.name}/{study}", number)
             places = [created.get("user_attrs", {}), *(entry["user_attr"] for entry in later if "user_attr" in entry)]
@@ -68,17 +60,13 @@ class Copied:
         rewrite(self.journal, changed)
 
     def epoch(self, study: str, number: int, epoch: int, **changes: Any) -> None:
-        """Change the record of an epoch."""
         self.attribute(study, number, f"epoch:{epoch:06d}", lambda record: {**record, **changes})
 
     def metric(self, study: str, number: int, epoch: int, name: str, value: float) -> None:
-        """Change a metric of an epoch."""
         key = f"epoch:{epoch:06d}"
         self.attribute(study, number, key, lambda record: {**record, "metrics": {**record["metrics"], name: value}})
 
     def study_attribute(self, study: str, key: str, value: Any) -> None:
-        """Change a user attribute of a study."""
-
         def changed(found: list[Operation]) -> None:
             names = [entry["study_name"] for entry in found if entry["op_code"] == CREATE_STUDY]
             of_key = [entry for entry in found if "study_id" in entry and key in entry.get("user_attr", {})]
@@ -89,7 +77,6 @@ class Copied:
         rewrite(self.journal, changed)
 
     def drop(self, study: str, number: int) -> None:
-        """Remove a trial."""
         rewrite(self.journal, lambda found: drop_trial(found, f"{self.name}/{study}", number))
 
     def json(self, file: str, change: Callable[[Any], object]) -> None:
@@ -102,14 +89,12 @@ class Copied:
         self.write(path, json.dumps(content, indent=2).encode())
 
     def text(self, file: str, before: str, after: str) -> None:
-        """Replace a piece of a text file."""
         path = self.path / file
         text = path.read_text()
         assert before in text, text
         path.write_text(text.replace(before, after, 1))
 
     def search_file(self, change: Callable[[Any], object]) -> None:
-        """Change the search file."""
         path = self.path / "search.yaml"
         content = yaml.safe_load(path.read_text())
         before = repr(content)
@@ -135,7 +120,6 @@ class Copied:
 
     @property
     def models(self) -> list[Path]:
-        """The scored models."""
         return sorted(self.path.glob("trials/*@final/**/best.safetensors"))
 
     @property
@@ -145,7 +129,6 @@ class Copied:
 
     @property
     def thumbnails(self) -> Path:
-        """The file of thumbnails."""
         (path,) = self.path.glob("test/*/thumbnails.npz")
         return path
 
@@ -198,18 +181,14 @@ def trial(study: str, number: int | str, code: int, **changes: Any) -> Change:
 
 
 def epoch(study: str, number: int, epoch: int, **changes: Any) -> Change:
-    """Change values of an epoch's record."""
     return lambda copied: copied.epoch(study, number, epoch, **changes)
 
 
 def attribute(study: str, number: int, key: str, change: Callable[[Any], Any]) -> Change:
-    """Change a user attribute of a trial."""
     return lambda copied: copied.attribute(study, number, key, change)
 
 
 def ledger(change: Callable[[list[str]], list[str]]) -> Change:
-    """Change the lines of the ledger."""
-
     def changed(copied: Copied) -> None:
         path = copied.runs / NAME
         path.write_text("".join(f"{line}\n" for line in change(path.read_text().splitlines())))

@@ -136,7 +136,6 @@ def _inaturalist(root: Path, train: Sizes, test: Sizes) -> Lists:
 
 
 def _omniglot(root: Path, train: Sizes, test: Sizes) -> Lists:
-    """Write three characters per alphabet."""
     images = {}
     for label, number in _images(train, test):
         half, number = ("background", label) if label < len(train) else ("evaluation", label - len(train))
@@ -165,7 +164,6 @@ def _draw(path: Path, label: int, generator: np.random.Generator) -> None:
 
 
 def make_tree(name: str, root: Path, classes_per_half: int = 4, images_per_class: int = 5) -> Path:
-    """Write the data set ``name`` below ``root``."""
     sizes = [images_per_class] * classes_per_half
     generator = np.random.default_rng(0)
     for path, label in WRITERS[name](root, sizes, sizes).items():
@@ -214,16 +212,13 @@ def shipped_file(name: str, trees: Trees) -> dict[str, Any]:
 
 
 def shipped_campaign(name: str, trees: Trees) -> Campaign:
-    """Return a shipped campaign on small trees."""
     return parse_campaign(shipped_file(name, trees))
 
 
 def recipe_on(trees: Trees, name: str) -> SearchConfig:
-    """Return a recipe on a small tree of its data set."""
     content = read_search(Path(name))
     return parse_config({**content, "dataset": content["dataset"] | on_tree(trees, content["dataset"]["name"])})
 
 
 def varied_on(trees: Trees, name: str) -> list[SearchConfig]:
-    """Return the searches of a shipped campaign on small trees."""
     return [member.config for member in shipped_campaign(name, trees).members]

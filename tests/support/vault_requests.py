@@ -1,19 +1,26 @@
 """Vaults of a few items, and requests to them as a search sends them."""
 
 import io
-from collections.abc import Iterable, Mapping
+import shlex
+import socket
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from support.forks import forked
 from support.small_search import draw_folder
 
 from search.selection.ledger_file import ImageSet
+from search.vault import scoring as scoring  # here, and not again in each copy of this process
 from search.vault.answer import answer
-from search.vault.held import LEDGER, Policy, Vault
-from search.vault.make import make_vault
+from search.vault.held import LEDGER, Policy, Vault, make_vault
 from search.vault.protocol import FORMAT, NETWORK, SentModel, content_of, receive, send
 from trainables.common.files import digest_of, json_digest
 from trainables.data import Frame
@@ -47,9 +54,7 @@ def vault_of_images(folder: Path, **policy: Any) -> Path:
 
 
 def _made(dataset: Any, folder: Path, policy: dict[str, Any]) -> Path:
-    items = folder / "items" if policy.get("labels_only") else None
-    given = Policy(**{"memory_gb": 4.0, "seconds": 60.0, **policy})
-    make_vault(dataset, folder / "vault", folder / "training", items, given, seed=0)
+    make_vault(dataset, folder / "vault", Policy(**{"memory_gb": 4.0, "seconds": 60.0, **policy}), seed=0)
     return folder / "vault"
 
 
@@ -71,7 +76,6 @@ def model_of(config: ModelConfig = VECTORS, seed: int = 0, **changes: Any) -> Se
 
 
 def images_of(*numbers: int) -> ImageSet:
-    """Return the digests of training images."""
     return ImageSet.of([[f"{number:x}" for number in numbers]])
 
 
@@ -95,7 +99,6 @@ def opening_of(
 
 
 def message(head: Mapping[str, Any], blobs: Iterable[bytes] = ()) -> bytes:
-    """Return the bytes of a message."""
     stream = io.BytesIO()
     send(stream, head, blobs)
     return stream.getvalue()
@@ -107,6 +110,38 @@ def ask(vault: Path, request: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     answer(vault, io.BytesIO(request), reply)
     reply.seek(0)
     return receive(reply, 1 << 30)
+
+
+RELAY = """import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.sendall(sys.stdin.buffer.read())
+s.shutdown(socket.SHUT_WR)
+sys.stdout.buffer.write(s.makefile("rb").read())"""
+
+
+@contextmanager
+def served(vault: Path) -> Iterator[str]:
+    """Yield the command that asks ``vault`` over a socket, on which a copy of this process answers.
+
+    A command of its own would import PyTorch for each request.
+    """
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
+        server.bind(path := f"{folder}/socket")
+        server.listen()
+        process, _ = forked(_serve, vault, server)
+        try:
+            yield shlex.join([sys.executable, "-ISc", RELAY, path])
+        finally:
+            process.kill()
+            process.join()
+
+
+def _serve(_: Connection, vault: Path, server: socket.socket) -> None:
+    while True:
+        client, _address = server.accept()
+        with client, client.makefile("rwb") as stream:
+            answer(vault, stream, stream)
 
 
 def opened(vault: Path, *models: SentModel, **changes: Any) -> dict[str, Any]:
@@ -137,5 +172,4 @@ def kept(vault: Path) -> dict[str, bytes]:
 
 
 def openings(vault: Path) -> list[int]:
-    """Return the numbers of the openings in the ledger."""
-    return [int(entry["number"]) for entry in Vault(vault).openings()]
+    return [int(entry["number"]) for entry in Vault(vault).openings().values()]

@@ -1,29 +1,31 @@
 """The chosen models in MLflow: logged with their metrics, registered, loaded and served."""
 
+import asyncio
 import base64
 import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
+import mlflow.pyfunc
 import numpy as np
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModel, LoggedModelStatus
 from mlflow.models import Model
+from mlflow.pyfunc.scoring_server import init
 from PIL import Image
 from support.commands import holdout_here
 from support.finished_search import recorded
 from support.kinds import Finished
 from support.mlflow_database import write_migrated
-from support.mlflow_rows import everything_in
-from support.services import MlflowServer, free_port
+from support.services import MlflowServer
 from support.tampered import Copied
 
 import holdout
@@ -31,35 +33,24 @@ from search.driver.synchronise import described, described_model, make_projectio
 from search.plan.make_plan import read_plan
 from search.plan.search import WritableRecords, open_search
 from search.results.comparison import summary_of
-from search.tracking.client import downloaded_model, open_client
+from search.tracking.client import downloaded_model
 from search.tracking.models import keep_versions
 from search.tracking.summary_runs import DescribedModel, Registration
 from trainables.common.errors import Failure, InvalidInput
-from trainables.inference.embedder import load_model
 
 LOSSES = ("pnp", "triplet")
-Served = tuple[str, str, dict[str, Any]]
 PROGRAM = """
 import json, sys
-import mlflow.pyfunc, numpy as np, pandas as pd, uvicorn
-from mlflow.pyfunc.scoring_server import init
-from PIL import Image
-address, port, *paths = sys.argv[1:]
-model = mlflow.pyfunc.load_model(address)
+import mlflow.pyfunc, pandas as pd
+
+model = mlflow.pyfunc.load_model(sys.argv[1])
 import trainables
-images = {
-    "bytes": [open(path, "rb").read() for path in paths],
-    "arrays": [np.asarray(Image.open(path)) for path in paths],
-}
-found = {name: model.predict(pd.DataFrame({"image": given}))["embedding"] for name, given in images.items()}
-print(json.dumps({
-    "trainables": trainables.__file__,
-    "ours": sorted({name.partition(".")[0] for name in sys.modules} & {"search", "holdout", "ray", "optuna"}),
-    **{name: [list(map(float, row)) for row in rows] for name, rows in found.items()},
-}), flush=True)
-uvicorn.run(init(model), port=int(port), log_level="error")
+
+images = pd.DataFrame({"image": [open(path, "rb").read() for path in sys.argv[2:]]})
+ours = sorted({name.partition(".")[0] for name in sys.modules} & {"search", "holdout", "ray", "optuna"})
+embeddings = [list(map(float, row)) for row in model.predict(images)["embedding"]]
+print(json.dumps([trainables.__file__, ours, embeddings]))
 """
-"""Loads a model, embeds images, and serves it as ``mlflow models serve`` does."""
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +60,15 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(database: Path) -> Iterator[str]:
-    """The address of an MLflow server, set for MLflow's tools too."""
+def server(database: Path, kinds: Callable[[str], Finished]) -> Iterator[str]:
+    """The address of an MLflow server, set for MLflow's tools too; it starts while the search is trained."""
     write_migrated(database)
     started = MlflowServer(database.parent)
     try:
-        started.start()
+        with ThreadPoolExecutor(1) as beside:
+            answers = beside.submit(started.start)
+            kinds("images")
+            answers.result()
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("MLFLOW_TRACKING_URI", started.url)
             yield started.url
@@ -112,8 +106,8 @@ def logged(search: WritableRecords, client: MlflowClient) -> dict[str, LoggedMod
     return {model.tags["holdout.loss"]: client.get_logged_model(model.model_id) for model in found}
 
 
-def embeddings_of(folder: Path, images: list[Path]) -> np.ndarray:
-    return load_model(str(folder), device="cpu").embed(images)
+def embeddings_of(search: WritableRecords, loss: str, images: list[Path]) -> np.ndarray:
+    return holdout.load(search.folder.model(loss), device="cpu").embed(images)
 
 
 def test_the_chosen_model_of_each_loss_is_one_of_its_run(
@@ -188,13 +182,6 @@ def test_registered_once_and_the_recommended_one_is_champion(search: WritableRec
         assert [(entry["name"], int(entry["version"])) for entry in linked] == [("small", int(version.version))]
 
 
-def test_a_second_sync_writes_nothing(search: WritableRecords, database: Path) -> None:
-    before = everything_in(database)
-    assert len(before[1]) > 20
-    synchronise(recorded(search), make_projection(search.plan))
-    assert everything_in(database) == before
-
-
 def test_what_a_killed_process_left_is_completed_and_another_model_is_another_one(
     search: WritableRecords, client: MlflowClient, tmp_path: Path
 ) -> None:
@@ -227,7 +214,8 @@ def test_what_a_killed_process_left_is_completed_and_another_model_is_another_on
 
 
 def test_the_alias_moves_and_those_of_users_stay(search: WritableRecords, client: MlflowClient) -> None:
-    models = {loss: (model.model_id, nothing_said(model)) for loss, model in logged(search, client).items()}
+    nothing = DescribedModel(folder=Path(), description="", tags={}, metrics={}, params={})
+    models = {loss: (model.model_id, nothing) for loss, model in logged(search, client).items()}
     wanted = Registration(name="small-aliases", description="", best="pnp")
     for best in ("pnp", "pnp", "triplet", "pnp"):
         found = keep_versions(client, described(search.plan), replace(wanted, best=best), models)
@@ -237,10 +225,6 @@ def test_the_alias_moves_and_those_of_users_stay(search: WritableRecords, client
     client.set_registered_model_alias(wanted.name, "production", "1")
     keep_versions(client, described(search.plan), wanted, models)
     assert client.get_registered_model(wanted.name).aliases == {"champion": found.versions["pnp"], "production": "1"}
-
-
-def nothing_said(model: LoggedModel) -> DescribedModel:
-    return DescribedModel(folder=Path(), description="", tags={}, metrics={}, params={})
 
 
 def test_the_command_registers_under_another_name_but_nobody_elses(
@@ -265,18 +249,18 @@ def test_a_model_is_loaded_from_its_address(
     versions = {
         version.tags["holdout.loss"]: version.version for version in client.search_model_versions("name='small'")
     }
-    ((alias, aliased),) = client.get_registered_model("small").aliases.items()
+    aliased = client.get_registered_model("small").aliases["champion"]
     best, other = sorted(LOSSES, key=lambda loss: str(versions[loss]) != aliased)
     models = logged(search, client)
     for address, loss in (
-        (f"models:/small@{alias}", best),
+        ("models:/small@champion", best),
         (f"models:/small/{versions[other]}", other),
         (f"models:/{models[other].model_id}", other),
         (f"runs:/{models[other].source_run_id}/{other}", other),
     ):
         model = holdout.load(address, device="cpu")
         assert model.address == address, "an index would name a folder that is gone with this process"
-        assert np.array_equal(model.embed(images), embeddings_of(search.folder.model(loss), images))
+        assert np.array_equal(model.embed(images), embeddings_of(search, loss, images))
     for address, sentence in {
         "models:/small@nobody": "There is no model models:/small@nobody at http",
         "models:/small/99": "There is no model models:/small/99",
@@ -308,72 +292,79 @@ def test_a_model_that_is_gone_and_an_outage_are_said(search: WritableRecords, tm
         register(search, make_projection(plan), "small")
 
 
-@pytest.fixture(scope="module")
-def served(search: WritableRecords, images: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server of the model with the alias: its address, the loss, and what it printed."""
-    client = open_client(os.environ["MLFLOW_TRACKING_URI"])
-    ((alias, number),) = client.get_registered_model("small").aliases.items()
-    loss = client.get_model_version("small", number).tags["holdout.loss"]
-    folder, port = tmp_path_factory.mktemp("served"), free_port()
+@pytest.mark.slow
+def test_mlflow_loads_it_with_its_own_code_alone(
+    search: WritableRecords, champion: str, images: list[Path], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", PROGRAM, "models:/small@champion", *map(str, images)]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, "-c", PROGRAM, f"models:/small@{alias}", str(port), *map(str, images)]
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as server,
-    ):
-        try:
-            assert server.stdout is not None
-            told = next((line for line in server.stdout if line.startswith("{")), None)
-            assert told is not None, (folder / "log").read_text()
-            while subprocess.run(["curl", "-sf", f"http://127.0.0.1:{port}/ping"], check=False).returncode:
-                assert server.poll() is None, (folder / "log").read_text()
-                time.sleep(0.1)
-            yield f"http://127.0.0.1:{port}/invocations", loss, json.loads(told)
-        finally:
-            server.kill()
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    code, ours, embeddings = json.loads(done.stdout)
+    assert Path(code).parts[-4:] == ("code", "trainables.zip", "trainables", "__init__.py")
+    assert ours == []
+    assert np.array_equal(np.array(embeddings, np.float32), embeddings_of(search, champion, images))
 
 
-def test_mlflow_loads_it_with_its_own_code_alone(search: WritableRecords, served: Served, images: list[Path]) -> None:
-    _, loss, told = served
-    assert Path(told["trainables"]).parts[-4:] == ("code", "trainables.zip", "trainables", "__init__.py")
-    assert told["ours"] == []
-    expected = embeddings_of(search.folder.model(loss), images)
-    for kind in ("bytes", "arrays"):
-        assert np.array_equal(np.array(told[kind], np.float32), expected)
+# Served as by ``mlflow models serve``.
 
 
-def answer(url: str, images: list[Any]) -> tuple[int, dict[str, Any]]:
-    """Return curl's response for ``images``, given as JSON values."""
-    body = json.dumps({"dataframe_records": [{"image": image} for image in images]})
-    command = ["curl", "-s", "-w", "\n%{http_code}", "-H", "Content-Type: application/json", "-d", "@-", url]
-    said = subprocess.run(command, input=body, check=True, capture_output=True, text=True).stdout
-    content, _, code = said.rpartition("\n")
-    return int(code), json.loads(content)
+@pytest.fixture(scope="module")
+def champion(search: WritableRecords, client: MlflowClient) -> str:
+    """The loss of the champion."""
+    return str(client.get_model_version_by_alias("small", "champion").tags["holdout.loss"])
 
 
-def test_a_served_model_answers_with_embeddings(search: WritableRecords, served: Served, images: list[Path]) -> None:
-    url, loss, _ = served
-    expected = embeddings_of(search.folder.model(loss), images)
+@pytest.fixture(scope="module")
+def served(champion: str) -> Iterator[Any]:
+    """The app of MLflow's server for the champion, with the code in the artifact, and the package of this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])
+        yield init(mlflow.pyfunc.load_model("models:/small@champion"))
+
+
+def answer(app: Any, images: list[Any]) -> tuple[int, dict[str, Any]]:
+    """Return the response of ``app`` for ``images``, given as JSON values."""
+    sent: list[dict[str, Any]] = []
+    body = json.dumps({"dataframe_records": [{"image": image} for image in images]}).encode()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/invocations", "query_string": b"", "headers": headers}
+    asyncio.run(app(scope, receive, send))
+    return sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in sent))
+
+
+def test_a_served_model_answers_with_embeddings(
+    search: WritableRecords, served: Any, champion: str, images: list[Path]
+) -> None:
     for given in (
         [base64.b64encode(path.read_bytes()).decode() for path in images],
         [np.asarray(Image.open(path)).tolist() for path in images],
     ):
-        code, content = answer(url, given)
+        code, content = answer(served, given)
         assert code == 200, content
         found = np.array([entry["embedding"] for entry in content["predictions"]], np.float32)
-        assert np.array_equal(found, expected)
+        assert np.array_equal(found, embeddings_of(search, champion, images))
 
 
-def test_what_cannot_be_read_is_one_sentence(served: Served, images: list[Path]) -> None:
-    good = base64.b64encode(images[0].read_bytes()).decode()
-    for image, reason in (
+@pytest.mark.parametrize(
+    ("image", "reason"),
+    [
         (base64.b64encode(b"no image").decode(), "not an image of a known format"),
         ([[0, 300], [1, 2]], "an array must be uint8"),
         ([[1, 2], [3]], "an array must be uint8"),
         (None, "an array must be uint8"),
-    ):
-        code, content = answer(served[0], [good, image])
-        assert code == 400
-        assert "1 of 2 images cannot be read: image 1" in content["message"]
-        assert reason in content["message"]
-        assert "Traceback" not in json.dumps(content)
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(served: Any, images: list[Path], image: Any, reason: str) -> None:
+    code, content = answer(served, [base64.b64encode(images[0].read_bytes()).decode(), image])
+    assert code == 400
+    assert "1 of 2 images cannot be read: image 1" in content["message"]
+    assert reason in content["message"]
+    assert "Traceback" not in json.dumps(content)

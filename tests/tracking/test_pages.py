@@ -71,12 +71,8 @@ def test_one_run_sums_the_search_up_and_keeps_its_files(search: WritableRecords,
     client, _ = client_of(search)
     ((name, run),) = runs_of(search, "search").items()
     assert name == "small"
-    assert {entry.path for entry in client.list_artifacts(run.info.run_id)} == {
-        "search.yaml",
-        "split.json",
-        "comparison.md",
-        "comparison.csv",
-    }
+    files = {entry.path for entry in client.list_artifacts(run.info.run_id)}
+    assert files == {"search.yaml", "split.json", "comparison.md", "comparison.csv"}
     copy = client.download_artifacts(run.info.run_id, "search.yaml", str(tmp_path))
     assert yaml.safe_load(Path(copy).read_text()) == yaml.safe_load(search.config.to_yaml())
     assert all(f"| {loss} " in run.data.tags["mlflow.note.content"].replace("\\", "") for loss in LOSSES)
@@ -170,13 +166,9 @@ def test_one_page_compares_searches(opened: Opened, tmp_path: Path) -> None:
     assert page in plain(holdout_here("compare", "one", "two", "--runs", runs).stderr)
     assert page is not None
     path, _, query = page.partition("?")
-    assert path.endswith("/#/compare-experiments/s")
-    assert json.loads(parse_qs(query)["experiments"][0]) == ids
-    for experiment in ids:
-        assert (
-            f"mlflow.sharedViewState.{parse_qs(query)['viewStateShareKey'][0]}"
-            in client.get_experiment(experiment).tags
-        )
+    (experiments,), (view,) = (parse_qs(query)[name] for name in ("experiments", "viewStateShareKey"))
+    assert (path.rpartition("#")[2], json.loads(experiments)) == ("/compare-experiments/s", ids)
+    assert all(f"mlflow.sharedViewState.{view}" in client.get_experiment(each).tags for each in ids)
     rows = client.search_runs(ids, "tags.`holdout.kind` = 'loss'")
     assert {run.info.run_name for run in rows} == {"one/pnp", "two/pnp"}
     file = holdout_here("report", "one", "two", "--runs", runs, "--output", tmp_path / "both.html")
@@ -239,12 +231,8 @@ def test_a_sync_shows_the_campaign_above_its_searches_once(lot: FinishedCampaign
     assert whole.info.status == "FINISHED"
     below = client.search_runs([experiment.experiment_id], f"tags.`mlflow.parentRunId` = '{whole.info.run_id}'")
     assert {run.info.run_name for run in below} == {*names}
-    assert {entry.path for entry in client.list_artifacts(whole.info.run_id)} == {
-        "campaign.yaml",
-        "campaign.json",
-        "table.md",
-        "table.csv",
-    }
+    files = {entry.path for entry in client.list_artifacts(whole.info.run_id)}
+    assert files == {"campaign.yaml", "campaign.json", "table.md", "table.csv"}
     assert whole.data.metrics["epochs/search"] == lot.result.epochs["search"]
     assert "| pnp" in whole.data.tags["mlflow.note.content"]
 
@@ -303,12 +291,8 @@ def status(port: int, path: str, host: str, **headers: str) -> int:
 def test_only_users_get_in_and_only_by_names_that_are_its_own(tmp_path: Path) -> None:
     port = free_port()
     write_migrated(tmp_path / "mlflow.db")
-    environment = {
-        **os.environ,
-        "PATH": PATH,
-        "HOME": str(tmp_path),
-        "MLFLOW_AUTH_ADMIN_PASSWORD": "long-enough-to-be-one",
-    }
+    password = "long-enough-to-be-one"
+    environment = {**os.environ, "PATH": PATH, "HOME": str(tmp_path), "MLFLOW_AUTH_ADMIN_PASSWORD": password}
     command = [SERVE, "--auth", "--host", "127.0.0.2", str(tmp_path), str(port)]
     quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, **quiet, text=True, env=environment, start_new_session=True) as server:
@@ -316,15 +300,16 @@ def test_only_users_get_in_and_only_by_names_that_are_its_own(tmp_path: Path) ->
             assert server.stdout is not None
             assert any("answers at" in line for line in server.stdout)
             experiments, own = "/api/2.0/mlflow/experiments/search?max_results=1", f"127.0.0.2:{port}"
-            known = base64.b64encode(b"admin:long-enough-to-be-one").decode()
-            wrong = base64.b64encode(b"admin:password1234").decode()
-            assert status(port, experiments, own, Authorization=f"Basic {known}") == 200
-            assert status(port, experiments, f"localhost:{port}", Authorization=f"Basic {known}") == 200
+            known, wrong = (
+                {"Authorization": f"Basic {base64.b64encode(f'admin:{given}'.encode()).decode()}"}
+                for given in (password, "password1234")
+            )
+            assert status(port, experiments, own, **known) == 200
+            assert status(port, experiments, f"localhost:{port}", **known) == 200
             for host in ("evil.example", "10.0.0.1.evil.example", f"10.0.0.1.evil.example:{port}"):
-                assert status(port, experiments, host, Authorization=f"Basic {known}") == 403
+                assert status(port, experiments, host, **known) == 403
             for path in (experiments, "/", "/get-artifact?path=x&run_uuid=x", "/graphql", "/version", "/signup"):
-                assert status(port, path, own) == 401
-                assert status(port, path, own, Authorization=f"Basic {wrong}") == 401
+                assert status(port, path, own) == status(port, path, own, **wrong) == 401
             assert (tmp_path / "mlflow_users.db").stat().st_mode & 0o777 == 0o600
             assert (tmp_path / ".config" / "holdout" / "mlflow_secret_key").stat().st_mode & 0o777 == 0o600
         finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 HEAVY = ("torch", "torchvision", "faiss", "scipy", "sklearn", "ray", "mlflow", "pandas")
 
 LIGHT = (
-    "search.plan.campaign", "search.driver.campaigns", "search.results.campaign", "search.show.campaigns",
+    "search.driver.campaigns", "search.results.campaign", "search.show.campaigns",
     "search.driver.synchronise",
     "search.results.comparison", "search.show.sections.models", "search.results.summarise", "search.text_table",
     "spaces.losses", "spaces.search_space", "spaces.space", "trainables.data",

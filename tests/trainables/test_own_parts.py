@@ -14,7 +14,6 @@ from spaces.contract.check_part import check_part
 from spaces.search_space import search_space
 from trainables.common.errors import InvalidInput
 from trainables.common.part_tables import load_part, plain_name
-from trainables.common.rules import OneOf
 from trainables.data import DATASETS
 from trainables.data.batch_samplers import batch_problems
 from trainables.data.store.store_spec import StoreSpec
@@ -70,8 +69,7 @@ def test_user_defined_parts_combine_with_built_in_ones(spec: TrialSpec, changes:
 
 
 def test_the_import_path_is_part_of_the_digest(spec: TrialSpec) -> None:
-    assert replace(spec, loss=f"{OWN}:Pull").digest != spec.digest
-    assert replace(spec, loss="mpa").digest != spec.digest
+    assert len({replace(spec, loss=loss).digest for loss in (CIRCLE, f"{OWN}:Pull", "mpa")}) == 3
 
 
 @pytest.mark.parametrize("path", [CIRCLE, RINGS, TINY])
@@ -88,8 +86,6 @@ def test_a_user_defined_loss_has_its_space() -> None:
     sentences = sentences_of(lambda: search_space(named, training, {"margin": -1, "marginal": 2}, {}))
     assert {re.split("[: ]", sentence)[0] for sentence in sentences} == {"space.circle.margin", "space.circle.marginal"}
     assert search_space(named, training, {"margin": -1}, {}, checked=False).default["margin"] == -1
-    with pytest.raises(InvalidInput, match=r"must declare its search space .* it has none. Write for example `space"):
-        search_space(f"{OWN}:WithoutSpace", training, {}, {})
     of_proxies = search_space(f"{OWN}:Proxies", training, {}, {"training": {"proxy_lr": 0.1}})
     assert "training.proxy_lr" not in of_proxies.parameters
 
@@ -117,16 +113,10 @@ def test_a_user_defined_network_declares_its_input() -> None:
 
 @pytest.fixture(autouse=True)
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write modules that cannot be imported, each for another reason."""
+    """Write modules that cannot be imported."""
     (tmp_path / "brokenlab").mkdir()
-    for name, content in {
-        "__init__": "",
-        "raises": "1 / 0\n",
-        "exits": "import sys; sys.exit('no licence')\n",
-        "needs": "import a_missing_module\n",
-        "garbled": "def (\n",
-    }.items():
-        (tmp_path / "brokenlab" / f"{name}.py").write_text(content)
+    (tmp_path / "brokenlab" / "exits.py").write_text("import sys; sys.exit('no licence')\n")
+    (tmp_path / "brokenlab" / "garbled.py").write_text("def (\n")
     monkeypatch.syspath_prepend(tmp_path)
 
 
@@ -134,16 +124,12 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("path", "words"),
     [
         ("mylab.losses", "is not an import path: give module:Attribute"),
-        ("mylab/losses.py:Circle", "is not an import path"),
         (":Circle", "is not an import path"),
         ("mylab.losses:Circle", "no module mylab is found. Correct the name before the colon, or put the folder"),
         ("support.nothing:Circle", r"no module support\.nothing is found"),
-        ("support.own_parts:Pul", r"support\.own_parts has no Pul \(did you mean Pull\?\)"),
         ("support.own_parts:Pull.Inner", "has no Inner"),
-        ("brokenlab.raises:X", "raises ZeroDivisionError: division by zero. Fix the module"),
         ("brokenlab.exits:X", "raises SystemExit: no licence"),
         ("brokenlab.garbled:X", "raises SyntaxError"),
-        ("brokenlab.needs:X", r"needs the module a_missing_module, which is not installed\. Install it"),
         ("support.own_parts:Tiny", r"must be a class that derives from holdout\.parts\.Loss; it is <class"),
         ("support.own_parts:NOT_A_PART", "must be a class that derives from .*; it is 3"),
     ],
@@ -164,14 +150,6 @@ def test_a_table_is_a_mapping_of_its_rows() -> None:
     assert LOSSES["support.own_parts:Pull"] is own_parts.Pull
     with pytest.raises(KeyError):
         LOSSES["nothing"]
-
-
-def test_an_unknown_name_is_a_sentence() -> None:
-    known = OneOf(LOSSES, own=True)
-    assert known.mistakes("losses", "mpa") == known.mistakes("losses", "mylab:Mine") == []
-    (sentence,) = known.mistakes("losses", "proxy_anchr")
-    assert sentence.startswith("losses must be one of contrastive, ")
-    assert sentence.endswith("it is 'proxy_anchr' (did you mean proxy_anchor?).")
 
 
 def test_parts_have_plain_names() -> None:

@@ -26,7 +26,7 @@ from support.commands import ROOT
 from support.small_search import SHORTEST, draw_folder, small_search
 from support.vault_requests import IMAGES, message, model_of, opening_of
 
-from search.vault.protocol import FORMAT, content_of, public_key, receive, send
+from search.vault.protocol import FORMAT, content_of, public_key, receive
 
 pytestmark = pytest.mark.accounts
 HOLDOUT = [sys.executable, "-m", "holdout"]
@@ -105,10 +105,7 @@ def vault(accounts: tuple[Account, Account]) -> Path:
     return keeper.home / "vault"
 
 
-def described() -> bytes:
-    stream = io.BytesIO()
-    send(stream, {"verb": "describe", "format": FORMAT, "nonce": "1", "metrics": ["map_at_r"]})
-    return stream.getvalue()
+DESCRIBE = message({"verb": "describe", "format": FORMAT, "nonce": "1", "metrics": ["map_at_r"]})
 
 
 def test_the_searcher_cannot_list_open_or_link_the_vault(accounts: tuple[Account, Account], vault: Path) -> None:
@@ -160,8 +157,7 @@ def test_no_module_of_the_searcher_runs_on_the_account_of_the_vault(
     script = keeper.home / "holdout"  # the console script, which has its own folder in place of the current one
     script.write_text("from holdout.__main__ import main\n\nmain()\n")
     script.chmod(0o755)
-    request = described()
-    done = keeper.run(sys.executable, script, "vault", "answer", vault, given=request, cwd=here)
+    done = keeper.run(sys.executable, script, "vault", "answer", vault, given=DESCRIBE, cwd=here)
     head, _ = receive(io.BytesIO(done.stdout), 1 << 20)
     assert content_of(head)["openings"] == 3
     networks = [model_of(replace(IMAGES, backbone=name)) for name in ("convnet", "resnet18")]
@@ -240,25 +236,17 @@ def test_no_command_but_the_forced_one_runs(
     def asked(*words: str, given: bytes = b"") -> bytes:
         return searcher.run(*server.address, *words, given=given, code=None).stdout
 
-    head, _ = receive(io.BytesIO(asked(given=described())), 1 << 20)
+    head, _ = receive(io.BytesIO(asked(given=DESCRIBE)), 1 << 20)
     assert content_of(head)["items"] == 80
     secret = (vault / "key").read_bytes()
     for words in ([f"cat {vault}/key"], ["sh", "-i"], ["internal-sftp"], [f"scp -f {vault}/test.json"]):
         said = asked(*words)
         assert secret not in said
         assert json.loads(said)["error"][0].startswith("The message is no line of JSON")
-    subsystem = [*server.address[:-1], "-s", server.address[-1], "sftp"]
-    assert secret not in searcher.run(*subsystem, code=None).stdout
-    forwarded = [
-        *server.address[:-1],
-        "-N",
-        "-o",
-        "ExitOnForwardFailure=yes",
-        "-R",
-        "0:127.0.0.1:22",
-        server.address[-1],
-    ]
-    assert searcher.run(*forwarded, code=None).returncode
+    *options, host = server.address
+    assert secret not in searcher.run(*options, "-s", host, "sftp", code=None).stdout
+    forward = ("-N", "-o", "ExitOnForwardFailure=yes", "-R", "0:127.0.0.1:22", host)
+    assert searcher.run(*options, *forward, code=None).returncode
 
 
 def test_a_search_is_tested_by_ssh_and_verified(accounts: tuple[Account, Account], vault: Path, server: Server) -> None:

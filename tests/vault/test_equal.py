@@ -26,18 +26,15 @@ from search.plan.runs import RunFolder
 from search.results.comparison import compare
 from search.selection import BaselineScoring, ScoredOpening, Scoring, Selection, images_in, score, scored_openings
 from search.trust import own_code, remember
-from search.vault.held import Policy, Vault
-from search.vault.make import make_vault
+from search.vault.held import Policy, Vault, make_vault
 from search.vault.protocol import content_of
 from trainables.inference.model_files import read_tensors, tensors_bytes
 from trainables.metrics import is_retrieval
 
 SMALL: dict[str, Any] = {**GLYPHS, **SHORTEST, "name": "small", "metrics": FEW}
-FINE_LOSS = "support.own_parts:Pull"
-DISCRIMINANT = "own class without epochs"
 TINY = "examples.tiny_network:TinyNetwork"
 OTHERS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "MPA and an own loss": lambda _: {"losses": ["mpa", "pnp", "support.own_parts:Pull"], "final": {"seeds": 2}},
+    "MPA and an own loss": lambda _: {"losses": ["mpa", "support.own_parts:Pull"], "final": {"seeds": 2}},
     "torchvision": lambda _: {"model": {"backbone": "resnet18", "embedding_dim": 8}},
     "timm": lambda _: {"model": {"backbone": "timm:test_resnet.r160_in1k", "embedding_dim": 8}},
     "LoRA of a built-in network": lambda _: {"model": {"backbone": "convnet", "embedding_dim": 8, "lora": {"rank": 2}}},
@@ -49,8 +46,8 @@ OTHERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     },
 }
 """Searches beside those of :mod:`support.kinds`, as their difference from :data:`SMALL`."""
-FAST = ("features", "frozen backbone", "groups, queries and a gallery", "superclasses", "test lists", "folds")
-SLOW = ("images", "torchvision", "timm", "LoRA of a built-in network", "pretrained")
+FAST = ("frozen backbone", "groups, queries and a gallery", "superclasses", "test lists", "folds")
+SLOW = ("images", "features", "torchvision", "timm", "LoRA of a built-in network", "pretrained")
 EXACT = [*FAST, "MPA and an own loss", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW)]
 PROGRAMS = ["LoRA", pytest.param("a frozen network of your own", marks=pytest.mark.slow)]
 """Of networks of the user's own, whose ONNX programs round otherwise."""
@@ -96,15 +93,15 @@ def both_ways(
     """Score the final models of a finished search, or their ``change``, by a vault of its data set, too."""
     remember(folder.path, own_code(read_yaml(folder.config)))  # each test has a state folder of its own
     plan = reopened(folder.runs, folder.name)
-    source, items = plan.config.dataset.source, to / "items" if policy.get("labels_only") else None
     given = Policy(seconds=120.0, memory_gb=8.0, **policy)
-    make_vault(source, to / "vault", to / "training", items, given, seed=plan.config.split.seed)
+    make_vault(plan.config.dataset.source, to / "vault", given, seed=plan.config.split.seed)
+    items = str(to / "vault-items") if given.labels_only else None
     (own,) = scored_openings(folder.test)
     vault, selection = Vault(to / "vault").description([]), Selection.load(folder.selection)
-    final = plan.config.final.model_copy(update={"vault_items": items and str(items)})
+    final = plan.config.final.model_copy(update={"vault_items": items})
     shown = items_of(replace(plan, config=plan.config.model_copy(update={"final": final})))
     scorings = change(kept_scorings(Records(folder, plan), selection, own, shown))
-    models = models_to_send(scorings, in_turn, labels_only=items is not None)
+    models = models_to_send(scorings, in_turn, labels_only=given.labels_only)
     head, blobs = opening_of(to / "vault", *models, training=images_in(plan.images.make()))
     head["selection"] = replace(selection, test_digest=vault["test"]).to_json()
     signed, sent = ask(to / "vault", message(head, blobs))

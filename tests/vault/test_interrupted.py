@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import signal
 import sys
 from multiprocessing.connection import Connection
@@ -25,8 +26,8 @@ from support.vault_requests import (
 )
 
 from search.selection import images_in
-from search.vault.answer import answer, problems_of
-from search.vault.held import Vault
+from search.vault.answer import REQUEST, answer, problems_of
+from search.vault.held import OPENINGS, Vault
 from search.vault.protocol import content_of
 
 STEPS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.fork", "shutil.rmtree", "os.truncate")
@@ -63,14 +64,15 @@ def answered_until(vault: Path, request: bytes, at: int) -> int | None:
     return None if process.exitcode else int(ours.recv()[0])
 
 
-@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_request_that_is_killed_at_any_step_counts_once(every: int, tmp_path: Path) -> None:
+    origin = vault_of_vectors(tmp_path / "origin")
+    request = message(*opening_of(origin, model_of()))
+    other = message(*opening_of(origin, model_of(seed=1)))
     for at in range(1, 200, every):
-        folder = vault_of_vectors(tmp_path / str(at))
-        request = message(*opening_of(folder, model_of()))
+        folder = shutil.copytree(origin, tmp_path / str(at))
         if answered_until(folder, request, at) is not None:
             break
-        other = message(*opening_of(folder, model_of(seed=1)))
         if openings(folder):  # the opening is this request's, whether it was answered or not
             assert said(folder, other).startswith("The vault allows 1 opening, and 1 were made")
         head, files = ask(folder, request)
@@ -86,15 +88,12 @@ def test_a_request_that_is_killed_at_any_step_counts_once(every: int, tmp_path: 
 def test_what_a_killed_request_left_is_no_opening_of_another(tmp_path: Path) -> None:
     """Killed before its line was written: another search has the opening, and the rest is removed."""
     folder = vault_of_vectors(tmp_path)
-    request = message(*opening_of(folder, model_of()))
-    at = 0
-    while not (folder / "openings").exists() or not [*(folder / "openings").iterdir()]:
-        answered_until(folder, request, at := at + 1)
-    assert openings(folder) == []
+    left = folder / OPENINGS / ("0" * 64)
+    left.mkdir(parents=True)
+    (left / REQUEST).write_text("{}")
     other = opened(folder, model_of(seed=1))
     assert other["number"] == 1
-    assert [path.name for path in (folder / "openings").iterdir()] == [other["opened"]]
-    assert said(folder, request).startswith("The vault allows 1 opening")
+    assert [path.name for path in (folder / OPENINGS).iterdir()] == [other["opened"]]
 
 
 def _answer(reply: Connection, vault: Path, request: bytes) -> None:
@@ -106,7 +105,7 @@ def _answer(reply: Connection, vault: Path, request: bytes) -> None:
 @pytest.mark.parametrize("same", [True, False])
 def test_two_requests_at_once_are_one_opening(same: bool, tmp_path: Path) -> None:
     folder = vault_of_vectors(tmp_path)
-    requests = [message(*opening_of(folder, model_of(seed=0 if same else seed))) for seed in range(4)]
+    requests = [message(*opening_of(folder, model_of(seed=0 if same else seed))) for seed in range(3)]
     started = [forked(_answer, folder, request) for request in requests]
     replies = [json.loads(ours.recv().splitlines()[0]) for _, ours in started]
     for process, _ in started:
@@ -114,7 +113,7 @@ def test_two_requests_at_once_are_one_opening(same: bool, tmp_path: Path) -> Non
     texts = {reply["text"] for reply in replies if "text" in reply}
     refused = [reply["error"] for reply in replies if "error" in reply]
     assert len(texts) == 1
-    assert len(refused) == (0 if same else 3)
+    assert len(refused) == (0 if same else 2)
     assert all(sentence.startswith("The vault allows 1 opening, and 1 were made") for (sentence,) in refused)
     assert openings(folder) == [1]
     assert not [*problems_of(folder)]
@@ -125,7 +124,7 @@ def test_a_full_disk_is_a_sentence_and_counts_once(tmp_path: Path) -> None:
         folder = vault_of_vectors(disk.path / "vaults")
         request = message(*opening_of(folder, model_of()))
         sentences = set()
-        for free in (0, 4_096, 8_192, 12_288, 16_384, 24_576, 32_768, 40_960, 49_152, 65_536):
+        for free in (0, 8_192, 16_384, 32_768, 49_152, 65_536):
             disk.leave(free) if free else disk.fill()
             head, files = ask(folder, request)
             if "error" not in head:
@@ -149,11 +148,12 @@ def test_other_training_digests_are_another_opening(tmp_path: Path) -> None:
     folder = vault_of_vectors(tmp_path, openings=2)
     digests = images_in(Vault(folder).store(1)).digests_N.tolist()
     probe = opening_of(folder, model_of(), training=images_of(digests[0], 5))
-    sentence = said_once(folder, message(*probe))
-    assert sentence.startswith("1 of the 48 test vectors also train or validate, and split.allow_overlap is 0")
-    assert openings(folder) == [1]
-    assert said_once(folder, message(*probe)) == sentence
-    assert openings(folder) == [1]
+    for _ in range(2):
+        head, files = ask(folder, message(*probe))
+        (sentence,) = head["error"]
+        assert sentence.startswith("1 of the 48 test vectors also train or validate, and split.allow_overlap is 0")
+        assert openings(folder) == [1]
+        assert not files
     probe[0]["allow_overlap"] = 48  # the same images, and the overlap is accepted: it is the same opening
     head, _ = ask(folder, message(*probe))
     content = content_of(head, Vault(folder).description([])["key"])
@@ -161,11 +161,3 @@ def test_other_training_digests_are_another_opening(tmp_path: Path) -> None:
     assert opened(folder, model_of(), training=images_of(7))["number"] == 2
     again = message(*opening_of(folder, model_of(), training=images_of(digests[1])))
     assert said(folder, again).startswith("The vault allows 2 openings, and 2 were made")
-
-
-def said_once(vault: Path, request: bytes) -> str:
-    """Return the one sentence with which a request is refused whose line may be in the ledger."""
-    head, files = ask(vault, request)
-    assert not files
-    (sentence,) = head["error"]
-    return str(sentence)

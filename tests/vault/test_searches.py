@@ -1,22 +1,23 @@
 """Whole searches whose test classes a vault has, and what is refused before they begin."""
 
-import json
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 from support.commands import holdout_here, plain, write_search
 from support.finished_search import campaign_here, finish
 from support.kinds import FEW, feature_file, own as own_training
 from support.refusals import refused
 from support.small_search import SHORTEST, draw_folder, small_search
-from support.tampered import Copied
-from support.vault_requests import openings
+from support.tampered import Copied, verified
+from support.vault_requests import openings, served
 
+from search.config.search_config import parse_config
+from search.driver.doctor import _data, _images, examine
+from search.driver.synchronise import search_run
 from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.results.comparison import compare
@@ -62,10 +63,12 @@ def own(images: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 @pytest.fixture(scope="module")
-def by_vault(images: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Made, RunFolder]:
+def by_vault(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Made, RunFolder]]:
     """The same of who has the training half; not to be changed."""
     vault = made(tmp_path_factory.mktemp("vault"), images)
-    return vault, RunFolder(finish(tmp_path_factory.mktemp("by-vault") / "runs", vault.content), "small")
+    with served(vault.vault) as address:
+        runs = finish(tmp_path_factory.mktemp("by-vault") / "runs", vault.changed("final", vault=address))
+        yield vault, RunFolder(runs, "small")
 
 
 def test_a_search_ends_with_the_values_of_one_that_has_all_images(
@@ -84,7 +87,7 @@ def test_a_search_ends_with_the_values_of_one_that_has_all_images(
     assert theirs.searches[0].split.test_classes == 8
 
 
-def test_tables_say_who_scored(by_vault: tuple[Made, RunFolder]) -> None:
+def test_every_output_says_who_scored(by_vault: tuple[Made, RunFolder]) -> None:
     _, folder = by_vault
     key = scored_openings(folder.test)[0].vault["key"]
     scored = f"opening 1 of 1 by the vault {key[:12]}"
@@ -92,6 +95,7 @@ def test_tables_say_who_scored(by_vault: tuple[Made, RunFolder]) -> None:
     holdout_here("report", "small", "--runs", folder.runs)
     assert scored in folder.report.read_text().replace("Opening", "opening")
     assert "small" in holdout_here("status", "--runs", folder.runs).stdout
+    assert scored in search_run(compare([Records(folder)]), folder, "").tags["holdout.openings"]
 
 
 def test_it_is_verified_on_both_sides(by_vault: tuple[Made, RunFolder]) -> None:
@@ -103,26 +107,11 @@ def test_it_is_verified_on_both_sides(by_vault: tuple[Made, RunFolder]) -> None:
     assert holdout_here("vault", "verify", vault.vault).stderr.startswith("Verified")
 
 
-def test_mlflow_has_its_values(by_vault: tuple[Made, RunFolder], tmp_path: Path) -> None:
-    copied = Copied(by_vault[1].runs, tmp_path / "runs")
-    holdout_here("sync", "small", "--runs", copied.runs, "--trust-code")
-    client = MlflowClient(RunFolder(copied.runs, "small").tracking)
-    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
-    (run,) = client.search_runs([experiment.experiment_id], "tags.`holdout.kind` = 'search'")
-    scored = f"opening 1 of 1 by the vault {scored_openings(copied.path / 'test.json')[0].vault['key'][:12]}"
-    assert scored in run.data.tags["holdout.openings"].replace("Opening", "opening")
-    losses = client.search_runs([experiment.experiment_id], "tags.`holdout.kind` = 'loss'")
-    values = {row.test["map_at_r"].mean for row in compare([Records(by_vault[1])]).rows}
-    assert len(losses) == 2
-    assert {entry.data.metrics.get("test/map_at_r") for entry in losses} <= values
-
-
 def test_the_doctor_counts_its_classes(unopened: Made, tmp_path: Path) -> None:
-    file = write_search(tmp_path / "x.yaml", unopened.changed("resources", engine="local"))
-    found = json.loads(holdout_here("doctor", file, "--runs", tmp_path / "runs", "--json").stdout)
-    checks = {check["check"]: check for check in found}
-    assert checks["data"]["found"].endswith("validate, 8 test")
-    assert checks["vault"]["found"].endswith("has all of 80 test items of 8 classes")
+    config = parse_config(unopened.changed("resources", engine="in_process"))
+    checks = {check.check: check.found for check in examine(config, tmp_path / "runs", (), (_data, _images))}
+    assert checks["data"].endswith("validate, 8 test")
+    assert checks["vault"].endswith("has all of 80 test items of 8 classes")
     assert "training images" in checks
     assert "test images" not in checks
     assert openings(unopened.vault) == []
@@ -147,29 +136,10 @@ def test_a_campaign_takes_an_opening_for_each_search(images: Path, tmp_path: Pat
     assert said.splitlines()[-1].startswith("Verified")
 
 
-def _replace(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
-
-
-def _score(copied: Copied) -> None:
-    _replace(copied.path / "test.json", '"map_at_r": 0.', '"map_at_r": 0.99')
-
-
-def _number(copied: Copied) -> None:
-    _replace(copied.path / "test.json", '"number": 1', '"number": 2')
-
-
-def _signed(copied: Copied) -> None:
-    (path,) = copied.path.glob("test/*/vault.json")
-    _replace(path, '\\"overlap\\": 0', '\\"overlap\\": 1')
-
-
-CHANGES: dict[str, tuple[Callable[[Copied], None], str]] = {
-    "a score": (_score, "scores.0.metrics.map_at_r: 0.99"),
-    "the opening's number": (_number, "vault.number: 2 is stored, 1 recomputed"),
-    "the answer": (_signed, "was not signed by the vault"),
+CHANGES = {
+    "a score": ("test.json", '"map_at_r": 0.', '"map_at_r": 0.99', "scores.0.metrics.map_at_r: 0.99"),
+    "its number": ("test.json", '"number": 1', '"number": 2', "vault.number: 2 is stored, 1 recomputed"),
+    "the answer": ("vault.json", '\\"overlap\\": 0', '\\"overlap\\": 1', "was not signed by the vault"),
 }
 
 
@@ -177,10 +147,10 @@ CHANGES: dict[str, tuple[Callable[[Copied], None], str]] = {
 def test_a_change_of_what_the_vault_signed_is_found(
     by_vault: tuple[Made, RunFolder], change: str, tmp_path: Path
 ) -> None:
-    copied = Copied(by_vault[1].runs, tmp_path / "runs")
-    CHANGES[change][0](copied)
-    done = holdout_here("verify", "small", "--runs", copied.runs, code=1)
-    assert CHANGES[change][1] in plain(done.stdout + done.stderr)
+    copied, (file, before, after, found) = Copied(by_vault[1].runs, tmp_path / "runs"), CHANGES[change]
+    (path,) = copied.path.rglob(file)
+    copied.text(str(path.relative_to(copied.path)), before, after)
+    assert found in verified(copied.runs, code=1)
 
 
 @pytest.mark.slow  # it starts Ray
@@ -211,13 +181,15 @@ def test_a_vault_that_keeps_class_values_gives_a_table_without_intervals(
 
 
 @pytest.fixture(scope="module")
-def of_vectors(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def of_vectors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     """A vault of vectors that keeps only labels secret."""
     folder = tmp_path_factory.mktemp("vectors")
     vault = made(folder, feature_file(folder), "--labels-only", "--openings", "2")
     dataset = {"name": "features", "file": str(folder / "kept-training" / "data.npz")}
     content = {**own_training("function_training", folder), "search": {"trials": 1}}
-    return Made(vault.vault, {**content, "dataset": dataset, "final": {**content["final"], **vault.content["final"]}})
+    with served(vault.vault) as address:
+        final = {**content["final"], **vault.content["final"], "vault": address}
+        yield Made(vault.vault, {**content, "dataset": dataset, "final": final})
 
 
 @pytest.mark.slow
@@ -240,7 +212,6 @@ def _run(here: Path, content: dict[str, Any], *sentences: str) -> None:
 ADDRESSES = {
     "/nowhere/vault": "final.vault: The vault '/nowhere/vault' cannot be reached",
     "false": "final.vault: The vault 'false' does not answer (it says nothing)",
-    "echo hello": "final.vault: The vault 'echo hello' does not answer",
     "ssh 'keeper": "cannot be reached (No closing quotation)",
 }
 
@@ -263,38 +234,25 @@ def test_used_up_openings_are_a_sentence(by_vault: tuple[Made, RunFolder], here:
 
 
 @pytest.fixture(scope="module")
-def unopened(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return made(tmp_path_factory.mktemp("unopened"), images)
+def unopened(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    vault = made(tmp_path_factory.mktemp("unopened"), images)
+    with served(vault.vault) as address:
+        yield Made(vault.vault, vault.changed("final", vault=address))
 
 
 WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "a metric of your own": (
-        "metrics",
-        {"test": ["support.own_trainings:quality"]},
-        "quality is your own code, or not of the vault's items; leave it out.",
+        "metrics", {"test": ["support.own_trainings:quality"]}, "quality is your own code, or not of the vault's items"
     ),
     "a metric of superclasses": (
-        "metrics",
-        {"test": ["nmi_super"]},
-        "metrics: nmi_super is your own code, or not of the vault's items",
+        "metrics", {"test": ["nmi_super"]}, "metrics: nmi_super is your own code, or not of the vault's items"
     ),
-    "a large k": ("metrics", {"test": ["recall_at_1000"]}, "k = 1000 needs more than 1000 images"),
-    "a subset": (
-        "metrics",
-        {"test": ["recall_at_1-small"]},
-        "recall_at_1-small is your own code, or not of the vault's items",
-    ),
-    "items of one that keeps them": (
-        "final",
-        {"vault_items": "."},
-        "final.vault_items: the vault keeps its test items",
-    ),
+    "items that it keeps": ("final", {"vault_items": "."}, "final.vault_items: the vault keeps its test items"),
     "a network without ONNX": (
-        "model",
-        {"backbone": "support.odd_networks:Branching"},
+        "model", {"backbone": "support.odd_networks:Branching"},
         "model.backbone: support.odd_networks:Branching cannot be exported to ONNX",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -309,12 +267,12 @@ def test_an_own_training_needs_the_items(
     """It is refused by a vault of vectors that keeps them, and by one of images for that reason, too."""
     folder = tmp_path_factory.mktemp("secret")
     secret = made(folder, feature_file(folder))
-    final = {**of_vectors.content["final"], "vault": command_of(secret.vault), "vault_items": None}
     sentence = "is a user-defined training, whose code the vault does not run; ask its owner for one"
-    _run(here, {**of_vectors.content, "final": final}, sentence)
-    final["vault"] = command_of(unopened.vault)
+    with served(secret.vault) as address:
+        _run(here, of_vectors.changed("final", vault=address, vault_items=None), sentence)
     others = "final.vault: its items are images, and those of dataset are vectors of 12 numbers; name another vault."
-    _run(here, {**of_vectors.content, "final": final}, sentence, others)
+    address = unopened.content["final"]["vault"]
+    _run(here, of_vectors.changed("final", vault=address, vault_items=None), sentence, others)
 
 
 @pytest.mark.parametrize("items", [None, "nowhere"])
@@ -334,9 +292,10 @@ def test_another_vault_does_not_go_on_with_a_search(
         patch.delenv("RAY_ADDRESS")
         finish(here / "runs", {**unopened.content, "stages": ["search"]})
     other = made(tmp_path_factory.mktemp("other"), images)
-    wrong = {**unopened.content, "final": other.content["final"]}
     key, began = (Vault(each.vault).description([])["key"][:12] for each in (other, unopened))
-    _run(here, wrong, f"final.vault: the vault {key} answers, and the search began with the vault {began}")
+    with served(other.vault) as address:
+        wrong = unopened.changed("final", vault=address)
+        _run(here, wrong, f"final.vault: the vault {key} answers, and the search began with the vault {began}")
 
 
 def test_each_search_of_a_campaign_takes_an_opening(

@@ -53,17 +53,17 @@ def test_everything_is_below_holdout(built: Path) -> None:
     assert (built / "holdout" / "spaces" / "recipes" / "quickstart.yaml").is_file()
 
 
-def test_a_model_of_mlflow_loads_without_the_installation(built: Path, tmp_path: Path) -> None:
-    """The zipped code of a model is all that its server has."""
+def test_the_code_in_a_model_of_mlflow_is_found_without_the_installation(built: Path, tmp_path: Path) -> None:
+    """The zipped code of a model is all that its server has; `make test-wheel` loads the model with it."""
     environment = {**os.environ, "PYTHONPATH": str(built)}
     program = "from pathlib import Path; from holdout.search.tracking.models import zipped_code; zipped_code(Path())"
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True)
     environment["PYTHONPATH"] = str(tmp_path / "trainables.zip")
-    program = "from holdout.trainables.inference.embedder import load_model as load; print(load.__code__.co_filename)"
+    program = "from holdout.trainables.common import errors; print(errors.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True, stdout=subprocess.PIPE, text=True
     )
-    assert done.stdout.strip() == str(tmp_path / "trainables.zip/holdout/trainables/inference/embedder.py")
+    assert done.stdout.strip() == str(tmp_path / "trainables.zip/holdout/trainables/common/errors.py")
 
 
 @pytest.mark.wheel

@@ -30,9 +30,6 @@ DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, O
 
 _DRAFT = ".draft"
 
-LONG_NAME = 200
-"""Bytes of a name, above which a draft does not begin with it: file systems allow 255 in all."""
-
 
 # Addresses
 
@@ -172,8 +169,7 @@ def write_together(files: Mapping[AnyPath, Callable[[IO[bytes]], object]], *, ne
                 write(content)
                 ask(path, partial(_put, path, content.getvalue()), len(content.getbuffer()))
                 continue
-            name = path.name if len(os.fsencode(path.name)) <= LONG_NAME else _digest_of_name(path)
-            drafts[path] = draft = path.with_name(f".{name}.{os.getpid()}-{secrets.token_hex(4)}{_DRAFT}")
+            drafts[path] = draft = draft_of(path)
             with storage_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with draft.open("xb") as file:  # exclusive: never another process's file or a planted link
@@ -213,29 +209,25 @@ def is_draft(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(_DRAFT)
 
 
-def draft_of(folder: Path) -> Path:
-    """Return the path at which this process writes ``folder``, before it is moved there."""
-    return folder.with_name(f".{_digest_of_name(folder)}.{os.getpid()}-0{_DRAFT}")
+def draft_of(path: Path) -> Path:
+    """Return a new path at which this process writes the file or folder ``path``, before it is moved there."""
+    return path.with_name(f"{_start_of_draft(path)}.{os.getpid()}-{secrets.token_hex(4)}{_DRAFT}")
 
 
-def remove_dead_drafts_of(folder: Path) -> None:
-    """Remove what killed processes left at their :func:`draft_of` ``folder``."""
-    remove_dead_drafts(folder.parent, _digest_of_name(folder))
+def _start_of_draft(path: Path) -> str:
+    return f".{path.name[:40]}"  # a name itself may have the 255 bytes that file systems allow
 
 
-def _digest_of_name(folder: Path) -> str:
-    """Return a short name for drafts of ``folder``, whose own name may be as long as a name can be."""
-    return hashlib.sha256(os.fsencode(folder.name)).hexdigest()[:16]
-
-
-def remove_dead_drafts(folder: Path, name: str = "*") -> None:
+def remove_dead_drafts(folder: Path, of: Path | None = None) -> None:
     """Remove drafts in ``folder`` of processes that ended, or had the number of this one before.
 
-    ``name`` is that of the file or folder that was written; by default any.
+    Given ``of``, a path in the folder, those of other paths stay.
     """
-    for draft in folder.glob(f".{name}.*{_DRAFT}"):
-        number = draft.name.removesuffix(_DRAFT).rpartition(".")[2].partition("-")[0]
-        if number.isdecimal() and (int(number) == os.getpid() or not _is_running(int(number))):
+    for draft in folder.glob(f".*{_DRAFT}"):
+        start, _, writer = draft.name.removesuffix(_DRAFT).rpartition(".")
+        number = writer.partition("-")[0]
+        is_dead = number.isdecimal() and (int(number) == os.getpid() or not _is_running(int(number)))
+        if is_dead and (of is None or start == _start_of_draft(of)):
             if draft.is_dir() and not draft.is_symlink():
                 shutil.rmtree(draft, ignore_errors=True)
             else:

@@ -211,19 +211,27 @@ def part_mistakes(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield f"the part {DISTRACTOR} needs the part {TRAIN} too, else distractors may train; mark the training rows."
 
 
-def official_parts(parts: Mapping[str, str]) -> dict[str, str]:
-    """Return the parts of the items that are queries or in the gallery, as :meth:`Dataset.parts` does."""
-    return {key: GALLERY if part == DISTRACTOR else part for key, part in parts.items() if part not in (TRAIN, "")}
+class ListedDataset(Dataset):
+    """Items that a file lists with their classes, and maybe with a group and an official part of each."""
 
+    @abstractmethod
+    def column(self, name: str) -> dict[str, str]:
+        """Map image keys to the entries of a column of the file, ``group`` or ``part``; empty without it."""
 
-def split_by_parts(
-    classes: Mapping[str, Sequence[str]], parts: Mapping[str, str]
-) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Return the classes that train and those that are tested; None without the part ``train``."""
-    training = {name for name, keys in classes.items() if any(parts.get(key) == TRAIN for key in keys)}
-    if not training:
-        return None
-    return tuple(name for name in classes if name in training), tuple(name for name in classes if name not in training)
+    def groups(self) -> dict[str, str]:
+        return self.column("group")
+
+    def parts(self) -> dict[str, str]:
+        official = {key: part for key, part in self.column("part").items() if part not in (TRAIN, "")}
+        return {key: GALLERY if part == DISTRACTOR else part for key, part in official.items()}
+
+    def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """Return the classes that train and those that are tested; None without the part ``train``."""
+        classes, parts = self.classes(), self.column("part")
+        halves: dict[bool, list[str]] = {True: [], False: []}
+        for name, keys in classes.items():
+            halves[any(parts.get(key) == TRAIN for key in keys)].append(name)
+        return (tuple(halves[True]), tuple(halves[False])) if halves[True] else None
 
 
 def check_listing(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> None:
@@ -268,17 +276,14 @@ def joined_classes(classes: Mapping[str, Sequence[str]], groups: Mapping[str, st
     >>> joined_classes({"a": ["1"], "b": ["2"], "c": ["3"]}, {"1": "shop", "3": "shop"})
     (('a', 'c'),)
     """
-    component_of: dict[str, list[str]] = {}
-    of_group: dict[str, list[str]] = {}
+    component_of = {name: [name] for name in classes}
+    first_of: dict[str, str] = {}  # the first class of each group
     for name, keys in classes.items():
-        component = component_of[name] = [name]
-        for group in dict.fromkeys(groups[key] for key in keys if key in groups):
-            other = of_group.setdefault(group, component)
-            other = component_of[other[0]]
+        for group in {groups[key] for key in keys if key in groups}:
+            component, other = component_of[name], component_of[first_of.setdefault(group, name)]
             if other is not component:
                 other += component
                 component_of |= dict.fromkeys(component, other)
-                component = other
     components = {id(component): component for component in component_of.values() if len(component) > 1}
     position = {name: number for number, name in enumerate(classes)}
     return tuple(tuple(sorted(component, key=position.__getitem__)) for component in components.values())

@@ -139,14 +139,10 @@ class ImagesInMemory:
         return len(self._images)
 
     def sizes(self, indices: Tensor) -> Tensor:
-        """Return height and width of some images, int64 [B, 2]."""
         return self._sizes_N2[indices]
 
     def gather(self, indices: Tensor, windows_B4: Tensor) -> Tensor:
-        """Return the pixels of one window (int64, inside the image) of each image: uint8 [B, W, H, 3], zero-padded.
-
-        The memory layout is row by row, as in the images.
-        """
+        """Return windows, zero-padded; the memory layout is row by row, as in the images."""
         height, width = windows_B4[:, 2:].amax(dim=0).tolist()
         batch = np.zeros((len(indices), height, width, 3), dtype=np.uint8)
         for target, index, (top, left, tall, wide) in zip(batch, indices.tolist(), windows_B4.tolist()):

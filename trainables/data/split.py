@@ -221,8 +221,11 @@ def make_split(
             "and a group never crosses the split; give the images of fewer classes the same group."
         )
     half, test = _halves(class_names, published, units)
-    if folds and folds > len(half) >= 2 * FEWEST_CLASSES:  # before dealing, since the number may be huge
-        raise InvalidInput(_too_many_folds(folds, len(half)))
+    if folds and FEWEST_CLASSES * folds > len(half) >= 2 * FEWEST_CLASSES:
+        raise InvalidInput(
+            f"split.folds is {folds} and the training half has {len(half)} classes; at least {FEWEST_CLASSES} of them "
+            f"must validate in each fold, and as many must train: give {len(half) // FEWEST_CLASSES} folds at most."
+        )
     digest_of = {name: hashlib.sha256(f"{seed}:{name}".encode()).digest() for name in half}
     hashed = sorted(
         (unit for unit in units if unit[0] in digest_of), key=lambda unit: min(digest_of[name] for name in unit)
@@ -235,6 +238,8 @@ def make_split(
         tuple(tuple(sorted(part, key=position.__getitem__)) for part in dealt)
         for dealt in (parts, _dealt(hashed, 2) if len(hashed) > 1 else ())
     )
+    if any(len(merged_sizes([1] * len(part), merge or 1)) < FEWEST_CLASSES for part in halves):
+        halves = ()
     validation = () if folds else in_order[0]
     split = ClassSplit(
         train=left_out(half, validation),
@@ -244,9 +249,7 @@ def make_split(
         seed=seed,
         identity=dataset_identity,
         folds=in_order if folds else (),
-        halves=halves
-        if all(len(merged_sizes([1] * len(part), merge or 1)) >= FEWEST_CLASSES for part in halves)
-        else (),
+        halves=halves,
         merge=merge or 1,
         label_noise=label_noise,
         joined=tuple(joined),
@@ -311,13 +314,6 @@ def _dealt(units: Sequence[Unit], folds: int) -> list[list[str]]:
     return parts
 
 
-def _too_many_folds(folds: int, half: int) -> str:
-    return (
-        f"split.folds is {folds} and the training half has {half} classes; at least {FEWEST_CLASSES} of them must "
-        f"validate in each fold, and as many must train: give {half // FEWEST_CLASSES} folds at most."
-    )
-
-
 def _refuse_too_few(split: ClassSplit, *, held: bool) -> None:
     """Raise if a part has fewer than two classes, counting merged ones as one; the test may if a vault has it."""
     half = len(split.train) + len(split.validation)
@@ -330,13 +326,11 @@ def _refuse_too_few(split: ClassSplit, *, held: bool) -> None:
             f"validate and {train} are left to train. Each part needs at least {FEWEST_CLASSES}: give more "
             f"classes or another split.ratio{', or fewer classes with common groups' if split.joined else ''}."
         )
-    if few and split.joined:
+    if few:
         raise InvalidInput(
             f"split.folds is {len(split.folds)}, and classes that share a group stay together, which leaves a fold "
             f"with fewer than {FEWEST_CLASSES} classes; give fewer folds."
         )
-    if few:
-        raise InvalidInput(_too_many_folds(len(split.folds), half))
     if len(merged_sizes([1] * train, split.merge)) < FEWEST_CLASSES:
         raise InvalidInput(
             f"split.merge is {split.merge} and {train} classes train at once, which merges them into one; give less "

@@ -3,7 +3,6 @@
 Shapes: N images, or items of F features; D embedding dimensions.
 """
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainables.common.errors import InvalidInput
+from trainables.common.files import digest_of
 from trainables.common.vectors import numbers, unit
 from trainables.data.images import Unreadable, cannot_be_read
 from trainables.data.loading import Features, FeaturesInMemory, Images, ImagesInMemory
@@ -39,6 +39,7 @@ class Embedded:
     unreadable: tuple[Unreadable, ...]
 
 
+@dataclass(eq=False, repr=False)
 class Embedder:
     """A network on a device, with its preprocessing. Created by :func:`holdout.load`.
 
@@ -46,20 +47,14 @@ class Embedder:
     for people. ``address`` is the path or URL it was loaded from, if any.
     """
 
-    def __init__(
-        self,
-        network: EmbeddingModel,
-        spec: EmbedderSpec,
-        card: str,
-        device: torch.device,
-        *,
-        address: str | None = None,
-    ) -> None:
-        self.network = network.to(device).eval()
-        self.spec = spec
-        self.card = card
-        self.device = device
-        self.address = address
+    network: EmbeddingModel
+    spec: EmbedderSpec
+    card: str
+    device: torch.device
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        self.network = self.network.to(self.device).eval()
 
     def __repr__(self) -> str:
         model = self.spec.model
@@ -68,7 +63,7 @@ class Embedder:
     @cached_property
     def weights_sha256(self) -> str:
         """Return the SHA-256 of these weights as a file ``model.safetensors``, regardless of their source."""
-        return hashlib.sha256(tensors_bytes(self.network.state_dict())).hexdigest()
+        return digest_of(tensors_bytes(self.network.state_dict()))
 
     def embed(
         self,
@@ -147,15 +142,9 @@ class Embedder:
         batch_size: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> ImageIndex:
-        """Build an index of images for similarity search.
+        """Build an index of images for similarity search; arguments and errors are those of :meth:`embed`.
 
-        Args:
-            images: as for :meth:`embed`. Images without a path are named ``image 0`` and so on, by position.
-            batch_size: as for :meth:`embed`.
-            on_progress: as for :meth:`embed`.
-
-        Raises:
-            InvalidInput: images cannot be read (all of them are listed), or none is given.
+        Images without a path are named ``image 0`` and so on, by position.
         """
         if self.network.on_vectors:
             embeddings_ND = self.embed(images, batch_size=batch_size, on_progress=on_progress)

@@ -5,9 +5,8 @@ Shapes: H, W pixels; N images.
 
 import io
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
@@ -15,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from PIL import Image
 
-from trainables.common.errors import InvalidInput
+from trainables.common.errors import InvalidInput, raise_if_any
 from trainables.common.process import allotted_cpus
 from trainables.data.images import Unreadable, as_it_looks, fitted, fitted_image, open_file, opened_image, unreadable
 from trainables.data.sets.folders import as_on_disk, images_below
@@ -39,8 +38,7 @@ def found_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
         if not below:
             sentences.append(f"The folder {str(path)!r} holds no image.")
         found += below
-    if sentences:
-        raise InvalidInput(sentences)
+    raise_if_any(sentences)
     return found
 
 
@@ -100,19 +98,16 @@ def decoded_batches(
 
     The next batch is decoded on all cores while the current one is used; Pillow decodes and resizes without the GIL.
     """
+    from trainables.data.loading import one_ahead  # imports torch, which a list of images does not need
 
-    def one(position: int, image: ImageLike) -> np.ndarray | Unreadable:
+    def one(place: tuple[int, ImageLike]) -> np.ndarray | Unreadable:
+        position, image = place
         try:
             return decoded(image, short_side)
         except Exception as error:  # decoders raise anything; all bad images are reported together
             return unreadable(name_of(position, image), error)
 
-    under_way: deque[list[Future[np.ndarray | Unreadable]]] = deque()
     numbered = enumerate(images)
+    batches = iter(lambda: [*islice(numbered, batch_size)], [])
     with ThreadPoolExecutor(allotted_cpus()) as pool:
-        while batch := list(islice(numbered, batch_size)):
-            under_way.append([pool.submit(one, position, image) for position, image in batch])
-            if len(under_way) > 1:
-                yield [future.result() for future in under_way.popleft()]
-        if under_way:
-            yield [future.result() for future in under_way.popleft()]
+        yield from one_ahead(batches, lambda batch: [*pool.map(one, batch)])

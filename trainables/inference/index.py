@@ -3,7 +3,6 @@
 Shapes: N indexed images, D dimensions, Q queries, K neighbours. numpy, torch and faiss are imported on first use.
 """
 
-import hashlib
 import io
 import json
 import os
@@ -14,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainables.common.errors import InvalidInput, counted
-from trainables.common.files import DAMAGED, given_path, json_text, read_regular, write_together
+from trainables.common.files import DAMAGED, digest_of, given_path, json_text, read_regular, write_together
 from trainables.common.storage import AnyPath
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ class ImageIndex:
         refuse_other_folder(path)
         vectors = _faiss().serialize_index(self.faiss_index).tobytes()
         content = {VECTORS: vectors, PATHS: json.dumps(self.paths, indent=2).encode()}
-        digests = {name: hashlib.sha256(part).hexdigest() for name, part in content.items()}
+        digests = {name: digest_of(part) for name, part in content.items()}
         content[DESCRIPTION] = json_text(replace(self.description, sha256=digests).to_json()).encode()
         try:
             write_together({path / name: methodcaller("write", part) for name, part in content.items()})
@@ -224,8 +223,7 @@ def read_description(folder: AnyPath) -> IndexDescription:
 def _content(folder: AnyPath, name: str, description: IndexDescription) -> bytes:
     """Return the content of the file ``name`` of an index."""
     content = read_regular(folder / name)
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != description.sha256[name]:
+    if (digest := digest_of(content)) != description.sha256[name]:
         raise ValueError(f"{name} is not the file that {DESCRIPTION} describes, its SHA-256 is {digest[:12]}…")
     return content
 

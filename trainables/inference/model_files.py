@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainables.common.errors import InvalidInput
-from trainables.common.files import DAMAGED, given_path, json_text, read_regular, write_together
+from trainables.common.files import DAMAGED, digest_of, given_path, json_text, read_regular, write_together
 from trainables.common.storage import AnyPath
 from trainables.data import Frame
 from trainables.models.model_config import ModelConfig
@@ -188,18 +188,11 @@ class EmbedderSpec:
             model, frame = ModelConfig(**given), Frame(**content["frame"])
             if model.weights is not None:  # another file: those of the model are beside its description
                 raise ValueError(f"model.weights must be null; it is {model.weights!r}")
-            sides = {"frame.side": frame.side, "frame.short_side": frame.short_side}
-            sides |= {key: content[key] for key in ("decoded_side", "batch_size")}
-            for key, value in sides.items():
+            numbers = {key: content[key] for key in ("decoded_side", "batch_size")}
+            for key, value in {"frame.side": frame.side, "frame.short_side": frame.short_side, **numbers}.items():
                 if type(value) is not int or not 1 <= value <= MOST:
                     raise ValueError(f"{key} must be a whole number from 1 to {MOST}; it is {value!r:.40}")
-            return cls(
-                model=model,
-                decoded_side=content["decoded_side"],
-                frame=frame,
-                batch_size=content["batch_size"],
-                origin=content["origin"],
-            )
+            return cls(model=model, frame=frame, origin=content["origin"], **numbers)
         except DAMAGED as error:
             raise InvalidInput(
                 f"{path} is damaged ({type(error).__name__}: {error}); export the model again."
@@ -285,7 +278,7 @@ def write_model(folder: AnyPath, weights: bytes, spec: EmbedderSpec | TrainableS
 
     The description is moved there last, so a folder with a description is complete.
     """
-    description = {**spec.to_json(), "weights_sha256": hashlib.sha256(weights).hexdigest()}
+    description = {**spec.to_json(), "weights_sha256": digest_of(weights)}
     files = files_in(weights, folder / SAVED) if isinstance(spec, TrainableSpec) else {}
     files |= {folder / WEIGHTS: weights, folder / CARD: card.encode()}
     files[folder / DESCRIPTION] = json_text(description).encode()
@@ -327,7 +320,7 @@ def _folder(path: AnyPath) -> "tuple[dict[str, Tensor], Any, str]":
     try:
         content = json.loads(read_regular(path / DESCRIPTION))
         weights = read_regular(path / WEIGHTS)
-        digest = hashlib.sha256(weights).hexdigest()
+        digest = digest_of(weights)
         tensors, _ = parsed_tensors(weights, path / WEIGHTS)
         card = (path / CARD).read_text("utf-8") if (path / CARD).is_file() else ""
     except OSError as error:

@@ -10,7 +10,6 @@ al., Rethinking the Optimization of Average Precision; Lu et al., Sampling Wisel
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from trainables.common.part_tables import PartRow, PartTable, is_own
@@ -29,7 +28,7 @@ class LossRow(PartRow):
 
     paper: str
     equation: str
-    defaults: Mapping[str, bool | int | float | str | None] = field(default_factory=lambda: MappingProxyType({}))
+    defaults: Mapping[str, bool | int | float | str | None] = field(default_factory=dict)
     proxy_lr: float | None = None
 
 

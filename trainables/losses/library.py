@@ -16,8 +16,8 @@ from trainables.common.part_tables import load_part
 from trainables.losses import LIBRARY
 from trainables.losses.loss import Loss
 
-GIVEN = {"num_classes": "num_classes", "embedding_size": "embedding_dim"}
-"""The library's names for what a search gives every loss, and ours."""
+GIVEN = ("num_classes", "embedding_size")
+"""The library's names for what a search gives every loss."""
 
 NO_MINER = "none"
 PROXY_LR = 1e-2
@@ -37,8 +37,8 @@ class LibraryLoss(Loss):
 
     def __init__(self, *, num_classes: int, embedding_dim: int, miner: str = NO_MINER, **params: Any) -> None:
         super().__init__()
-        given = {"num_classes": num_classes, "embedding_dim": embedding_dim}
-        self.loss = self.library_class(**{name: given[GIVEN[name]] for name in self.needs}, **params)
+        given = dict(zip(GIVEN, (num_classes, embedding_dim), strict=True))
+        self.loss = self.library_class(**{name: given[name] for name in self.needs}, **params)
         self.miner = None if miner == NO_MINER else _miner(miner)
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:

@@ -90,7 +90,7 @@ class Loss(nn.Module, ABC):
         """
         return []
 
-    def prepare(self, embedding_dim: int) -> None:
+    def prepare(self) -> None:
         """Compute what a built-in loss needs besides its params, which are its attributes by then."""
 
 
@@ -188,7 +188,7 @@ def declared(name: str) -> Callable[[type[AnyLoss]], type[AnyLoss]]:
             else:
                 nn.Module.__init__(self)
             vars(self).update(params_given)
-            self.prepare(embedding_dim)
+            self.prepare()
 
         build.__signature__ = signature  # type: ignore[attr-defined]
         loss.__init__ = build  # type: ignore[method-assign, assignment]
@@ -297,8 +297,7 @@ def proxy_cosines(embeddings_BD: torch.Tensor, proxies_CKD: torch.Tensor) -> tup
     K is the first dimension of S because sums over a short last dimension are slow. A proxy of length 0 has
     similarity 0 to everything and no gradient.
     """
-    similarities_KBC, among_CKK = _ProxyCosines.apply(embeddings_BD, proxies_CKD)
-    return similarities_KBC, among_CKK
+    return _ProxyCosines.apply(embeddings_BD, proxies_CKD)
 
 
 class _ProxyCosines(torch.autograd.Function):

@@ -35,24 +35,32 @@ class PositivePairs(NamedTuple):
 class Pairs:
     """The pairs of a batch: cosine similarities, and masks of positives and negatives, which exclude a sample itself.
 
-    ``most`` is at least the number of positive pairs, None if it is not known.
+    ``dimensions`` are those of the embeddings. ``most`` is at least the number of positive pairs, None if it is not
+    known.
     """
 
     similarities_BB: torch.Tensor
     same_BB: torch.Tensor
     different_BB: torch.Tensor
+    dimensions: int
     most: int | None = None
 
     def detached(self) -> "Pairs":
         """Return the pairs without gradients, for a miner."""
         return replace(self, similarities_BB=self.similarities_BB.detach())
 
-    def positives(self) -> PositivePairs:
-        """Return each anchor with each of its positives."""
-        return positive_pairs(self.same_BB, self.most)
+    def positives(self, *, once: bool = False) -> PositivePairs:
+        """Return each anchor with each of its positives, in the order of the batch; with ``once`` each pair once.
 
-    def positives_once(self) -> PositivePairs:
-        return positive_pairs(self.same_BB.triu(1), None if self.most is None else self.most // 2)
+        There are ``most`` entries, or half as many. If it is None the existing ones are counted: the host waits.
+        """
+        same_BB = self.same_BB.triu(1) if once else self.same_BB
+        if self.most is None:
+            anchor_P, positive_P = same_BB.nonzero(as_tuple=True)
+            return PositivePairs(anchor_P, positive_P, torch.ones_like(anchor_P, dtype=torch.bool))
+        size = self.most // 2 if once else self.most
+        anchor_P, positive_P = torch.nonzero_static(same_BB, size=size, fill_value=0).unbind(1)
+        return PositivePairs(anchor_P, positive_P, anchor_P != positive_P)  # a sample is never its own positive
 
 
 Miner = Callable[[Pairs], Triplets]
@@ -62,25 +70,6 @@ def most_pairs(batches: Iterable[torch.Tensor]) -> int:
     """Return the largest number of pairs of an anchor and a positive in a batch, given the batches' labels."""
     counts = (labels_B.unique(return_counts=True)[1] for labels_B in batches)
     return max(int((count_C * (count_C - 1)).sum()) for count_C in counts)
-
-
-def positive_pairs(same_BB: torch.Tensor, most: int | None = None) -> PositivePairs:
-    """Return each anchor with each of its positives, in the order of the batch.
-
-    Args:
-        same_BB: the mask of positives; a sample is never its own.
-        most: the number of returned pairs, at least that of existing ones; None to count these, for which the host
-            waits.
-    """
-    if most is None:
-        anchor_P, positive_P = same_BB.nonzero(as_tuple=True)
-        return PositivePairs(anchor_P, positive_P, torch.ones_like(anchor_P, dtype=torch.bool))
-    anchor_P, positive_P = torch.nonzero_static(same_BB, size=most, fill_value=0).unbind(1)
-    return PositivePairs(anchor_P, positive_P, anchor_P != positive_P)
-
-
-BOUNDARY = 5
-"""Ranks above the boundary of :func:`top_k` (Lu et al., section 4.4)."""
 
 
 def _less(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -121,24 +110,28 @@ def uniform(pairs: Pairs) -> Triplets:
     return _sampled(pairs, torch.zeros_like(pairs.similarities_BB), pairs.different_BB)
 
 
-def distance_weighted(embedding_dim: int, cutoff: float = 0.5, farthest: float = 1.4) -> Miner:
-    """Return a miner that samples for each anchor and positive a negative, weighted by its distance.
+CUTOFF, FARTHEST = 0.5, 1.4
+"""Distances that bound those of :func:`distance_weighted`, from the code of Wu et al."""
+
+
+def distance_weighted(pairs: Pairs) -> Triplets:
+    """Sample for each anchor and positive one of the anchor's negatives, weighted by its distance.
 
     On the unit sphere in D dimensions distances have the density q(d) ∝ d^{D−2} (1 − d²/4)^{(D−3)/2}. A negative is
-    drawn with weight 1/q(max(d, cutoff)), and only from within ``farthest`` if any is that near (Wu et al., Sampling
-    Matters in Deep Embedding Learning, section 3, and their code for the two bounds).
+    drawn with weight 1/q(max(d, CUTOFF)), and only from within ``FARTHEST`` if any is that near (Wu et al., Sampling
+    Matters in Deep Embedding Learning, section 3).
     """
+    squares_BB = (2 - 2 * pairs.similarities_BB).clamp(min=CUTOFF**2)
+    near_BB = squares_BB < FARTHEST**2
+    # antipodal points have density 0, which would give them infinite weight
+    remainder_BB = (1 - squares_BB / 4).clamp(min=1e-8)
+    log_density_BB = (pairs.dimensions - 2) / 2 * squares_BB.log() + (pairs.dimensions - 3) / 2 * remainder_BB.log()
+    some_near_B1 = (near_BB & pairs.different_BB).any(1, keepdim=True)
+    return _sampled(pairs, -log_density_BB, pairs.different_BB & (near_BB | ~some_near_B1))
 
-    def mine(pairs: Pairs) -> Triplets:
-        squares_BB = (2 - 2 * pairs.similarities_BB).clamp(min=cutoff**2)
-        near_BB = squares_BB < farthest**2
-        # antipodal points have density 0, which would give them infinite weight
-        remainder_BB = (1 - squares_BB / 4).clamp(min=1e-8)
-        log_density_BB = (embedding_dim - 2) / 2 * squares_BB.log() + (embedding_dim - 3) / 2 * remainder_BB.log()
-        some_near_B1 = (near_BB & pairs.different_BB).any(1, keepdim=True)
-        return _sampled(pairs, -log_density_BB, pairs.different_BB & (near_BB | ~some_near_B1))
 
-    return mine
+BOUNDARY = 5
+"""Ranks above the boundary of :func:`top_k` (Lu et al., section 4.4)."""
 
 
 def top_k(pairs: Pairs) -> Triplets:
@@ -183,15 +176,15 @@ def _best(pairs: PositivePairs, scores_PB: torch.Tensor, allowed_PB: torch.Tenso
     return Triplets(pairs.anchor_P, pairs.positive_P, negative_P, pairs.exists_P & allowed_PB.any(1))
 
 
-MINERS: dict[str, Callable[[int], Miner]] = {
-    "all": lambda embedding_dim: all_triplets,
-    "semi_hard": lambda embedding_dim: semi_hard,
-    "hard": lambda embedding_dim: hard,
+MINERS: dict[str, Miner] = {
+    "all": all_triplets,
+    "semi_hard": semi_hard,
+    "hard": hard,
     "distance_weighted": distance_weighted,
-    "uniform": lambda embedding_dim: uniform,
-    "top_k": lambda embedding_dim: top_k,
+    "uniform": uniform,
+    "top_k": top_k,
 }
-"""Triplet miners by name, each built for D dimensions."""
+"""Triplet miners by name."""
 
 
 def informative_pairs(pairs: Pairs, epsilon: float) -> tuple[torch.Tensor, torch.Tensor]:

@@ -40,7 +40,7 @@ def entries(values_BB: torch.Tensor, row_T: torch.Tensor, column_T: torch.Tensor
 
 
 class PairLoss(Loss):
-    """Loss of the similarities between the samples of a batch."""
+    """Loss of the similarities between the samples of a batch: of pairs, triplets or rankings."""
 
     @abstractmethod
     def over(self, pairs: Pairs) -> torch.Tensor:
@@ -54,10 +54,12 @@ class PairLoss(Loss):
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         same_BB, different_BB = same_and_different(labels_B)
-        similarities_BB = cosines(embeddings_BD)
         return self.over(
-            Pairs(similarities_BB=similarities_BB, same_BB=same_BB, different_BB=different_BB, most=self.most_pairs)
-        )
+            Pairs(
+                similarities_BB=cosines(embeddings_BD), same_BB=same_BB, different_BB=different_BB,
+                dimensions=embeddings_BD.shape[1], most=self.most_pairs,
+            )
+        )  # fmt: skip
 
 
 @declared("contrastive")
@@ -80,25 +82,13 @@ class Triplet(PairLoss):
     mining: Annotated[str, Among(MINERS)]
     reduction: Reduced = "mean"
 
-    def prepare(self, embedding_dim: int) -> None:
-        self._mine = MINERS[self.mining](embedding_dim)
-
     def over(self, pairs: Pairs) -> torch.Tensor:
-        terms_T = self.terms(pairs)
-        assert self.used is not None
-        return reduced(terms_T.sum(), self.used.count, self.reduction)
-
-    def terms(self, pairs: Pairs) -> torch.Tensor:
-        """Return the loss of each triplet mined for some anchors, and 0 for what was not mined; set ``used``."""
-        anchor_T, positive_T, negative_T, mined_T = self._mine(pairs.detached())
-        self.used = Used("triplets", mined_T.sum())
+        anchor_T, positive_T, negative_T, mined_T = MINERS[self.mining](pairs.detached())
+        count = mined_T.sum()
+        self.used = Used("triplets", count)
         similarities_BB = pairs.similarities_BB
         beyond_T = entries(similarities_BB, anchor_T, negative_T) - entries(similarities_BB, anchor_T, positive_T)
-        return (beyond_T + self.margin).relu() * mined_T
-
-
-DISTANCES = ("euclidean", "similarity")
-MARGIN_MINING = ("distance_weighted", "all", "top_k")
+        return reduced(masked_sum((beyond_T + self.margin).relu(), mined_T), count, self.reduction)
 
 
 @declared("margin")
@@ -115,13 +105,12 @@ class Margin(PairLoss):
 
     margin: NotNegative
     beta: Annotated[Any, Bounds(ge=-2, le=2)]
-    distance: Annotated[str, Among(DISTANCES)]
-    mining: Annotated[str, Among(MARGIN_MINING)]
+    distance: Annotated[str, Among(("euclidean", "similarity"))]
+    mining: Annotated[str, Among(("distance_weighted", "all", "top_k"))]
     reduction: Reduced = "mean"
 
-    def prepare(self, embedding_dim: int) -> None:
+    def prepare(self) -> None:
         self.beta = nn.Parameter(torch.tensor(float(self.beta)))
-        self._mine = MINERS[self.mining](embedding_dim)
 
     def parameter_groups(self, proxy_lr: float | None) -> list[dict[str, Any]]:
         """Return one group: beta, with its own learning rate and no weight decay, which would pull it to 0."""
@@ -132,7 +121,7 @@ class Margin(PairLoss):
         if self.mining == "all":
             sign_BB = 2 * pairs.same_BB - 1
             return self.of_pairs((self.margin + sign_BB * beyond_BB).relu(), self.reduction)
-        anchor_T, positive_T, negative_T, mined_T = self._mine(pairs.detached())
+        anchor_T, positive_T, negative_T, mined_T = MINERS[self.mining](pairs.detached())
         count = mined_T.sum()
         self.used = Used("triplets", count)
         pull_T = (self.margin + entries(beyond_BB, anchor_T, positive_T)).relu()
@@ -167,10 +156,6 @@ class NPair(PairLoss):
         return (positives_B * negatives_B).log1p().mean()
 
 
-LIFTED_MINING = ("all", "hard")
-EPSILON = 0.1
-
-
 @declared("lifted_structure")
 class LiftedStructure(PairLoss):
     """An anchor without a positive or without a negative gives 0; ``reduction="mean"`` divides by all anchors.
@@ -186,7 +171,7 @@ class LiftedStructure(PairLoss):
     """
 
     margin: NotNegative
-    mining: Annotated[str, Among(LIFTED_MINING)]
+    mining: Annotated[str, Among(("all", "hard"))]
     pos_scale: Positive
     neg_scale: Positive
     reduction: Reduced = "mean"
@@ -194,7 +179,7 @@ class LiftedStructure(PairLoss):
     def over(self, pairs: Pairs) -> torch.Tensor:
         similarities_BB, same_BB, different_BB = pairs.similarities_BB, pairs.same_BB, pairs.different_BB
         if self.mining == "hard":
-            same_BB, different_BB = informative_pairs(pairs, EPSILON)
+            same_BB, different_BB = informative_pairs(pairs, epsilon=0.1)
         both_B1 = same_BB.any(1, keepdim=True) & different_BB.any(1, keepdim=True)
         self.used = Used("pairs", (both_B1 & (same_BB | different_BB)).sum())
         pull_B = masked_logsumexp(self.pos_scale * (self.margin - similarities_BB), same_BB, 1) / self.pos_scale
@@ -226,9 +211,6 @@ class MultiSimilarity(PairLoss):
         return (pull_B / self.pos_scale + push_B / self.neg_scale).mean()
 
 
-ANGULAR_MINING = ("all", "top_k")
-
-
 @declared("angular")
 class Angular(PairLoss):
     """The angle is in degrees. The mean is over all positive pairs of the batch, N are the samples of other classes.
@@ -238,9 +220,9 @@ class Angular(PairLoss):
     """
 
     angle: Annotated[float, Bounds(gt=0, lt=90)]
-    mining: Annotated[str, Among(ANGULAR_MINING)]
+    mining: Annotated[str, Among(("all", "top_k"))]
 
-    def prepare(self, embedding_dim: int) -> None:
+    def prepare(self) -> None:
         self._square = math.tan(math.radians(self.angle)) ** 2
 
     def over(self, pairs: Pairs) -> torch.Tensor:
@@ -250,7 +232,7 @@ class Angular(PairLoss):
             different_BB = torch.zeros_like(different_BB).index_put((anchor_P, negative_P), some_P)
             self.used = Used("pairs", some_P.sum())
         else:  # each pair once: the term is symmetric
-            anchor_P, positive_P, some_P = pairs.positives_once()
+            anchor_P, positive_P, some_P = pairs.positives(once=True)
         both_PB = pairs.similarities_BB.index_select(0, anchor_P) + pairs.similarities_BB.index_select(0, positive_P)
         pair_P1 = entries(pairs.similarities_BB, anchor_P, positive_P)[:, None]
         logits_PB = 4 * self._square * both_PB - 2 * (1 + self._square) * pair_P1

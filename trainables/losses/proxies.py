@@ -67,7 +67,7 @@ class ArcFace(ProxyLoss):
     scale: Positive
     reduction: Reduced = "mean"
 
-    def prepare(self, embedding_dim: int) -> None:
+    def prepare(self) -> None:
         radians = math.radians(self.margin)
         self._cosine, self._sine = math.cos(radians), math.sin(radians)
         self._drop = radians * self._sine
@@ -174,9 +174,6 @@ def anchored_at_proxies(
     return pull_to_proxies(similarities_BC, labels_B, margin=margin, scale=scale) + push
 
 
-PUSHES = ("proxy", "data")
-
-
 @declared("proxy_push")
 class ProxyPush(ProxyLoss):
     """Proxy-Anchor's pull to the proxies, and a push of each proxy w from every other class's proxy w⁻.
@@ -186,7 +183,7 @@ class ProxyPush(ProxyLoss):
     code has those.
     """
 
-    similarity: Annotated[str, Among(PUSHES)]
+    similarity: Annotated[str, Among(("proxy", "data"))]
     margin: NotNegative
     scale: Positive
 
@@ -203,15 +200,12 @@ class ProxyPush(ProxyLoss):
 
 # Several proxies a class.
 
-SIMILARITIES = ("softmax", "max", "mean")
-"""Similarities of a sample to a class, from those to its proxies (Saeki et al., section 3.2)."""
-
 
 class MultiProxyLoss(ProxyLoss):
     """Loss on a similarity S to a class's proxies, plus a regulariser tau·R (Saeki et al., eq. 1 and 3)."""
 
     proxies_per_class: Annotated[int, Bounds(ge=1, whole=True)]
-    similarity: Annotated[str, Among(SIMILARITIES)]
+    similarity: Annotated[str, Among(("softmax", "max", "mean"))]
     margin: NotNegative
     scale: Positive
     gamma: Positive
@@ -238,10 +232,10 @@ class MultiProxyLoss(ProxyLoss):
         """Return the loss of S, without the regulariser."""
 
 
-def centre_regulariser(among_CKK: torch.Tensor, tau: float = 1.0) -> torch.Tensor:
+def centre_regulariser(among_CKK: torch.Tensor, tau: float) -> torch.Tensor:
     """Compute tau·R from cosines: R = Σ_c Σ_{t<s} √(2 − 2 w_cs·w_ct) / (C K (K−1)), 0 for K = 1 (eq. 3)."""
     classes, count, _ = among_CKK.shape
-    if count == 1 or (isinstance(tau, float | int) and not tau):  # stacked heads have a tensor
+    if count == 1 or (isinstance(tau, float | int) and not tau):  # in a compiled step tau is a tensor
         return among_CKK.new_zeros(())
     # rounding may make 1 − w·w of equal proxies negative, and the root has no gradient at 0
     roots_CKK = threshold(1 - among_CKK, 5e-6, 5e-6).sqrt()

@@ -1,77 +1,42 @@
 """Losses over the ranking of a batch; equations and defaults are in their rows of ``LOSSES``.
 
-Shapes: B batch (each sample is a query), D embedding, P pairs of a query and one of its positives, Q queries.
+Shapes: B batch (each sample is a query), D embedding, P pairs of a query and one of its positives.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
 
 from trainables.common.rules import Bounds
-from trainables.losses.loss import (
-    Among,
-    Loss,
-    NotNegative,
-    Positive,
-    Reduced,
-    Used,
-    cosines,
-    declared,
-    masked_sum,
-    reduced,
-    same_and_different,
-)
-from trainables.losses.mining import positive_pairs
+from trainables.losses.loss import Among, NotNegative, Positive, Reduced, Used, declared, masked_sum, reduced
+from trainables.losses.mining import Pairs, PositivePairs
+from trainables.losses.pairs import PairLoss
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankedPositives:
-    """Every (query, positive) pair of a batch, with smooth counts of the samples ranked before the positive."""
+class RankLoss(PairLoss):
+    """Loss of R(i,·) = Σ_j σ((s_j − s_i)/temperature), a smooth count of samples ranked before a positive i of a query.
 
-    negatives_before_P: torch.Tensor
-    positives_before_P: torch.Tensor | None
-    query_P: torch.Tensor
-    exists_P: torch.Tensor
-    positives_B: torch.Tensor
-
-    def mean_of_query_means(self, values_P: torch.Tensor) -> torch.Tensor:
-        """Return the mean over a query's positives, then over the queries that have any (0 without any)."""
-        queries = (self.positives_B > 0).sum().clamp(min=1)
-        return masked_sum(values_P / self.positives_B.clamp(min=1)[self.query_P], self.exists_P) / queries
-
-
-def ranked_positives(
-    similarities_BB: torch.Tensor,
-    labels_B: torch.Tensor,
-    *,
-    temperature: float,
-    among_positives: bool,
-    most: int | None = None,
-) -> RankedPositives:
-    """Compute R(i) = Σ_j σ((s_j − s_i)/temperature) for each positive i of each query (PNP, eq. 2 and 3).
-
-    ``negatives_before_P`` sums over the query's negatives, ``positives_before_P`` over its other positives (None
-    without ``among_positives``). The query itself is neither. ``most`` is at least the number of pairs, see
-    :func:`trainables.losses.mining.positive_pairs`.
+    R(i,N) sums over the query's negatives and R(i,P) over its other positives (PNP, eq. 2 and 3). The loss averages the
+    penalties of a query's positives, and then the queries that have any.
     """
-    same_BB, different_BB = same_and_different(labels_B)
-    query_P, positive_P, exists_P = positive_pairs(same_BB, most)
-    # index_select, because its backward adds in parallel, unlike that of indexing
-    rows_PB = similarities_BB.index_select(0, query_P)
-    ahead_PB = ((rows_PB - rows_PB.gather(1, positive_P[:, None])) / temperature).sigmoid()
-    positives_before_P = None
-    if among_positives:
-        others_PB = same_BB[query_P].scatter(1, positive_P[:, None], False)
-        positives_before_P = (ahead_PB * others_PB).sum(1)
-    return RankedPositives(
-        negatives_before_P=(ahead_PB * different_BB[query_P]).sum(1),
-        positives_before_P=positives_before_P,
-        query_P=query_P,
-        exists_P=exists_P,
-        positives_B=same_BB.sum(1),
-    )
+
+    temperature: Positive
+
+    @abstractmethod
+    def penalties(self, ahead_PB: torch.Tensor, positives: PositivePairs, pairs: Pairs) -> torch.Tensor:
+        """Return the penalty of each positive [P], given the terms of R(i,·) for all samples of the batch."""
+
+    def over(self, pairs: Pairs) -> torch.Tensor:
+        query_P, positive_P, exists_P = positives = pairs.positives()
+        # index_select, because its backward adds in parallel, unlike that of indexing
+        rows_PB = pairs.similarities_BB.index_select(0, query_P)
+        ahead_PB = ((rows_PB - rows_PB.gather(1, positive_P[:, None])) / self.temperature).sigmoid()
+        penalties_P = self.penalties(ahead_PB, positives, pairs)
+        positives_B = pairs.same_BB.sum(1)
+        queries = (positives_B > 0).sum().clamp(min=1)
+        return masked_sum(penalties_P / positives_B.clamp(min=1)[query_P], exists_P) / queries
 
 
 VARIANTS: dict[str, Callable[[torch.Tensor, float, float], torch.Tensor]] = {
@@ -86,7 +51,7 @@ VARIANTS: dict[str, Callable[[torch.Tensor, float, float], torch.Tensor]] = {
 
 
 @declared("pnp")
-class PNP(Loss):
+class PNP(RankLoss):
     """f by ``variant``: O: R; Iu: (1+R) log(1+R); Ib: (bR − log(1+bR))/b²; Ds: log(1+R); Dq: 1 − (1+R)^−alpha.
 
     b is ``bound``. A query without positives is ignored. As in the paper, whose retrieval set is all other instances,
@@ -101,16 +66,11 @@ class PNP(Loss):
     """
 
     variant: Annotated[str, Among(VARIANTS)]
-    temperature: Positive
     bound: Positive
     alpha: Annotated[float, Bounds(ge=1)]
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        pairs = ranked_positives(
-            cosines(embeddings_BD), labels_B,
-            temperature=self.temperature, among_positives=False, most=self.most_pairs,
-        )  # fmt: skip
-        return pairs.mean_of_query_means(self.penalty(pairs.negatives_before_P))
+    def penalties(self, ahead_PB: torch.Tensor, positives: PositivePairs, pairs: Pairs) -> torch.Tensor:
+        return self.penalty((ahead_PB * pairs.different_BB[positives.anchor_P]).sum(1))
 
     def penalty(self, negatives_before: torch.Tensor) -> torch.Tensor:
         """Return f(R), elementwise."""
@@ -118,21 +78,16 @@ class PNP(Loss):
 
 
 @declared("smooth_ap")
-class SmoothAP(Loss):
+class SmoothAP(RankLoss):
     """R(i,·) sums over the query's other positives P or its negatives N.
 
     The query is not its own positive, and a query without positives is ignored.
     """
 
-    temperature: Positive
-
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        pairs = ranked_positives(
-            cosines(embeddings_BD), labels_B,
-            temperature=self.temperature, among_positives=True, most=self.most_pairs,
-        )  # fmt: skip
-        assert pairs.positives_before_P is not None
-        return pairs.mean_of_query_means(self.penalty(pairs.positives_before_P, pairs.negatives_before_P))
+    def penalties(self, ahead_PB: torch.Tensor, positives: PositivePairs, pairs: Pairs) -> torch.Tensor:
+        others_PB = pairs.same_BB[positives.anchor_P].scatter(1, positives.positive_P[:, None], False)
+        negatives_PB = pairs.different_BB[positives.anchor_P]
+        return self.penalty((ahead_PB * others_PB).sum(1), (ahead_PB * negatives_PB).sum(1))
 
     @staticmethod
     def penalty(positives_before: torch.Tensor, negatives_before: torch.Tensor) -> torch.Tensor:
@@ -141,7 +96,7 @@ class SmoothAP(Loss):
 
 
 @declared("topk_precision")
-class TopKPrecision(Loss):
+class TopKPrecision(PairLoss):
     """P and N are a query's positives and negatives that are misplaced in the ranking by ŝ.
 
     The ideal first k are the first min(k, n₊) positives and, if n₊ < k (case 1 of the paper, otherwise case 2), the
@@ -161,26 +116,21 @@ class TopKPrecision(Loss):
     k: Annotated[int, Bounds(ge=1, whole=True)]
     reduction: Reduced = "mean"
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        terms_B = self.terms(cosines(embeddings_BD), *same_and_different(labels_B))
-        return reduced(terms_B.sum(), len(terms_B), self.reduction)
-
-    def terms(self, similarities_QB: torch.Tensor, same_QB: torch.Tensor, different_QB: torch.Tensor) -> torch.Tensor:
-        """Return the loss of each query [Q], given masks of its positives and negatives."""
-        scores_QB = torch.where(different_QB, similarities_QB + self.margin, similarities_QB)
-        candidates_QB = same_QB | different_QB
+    def over(self, pairs: Pairs) -> torch.Tensor:
+        same_BB, different_BB = pairs.same_BB, pairs.different_BB
+        scores_BB = torch.where(different_BB, pairs.similarities_BB + self.margin, pairs.similarities_BB)
         with torch.no_grad():
-            order_QB = scores_QB.masked_fill(~candidates_QB, -torch.inf).argsort(stable=True, dim=1, descending=True)
-            same_in_order_QB = same_QB.gather(1, order_QB)
-            different_in_order_QB = different_QB.gather(1, order_QB)
-            rank_B = torch.arange(1, order_QB.shape[1] + 1, device=order_QB.device)
-            positives_Q1 = same_QB.sum(1, keepdim=True)
-            in_first_k_QB = (rank_B <= self.k) & (same_in_order_QB | different_in_order_QB)
-            ideal_QB = torch.where(
-                same_in_order_QB,
-                same_in_order_QB.cumsum(1) <= self.k,
-                different_in_order_QB & (different_in_order_QB.cumsum(1) <= self.k - positives_Q1),
+            order_BB = scores_BB.masked_fill(~(same_BB | different_BB), -torch.inf)
+            order_BB = order_BB.argsort(stable=True, dim=1, descending=True)
+            same_in_order_BB, different_in_order_BB = same_BB.gather(1, order_BB), different_BB.gather(1, order_BB)
+            rank_B = torch.arange(1, order_BB.shape[1] + 1, device=order_BB.device)
+            in_first_k_BB = (rank_B <= self.k) & (same_in_order_BB | different_in_order_BB)
+            ideal_BB = torch.where(
+                same_in_order_BB,
+                same_in_order_BB.cumsum(1) <= self.k,
+                different_in_order_BB & (different_in_order_BB.cumsum(1) <= self.k - same_BB.sum(1, keepdim=True)),
             )
-            misplaced_QB = in_first_k_QB.to(scores_QB.dtype) - ideal_QB.to(scores_QB.dtype)
-            self.used = Used("triplets", (misplaced_QB > 0).sum())
-        return (scores_QB.gather(1, order_QB) * misplaced_QB).sum(1)
+            misplaced_BB = in_first_k_BB.to(scores_BB.dtype) - ideal_BB.to(scores_BB.dtype)
+            self.used = Used("triplets", (misplaced_BB > 0).sum())
+        total = (scores_BB.gather(1, order_BB) * misplaced_BB).sum(1).sum()
+        return reduced(total, len(order_BB), self.reduction)

@@ -33,13 +33,8 @@ from trainables.metrics import (
     superclass_metrics,
     unknown_metrics,
 )
-from trainables.metrics.clustering import (
-    agreement,
-    class_distances,
-    clusters_of,
-    distances_of,
-)
-from trainables.metrics.gallery import Gallery, checked, checked_superclasses
+from trainables.metrics.clustering import agreement, class_distances, clusters_of, distances_of
+from trainables.metrics.gallery import Gallery, checked
 from trainables.metrics.retrieval import SCORES, RetrievalProtocol, average_precision
 
 
@@ -211,7 +206,12 @@ def metric_parts(
     if not CLUSTERING.keys().isdisjoint(names):
         parts[CLUSTERS] = clusters_of(embeddings_ND, labels_N, seed=seed)
     if superclass_metrics(names):
-        parts[SUPERCLASS] = checked_superclasses(names, superclasses_N)[:queries]
+        if superclasses_N is None:
+            raise InvalidInput(
+                f"{', '.join(superclass_metrics(names))} compares clusters with superclasses, and there are none: give "
+                "the superclass of each image."
+            )
+        parts[SUPERCLASS] = superclasses_N[:queries].cpu()
         parts[CLUSTERS_SUPER] = clusters_of(embeddings_ND, parts[SUPERCLASS], seed=seed)
     if not DISTANCES.keys().isdisjoint(names):
         parts[INTRA], parts[INTER] = class_distances(embeddings_ND, labels_N)

@@ -6,7 +6,7 @@ R relevant images of a query.
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import distributions
@@ -14,10 +14,10 @@ from types import ModuleType
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 
 from trainables.common.errors import InvalidInput, raise_if_any
 from trainables.common.vectors import unit, without_direction
-from trainables.metrics import superclass_metrics
 from trainables.metrics.retrieval import Hits, Ranking, RetrievalProtocol, tie_groups
 
 logger = logging.getLogger(__name__)
@@ -46,16 +46,6 @@ def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.
             )
     raise_if_any(mistakes)
     return embeddings_ND.detach(), labels_N.to(embeddings_ND.device)
-
-
-def checked_superclasses(names: Sequence[str], superclasses_N: torch.Tensor | None) -> torch.Tensor:
-    """Return the superclass of each image, on the CPU; raise :class:`InvalidInput` if there are none."""
-    if superclasses_N is None:
-        raise InvalidInput(
-            f"{', '.join(superclass_metrics(names))} compares clusters with superclasses, and there are none: give the"
-            " superclass of each image."
-        )
-    return superclasses_N.cpu()
 
 
 # Approximate search: the most similar rows in float32.
@@ -129,33 +119,22 @@ def nearest(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple
 
     Inputs are float32 on one device. Products closer than :data:`ROUNDING` are in any order.
     """
-    if faiss := faiss_for(gallery_ND.device):
-        if gallery_ND.is_cuda:
-            return _nearest_by_faiss_on_gpu(faiss, queries_QD, gallery_ND, k)
-        index = faiss.IndexFlatIP(gallery_ND.shape[1])
-        index.add(gallery_ND.numpy())
-        similarities_QK, rows_QK = index.search(queries_QD.numpy(), k)
-        return torch.from_numpy(similarities_QK), torch.from_numpy(rows_QK)
-    return _nearest_by_torch(queries_QD, gallery_ND, k)
+    faiss = faiss_for(gallery_ND.device)
+    if faiss is None:
+        block = max(_BLOCK_BYTES // (4 * len(gallery_ND)), 1)
+        with full_float32():
+            parts = [(part_QD @ gallery_ND.T).topk(k) for part_QD in queries_QD.split(block)]
+        return torch.cat([values for values, _ in parts]), torch.cat([rows for _, rows in parts])
+    if gallery_ND.is_cuda:
+        import faiss.contrib.torch_utils
 
-
-def _nearest_by_faiss_on_gpu(
-    faiss: ModuleType, queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    import faiss.contrib.torch_utils
-
-    resources = faiss.StandardGpuResources()
-    similarities_QK, rows_QK = faiss.knn_gpu(
-        resources, queries_QD.contiguous(), gallery_ND.contiguous(), k, metric=faiss.METRIC_INNER_PRODUCT
-    )
-    return similarities_QK, rows_QK
-
-
-def _nearest_by_torch(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    block = max(_BLOCK_BYTES // (4 * len(gallery_ND)), 1)
-    with full_float32():
-        parts = [(part_QD @ gallery_ND.T).topk(k) for part_QD in queries_QD.split(block)]
-    return torch.cat([values for values, _ in parts]), torch.cat([rows for _, rows in parts])
+        resources, metric = faiss.StandardGpuResources(), faiss.METRIC_INNER_PRODUCT
+        found = faiss.knn_gpu(resources, queries_QD.contiguous(), gallery_ND.contiguous(), k, metric=metric)
+        return found[0], found[1]
+    index = faiss.IndexFlatIP(gallery_ND.shape[1])
+    index.add(gallery_ND.numpy())
+    similarities_QK, rows_QK = index.search(queries_QD.numpy(), k)
+    return torch.from_numpy(similarities_QK), torch.from_numpy(rows_QK)
 
 
 @contextmanager
@@ -277,7 +256,7 @@ class Gallery:
             return self._full_neighbours(queries_Q, ranks)
         similarities_QK, rows_QK = found
         open_Q = self._open(similarities_QK, ranks)
-        exact_QK = self.pair_similarities(queries_Q.repeat_interleave(rows_QK.shape[1]), rows_QK.flatten())
+        exact_QK = self._exact_pairs(queries_Q.repeat_interleave(rows_QK.shape[1]), rows_QK.flatten())
         keys_QK = self._keys(exact_QK.view(rows_QK.shape), rows_QK)
         keys_QK = keys_QK.masked_fill(self._ignored(queries_Q, rows_QK), _LAST)
         nearest_QK = rows_QK.gather(1, keys_QK.topk(ranks).indices)
@@ -307,31 +286,29 @@ class Gallery:
         similarities_QK, order_QK = similarities_QK.sort(descending=True)
         rows_QK = rows_QK.gather(1, order_QK)
         relevant_QK = self.labels_N[rows_QK] == self.labels_N[queries_Q][:, None]
+        # float32 orders what is not close, and order matters only among near ties of which some are relevant
         close_QK = similarities_QK[:, :-1] - similarities_QK[:, 1:] <= ROUNDING
-        run_QK = torch.nn.functional.pad((~close_QK).cumsum(1), (1, 0))
-        # order matters only within runs of near ties that are partly relevant
-        length_QK = torch.zeros_like(run_QK).scatter_add_(1, run_QK, torch.ones_like(run_QK))
-        hits_QK = torch.zeros_like(run_QK).scatter_add_(1, run_QK, relevant_QK.long())
-        mixed_QK = ((hits_QK > 0) & (hits_QK < length_QK)).gather(1, run_QK)
-        mixed_Q = mixed_QK.any(1)
+        mixed_Q = (close_QK & (relevant_QK[:, :-1] != relevant_QK[:, 1:])).any(1)
         ordered_Q = queries_Q[~mixed_Q]
         yield ordered_Q, Ranking.of(relevant_QK[~mixed_Q, :ranks], self.positives_N[ordered_Q])
         for row in mixed_Q.nonzero().flatten().split(1024):
-            query_M, column_M = mixed_QK[row].nonzero(as_tuple=True)
-            keys_QK = -4 * int(GRID) * run_QK[row]
-            exact_M = self.pair_similarities(queries_Q[row][query_M], rows_QK[row][query_M, column_M])
-            keys_QK[query_M, column_M] += exact_M.long()
-            yield queries_Q[row], self._ranking(queries_Q[row], keys_QK, relevant_QK[row]).first(ranks)
+            keys_QK = similarities_QK[row].double() * GRID
+            near_QK = pad(close_QK[row], (0, 1)) | pad(close_QK[row], (1, 0))
+            query_M, column_M = near_QK.nonzero(as_tuple=True)
+            keys_QK[near_QK] = self._exact_pairs(queries_Q[row][query_M], rows_QK[row][query_M, column_M])
+            yield queries_Q[row], self._ranking(queries_Q[row], keys_QK, relevant_QK[row], ranks)
 
     def _full_rankings(self, queries_Q: torch.Tensor, ranks: int) -> Iterator[tuple[torch.Tensor, Ranking]]:
         """Yield rankings from all similarities in float64."""
         for block_Q, exact_QG in self.similarities(queries_Q):
             exact_QG[self._ignored_pairs(block_Q)] = -torch.inf
-            yield block_Q, self._ranking(block_Q, exact_QG, self._relevant_pairs(block_Q)).first(ranks)
+            yield block_Q, self._ranking(block_Q, exact_QG, self._relevant_pairs(block_Q), ranks)
 
-    def _ranking(self, queries_Q: torch.Tensor, keys_QK: torch.Tensor, relevant_QK: torch.Tensor) -> Ranking:
-        """Return the ranking by ``keys_QK``, descending, of which those that differ by at most 1 tie."""
-        return Ranking.of_ties(*_sorted(keys_QK, relevant_QK), self.positives_N[queries_Q])
+    def _ranking(
+        self, queries_Q: torch.Tensor, keys_QK: torch.Tensor, relevant_QK: torch.Tensor, ranks: int
+    ) -> Ranking:
+        """Return the first ranks by ``keys_QK``, descending, of which those that differ by at most 1 tie."""
+        return Ranking.of_ties(*_sorted(keys_QK, relevant_QK), self.positives_N[queries_Q], ranks)
 
     def _hits(self, queries_Q: torch.Tensor, most: int) -> Hits:
         """Return the relevant images of some queries; R is ``most``.
@@ -380,13 +357,13 @@ class Gallery:
         """Return how many near ties of a query's relevant image rank before it, and how many tie with it, both [M]."""
         pair_P, place_P = ((near_MG - hits_M[:, None]).abs() <= ROUNDING).nonzero(as_tuple=True)
         other_P, own_P = (
-            self.pair_similarities(queries_M[pair_P], self._rows_G[places]) for places in (place_P, places_M[pair_P])
+            self._exact_pairs(queries_M[pair_P], self._rows_G[places]) for places in (place_P, places_M[pair_P])
         )
         counts = (other_P > own_P + 1, (other_P - own_P).abs() <= 1)
         ahead_M, tied_M = (torch.zeros_like(places_M).index_add_(0, pair_P, count_P.long()) for count_P in counts)
         return ahead_M, tied_M
 
-    def pair_similarities(self, left_M: torch.Tensor, right_M: torch.Tensor) -> torch.Tensor:
+    def _exact_pairs(self, left_M: torch.Tensor, right_M: torch.Tensor) -> torch.Tensor:
         """Return the similarities of pairs of a query and an image, in steps of 1 / :data:`GRID` [M]."""
         parts = []
         for left, right in zip(left_M.split(4096), right_M.split(4096), strict=True):
@@ -421,7 +398,7 @@ def _unit64(raw: torch.Tensor) -> torch.Tensor:
 def _sorted(keys_QK: torch.Tensor, relevant_QK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return relevance by descending key, and which ranks tie with the one before: by at most 1; both [Q, K]."""
     keys_QK, order_QK = keys_QK.sort(descending=True)
-    tied_QK = torch.nn.functional.pad(keys_QK[:, :-1] - keys_QK[:, 1:] <= 1, (1, 0))
+    tied_QK = pad(keys_QK[:, :-1] - keys_QK[:, 1:] <= 1, (1, 0))
     return relevant_QK.gather(1, order_QK), tied_QK
 
 

@@ -44,8 +44,10 @@ class Ranking:
         )
 
     @classmethod
-    def of_ties(cls, relevant_QK: torch.Tensor, tied_QK: torch.Tensor, positives_Q: torch.Tensor) -> "Ranking":
-        """Return a ranking of whole groups of ties; ``tied_QK`` is True where a rank ties with the one before it.
+    def of_ties(
+        cls, relevant_QK: torch.Tensor, tied_QK: torch.Tensor, positives_Q: torch.Tensor, ranks: int
+    ) -> "Ranking":
+        """Return the first ``ranks``, given whole groups: ``tied_QK`` is True where a rank ties with the one before it.
 
         Each of n tied images of which r are relevant has an equal chance of every place in the group.
         """
@@ -54,19 +56,10 @@ class Ranking:
         hits_QK = torch.zeros_like(sizes_QK).scatter_add_(1, first_QK, relevant_QK.double()).gather(1, first_QK)
         before_QK = (relevant_QK.cumsum(1) - relevant_QK.long()).gather(1, first_QK)
         return cls(
-            relevant_QK=hits_QK / sizes_QK,
-            found_QK=before_QK + 1 + place_QK * (hits_QK - 1) / (sizes_QK - 1).clamp(min=1),
-            missed_QK=(sizes_QK - hits_QK - place_QK).clamp(min=0) / (sizes_QK - place_QK),
+            relevant_QK=(hits_QK / sizes_QK)[:, :ranks],
+            found_QK=(before_QK + 1 + place_QK * (hits_QK - 1) / (sizes_QK - 1).clamp(min=1))[:, :ranks],
+            missed_QK=((sizes_QK - hits_QK - place_QK).clamp(min=0) / (sizes_QK - place_QK))[:, :ranks],
             positives_Q=positives_Q,
-        )
-
-    def first(self, ranks: int) -> "Ranking":
-        """Return the first ``ranks`` of the ranking."""
-        return Ranking(
-            relevant_QK=self.relevant_QK[:, :ranks],
-            found_QK=self.found_QK[:, :ranks],
-            missed_QK=self.missed_QK[:, :ranks],
-            positives_Q=self.positives_Q,
         )
 
     @cached_property
@@ -94,24 +87,6 @@ class Hits:
 
     before_QR: torch.Tensor
     tied_QR: torch.Tensor
-
-    @property
-    def precision_QR(self) -> torch.Tensor:
-        """Expected precision at the rank of each relevant image; 0 where there is none.
-
-        Over the n places of a group behind t images, h of them relevant, the mean of
-        (h + 1 + (p − 1)(r − 1)/(n − 1)) / (t + p).
-        """
-        earlier_QR, until_QR = (  # numbers of relevant images before each hit's group, and to its end
-            torch.searchsorted(self.before_QR, self.before_QR, right=right) for right in (False, True)
-        )
-        hits_QR, next_QR, size_QR = until_QR - earlier_QR, self.before_QR + 1, self.tied_QR
-        harmonic_QR = torch.where(
-            size_QR == 1, 1 / next_QR, (next_QR + size_QR).digamma() - next_QR.digamma()
-        )  # Σ_p 1/(t + p)
-        share_QR = (hits_QR - 1) / (size_QR - 1).clamp(min=1)
-        total_QR = (earlier_QR + 1) * harmonic_QR + share_QR * (size_QR - next_QR * harmonic_QR)
-        return torch.where(next_QR.isinf(), 0.0, total_QR / size_QR)
 
 
 def _ranks(like_QK: torch.Tensor) -> torch.Tensor:
@@ -176,8 +151,20 @@ SCORES: dict[str, Score] = {
 
 
 def average_precision(hits: Hits, positives_Q: torch.Tensor) -> torch.Tensor:
-    """Return the sum of precisions at all hits, / R, whose mean is ``map``. Example: (1/1 + 2/3)/2 = .833."""
-    return hits.precision_QR.sum(1) / positives_Q.clamp(min=1)
+    """Return the sum of precisions at all hits, / R, whose mean is ``map``. Example: (1/1 + 2/3)/2 = .833.
+
+    The precision at a hit is expected over the n places of its group of ties behind t images, h of them relevant: the
+    mean of (h + 1 + (p − 1)(r − 1)/(n − 1)) / (t + p) over p, for r relevant ones in the group.
+    """
+    earlier_QR, until_QR = (  # numbers of relevant images before each hit's group, and to its end
+        torch.searchsorted(hits.before_QR, hits.before_QR, right=right) for right in (False, True)
+    )
+    hits_QR, next_QR, size_QR = until_QR - earlier_QR, hits.before_QR + 1, hits.tied_QR
+    # Σ_p 1/(t + p)
+    harmonic_QR = torch.where(size_QR == 1, 1 / next_QR, (next_QR + size_QR).digamma() - next_QR.digamma())
+    share_QR = (hits_QR - 1) / (size_QR - 1).clamp(min=1)
+    total_QR = (earlier_QR + 1) * harmonic_QR + share_QR * (size_QR - next_QR * harmonic_QR)
+    return torch.where(next_QR.isinf(), 0.0, total_QR / size_QR).sum(1) / positives_Q.clamp(min=1)
 
 
 # The images that are queries, and the gallery that each of them is ranked against.

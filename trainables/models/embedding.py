@@ -220,40 +220,37 @@ def merged(network: nn.Module) -> nn.Module:
 
 
 def freeze(backbone: nn.Module, config: ModelConfig) -> list[nn.Module]:
-    """Freeze the parameters named in ``config.freeze``; return the modules of which nothing learns any more."""
-    if isinstance(config.freeze, str) and (all_but := ALL_BUT.fullmatch(config.freeze)):
-        _freeze_before(backbone, int(all_but[1]), config)
-        return without_learning(backbone)
-    patterns = ("*",) if config.is_frozen else config.freeze
-    assert not isinstance(patterns, str)
-    if not patterns:
+    """Freeze the parameters named in ``config.freeze``; return the modules of which nothing learns any more.
+
+    Raises:
+        InvalidInput: a pattern matches no parameter, or the network has too few blocks.
+    """
+    if not config.freeze:
         return []
-    names = [name for name, _ in backbone.named_parameters()]
-    raise_if_any(
-        [
-            f"model.freeze has {pattern!r}, which matches no parameter of {config.backbone}; its parameters are named "
-            f"{', '.join(names[:SHOWN])} …"
-            for pattern in patterns
-            if names and not fnmatch.filter(names, pattern)
-        ]
-    )
-    for name, parameter in backbone.named_parameters():
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
-            parameter.requires_grad_(False)
-    return without_learning(backbone)
-
-
-def _freeze_before(backbone: nn.Module, trained: int, config: ModelConfig) -> None:
-    """Freeze all parameters before the last ``trained`` blocks; raise if there are not more blocks than that."""
-    depths, count = depths_of(backbone)
-    if count <= trained:
-        has = f"{config.backbone} has {counted(count, 'block')}"
-        raise InvalidInput(
-            f"model.freeze is {config.freeze}, and {has}; name fewer, or give a list of parameter names, or null."
+    named = dict(backbone.named_parameters())
+    if isinstance(config.freeze, str) and (all_but := ALL_BUT.fullmatch(config.freeze)):
+        depths, count = depths_of(backbone)
+        last = count - int(all_but[1])
+        if last <= 0:
+            has = f"{config.backbone} has {counted(count, 'block')}"
+            raise InvalidInput(
+                f"model.freeze is {config.freeze}, and {has}; name fewer, or give a list of parameter names, or null."
+            )
+        frozen = [name for name, depth in zip(named, depths, strict=True) if depth <= last]
+    else:
+        patterns = ["*"] if config.is_frozen else [*config.freeze]
+        raise_if_any(
+            [
+                f"model.freeze has {pattern!r}, which matches no parameter of {config.backbone}; its parameters are "
+                f"named {', '.join([*named][:SHOWN])} …"
+                for pattern in patterns
+                if named and not fnmatch.filter(named, pattern)
+            ]
         )
-    for parameter, depth in zip(backbone.parameters(), depths, strict=True):
-        if depth <= count - trained:
-            parameter.requires_grad_(False)
+        frozen = [name for name in named if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+    for name in frozen:
+        named[name].requires_grad_(False)
+    return without_learning(backbone)
 
 
 def blocks_of(backbone: nn.Module) -> list[nn.Module]:
@@ -313,7 +310,7 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 
 
 def emulates_bfloat16() -> bool:
-    """Return whether PyTorch only emulates bfloat16 on this machine's CPU.
+    """Return True if PyTorch only emulates bfloat16 on this machine's CPU.
 
     oneDNN has kernels for it from AVX-512 on. With AVX2 a step of ResNet-18 took 32 s instead of 1.
     """

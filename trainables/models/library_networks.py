@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -32,12 +32,9 @@ def network(name: str) -> nn.Module:
     return models.get_model(name, weights=None, **options)
 
 
-@cache  # symbolic traces take up to seconds
-def _before_the_head(name: str) -> list[str]:
-    """Return the last nodes in training and evaluation whose output is maps, or the class token of a transformer."""
-    with torch.device("meta"):
-        traces = get_graph_node_names(network(name))
-    return [next(node for node, follower in pairwise(nodes) if follower.split(".")[0] in HEADS) for nodes in traces]
+BEFORE_THE_HEAD: dict[str, list[str]] = {}
+"""The last nodes in training and evaluation whose output is maps, or the class token of a transformer, by network;
+symbolic traces take up to seconds."""
 
 
 def _output_of(module: nn.Module, images: tuple[Tensor], outputs: dict[str, Tensor]) -> Tensor:
@@ -64,9 +61,15 @@ def up_to_tokens(transformer: nn.Module) -> nn.Module:
 
 def trunk(name: str) -> nn.Module:
     """Build the network ``name`` up to its last maps [B, F, h, w]."""
-    train, evaluation = _before_the_head(name)
+    whole = network(name)
+    if name not in BEFORE_THE_HEAD:
+        BEFORE_THE_HEAD[name] = [
+            next(node for node, follower in pairwise(nodes) if follower.split(".")[0] in HEADS)
+            for nodes in get_graph_node_names(whole)
+        ]
+    train, evaluation = BEFORE_THE_HEAD[name]
     extractor = create_feature_extractor(
-        network(name), train_return_nodes={train: OUTPUT}, eval_return_nodes={evaluation: OUTPUT}
+        whole, train_return_nodes={train: OUTPUT}, eval_return_nodes={evaluation: OUTPUT}
     )
     extractor.register_forward_hook(_output_of)
     return extractor

@@ -105,12 +105,6 @@ class LoadedWeights:
 
 # Reading.
 
-SKIPPED = (Namespace,)
-"""Classes besides tensors in many checkpoints (the arguments of the training); loading them runs no code."""
-
-DEPTH = 5
-"""Levels of dictionaries that are searched for tensors."""
-
 
 def _tensors(path: Path) -> "Tensors":
     """Return the dense floating-point tensors of a file by name; a tensor within dictionaries has a dotted name.
@@ -123,7 +117,7 @@ def _tensors(path: Path) -> "Tensors":
         raise
     except Exception as error:  # a file that is not a pickle may raise anything in the unpickler
         raise _unreadable(path, _reason(error)) from error
-    found = dict(_flat(content, "", DEPTH))
+    found = dict(_flat(content, "", depth=5))
     if not found:
         raise InvalidInput(f"{path} does not hold named tensors. {SAVE}.")
     return {name: tensor for name, tensor in found.items() if tensor.is_floating_point()}
@@ -160,7 +154,8 @@ def _content(path: Path) -> Any:
                 raise _unreadable(path, "torch.save did not write this archive; unpack the file of weights in it")
     elif not start.startswith(PICKLE):
         raise _unreadable(path, "it is neither a .safetensors file nor one that torch.save wrote")
-    with path.open("rb") as file, torch.serialization.safe_globals([*SKIPPED]), warnings.catch_warnings():
+    # many checkpoints hold the arguments of the training; to load them runs no code
+    with path.open("rb") as file, torch.serialization.safe_globals([Namespace]), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # on pickles of another protocol
         return torch.load(file, map_location="cpu", weights_only=True)
 
@@ -182,7 +177,7 @@ def _reason(error: Exception) -> str:
 
 
 def _flat(content: Any, above: str, depth: int) -> "Iterator[tuple[str, Tensor]]":
-    """Yield the tensors in nested dictionaries with string keys; those of an optimizer's state have numbers."""
+    """Yield the tensors in ``depth`` levels of dictionaries with string keys; an optimizer's state has numbers."""
     import torch
 
     if not isinstance(content, Mapping) or not depth:

@@ -16,7 +16,7 @@ def begin(spec: TrialSpec, device: torch.device) -> "EpochTraining | CrossValida
     return CrossValidation(spec, device) if spec.folds else training_class(spec)(spec, device)
 
 
-def training_class(spec: TrialSpec) -> type[EpochTraining]:
+def training_class(spec: TrialSpec) -> type[Training | OwnTraining]:
     return Training if spec.trainable is None else OwnTraining
 
 

@@ -28,10 +28,11 @@ from trainables.common.vectors import without_direction, without_order
 from trainables.data.dataset import Dataset
 from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import StoreView, blindly, protocol_for, superclasses_for, training_half
-from trainables.inference.model_files import PROBE
+from trainables.inference.model_files import PROBE, EmbedderSpec
 from trainables.metrics import is_retrieval, metric_name, score_text
 from trainables.metrics.evaluation import evaluate, per_query_metrics
 from trainables.models.backbones import is_own_network
+from trainables.models.model_config import ModelConfig
 from trainables.training.checkpoints import Checkpoints
 from trainables.training.spec import EMBED_MS, SIZE_MB, DeviceMemory, EpochRecord, TrialSpec, UntrainedSpec, defined
 
@@ -175,15 +176,17 @@ class EpochTraining(ABC):
         train_view: the items to learn from.
     """
 
-    train_view: StoreView
-
-    def __init__(self, spec: TrialSpec, device: torch.device) -> None:
+    def __init__(self, spec: TrialSpec, device: torch.device, view: Callable[[Sequence[str]], StoreView]) -> None:
+        """Begin with the items that ``view`` returns of some classes."""
         assert not spec.folds, "a spec with folds is several trainings"
         self.spec = spec
         self.device = device
         self.records: list[EpochRecord] = []
+        self.train_view = view(spec.train_classes)
         self._best = -math.inf
         self._validation: Validation | None = None
+        if spec.validation_classes:
+            self._validation = Validation.of(spec, view(spec.validation_classes), self.train_view)
         self._is_checked = not spec.checked
 
     @property
@@ -367,3 +370,14 @@ def origin_of(spec: TrialSpec) -> dict[str, Any]:
         "objective": spec.objective,
         "digest": spec.digest,
     }
+
+
+def embedder_spec(spec: TrialSpec | UntrainedSpec, model: ModelConfig, origin: Mapping[str, Any]) -> EmbedderSpec:
+    """Return the description of the network ``model``, stored beside its tensors; ``spec`` prepares its images."""
+    return EmbedderSpec(
+        model=model,
+        decoded_side=spec.images.short_side,
+        frame=spec.training.frame,
+        batch_size=spec.training.embedding_batch,
+        origin=origin,
+    )

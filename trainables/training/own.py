@@ -3,7 +3,6 @@
 Legend: N items, D dimensions of an embedding.
 """
 
-import hashlib
 import linecache
 import logging
 import math
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainables.common.errors import InvalidInput, without_password
+from trainables.common.files import digest_of
 from trainables.common.storage import AnyPath
 from trainables.common.vectors import number, unit, without_direction
 from trainables.data.store.store_spec import StoreSpec
@@ -42,7 +42,7 @@ from trainables.inference.model_files import (
     tensors_bytes,
     write_files,
 )
-from trainables.training.epoch_training import Diverged, EpochTraining, KeptModel, Validation, origin_of
+from trainables.training.epoch_training import Diverged, EpochTraining, KeptModel, origin_of
 from trainables.training.inputs import learned_labels, opened_images
 from trainables.training.spec import EpochRecord, TrialSpec, defined
 from trainables.training.trainable import (
@@ -67,11 +67,7 @@ class OwnTraining(EpochTraining):
     """A :class:`Trainable` as a training. Items of other classes reach it through ``embed`` alone."""
 
     def __init__(self, spec: TrialSpec, device: torch.device) -> None:
-        super().__init__(spec, device)
-        store = opened_images(spec.images)
-        self.train_view = store.subset(spec.train_classes)
-        if spec.validation_classes:
-            self._validation = Validation.of(spec, store.subset(spec.validation_classes), self.train_view)
+        super().__init__(spec, device, opened_images(spec.images).subset)
         self._own = _set_up(spec, self.train_view, device)
         try:
             if (state := self._new_attempt(origin_of(spec))) is not None:
@@ -257,7 +253,7 @@ class OwnModel:
     @cached_property
     def weights_sha256(self) -> str:
         """Return the SHA-256 of the saved files as a file ``model.safetensors``, regardless of their source."""
-        return hashlib.sha256(self._content).hexdigest()
+        return digest_of(self._content)
 
     def embed(self, items: Any) -> NDArray[np.float32]:
         """Compute embeddings of length 1, [N, D], of several items, in their order.

@@ -24,21 +24,20 @@ from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.loading import load, prefetched
 from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import FeatureView, StoreView
-from trainables.inference.model_files import (
-    FROZEN,
-    LOSS,
-    PROBE,
-    EmbedderSpec,
-    frozen_backbone,
-    of_network,
-    read_tensors,
-)
+from trainables.inference.model_files import FROZEN, LOSS, PROBE, frozen_backbone, of_network, read_tensors
 from trainables.losses import LOSSES, loss_row
 from trainables.losses.loss import Loss, ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.mining import most_pairs
 from trainables.models.embedding import EmbeddingModel, depths_of, deterministic, embed, merged
 from trainables.models.model_config import Lora
-from trainables.training.epoch_training import Diverged, EpochTraining, KeptModel, Untestable, Validation, origin_of
+from trainables.training.epoch_training import (
+    Diverged,
+    EpochTraining,
+    KeptModel,
+    Untestable,
+    embedder_spec,
+    origin_of,
+)
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
 from trainables.training.spec import EpochRecord, Failed, TrialSpec, derived_seed
 from trainables.training.steps import Steps
@@ -78,14 +77,10 @@ class Training(EpochTraining):
     """
 
     def __init__(self, spec: TrialSpec, device: torch.device) -> None:
-        super().__init__(spec, device)
         self._config = spec.training
-
         self._inputs = Inputs(spec.images, spec.model, spec.training, device)
-        self.train_view = self._inputs.view(spec.train_classes)
+        super().__init__(spec, device, self._inputs.view)
         self.labels_N = learned_labels(self.train_view, spec)
-        if spec.validation_classes:
-            self._validation = Validation.of(spec, self._inputs.view(spec.validation_classes), self.train_view)
 
         torch.manual_seed(spec.seed)
         self.model = self._inputs.network()
@@ -105,7 +100,12 @@ class Training(EpochTraining):
         self.optimizer = self._make_optimizer()
         self._base_rates: list[float] = [group["lr"] for group in self.optimizer.param_groups]
 
-        self._resume()
+        state = self._new_attempt({**origin_of(spec), **frozen_backbone(self._inputs.backbone_digest)})
+        if state is not None:
+            self.model.load_state_dict(state["model"])
+            self.loss.load_state_dict(state["loss"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            logger.info("Resuming after epoch %d.", len(self.records))
         self.steps = Steps(spec, self.model, self.loss, self.optimizer, device)
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
@@ -123,16 +123,6 @@ class Training(EpochTraining):
                 "from parameter_groups, each with its learning rate."
             )
         return OPTIMIZERS[config.optimizer](groups, weight_decay=config.weight_decay)  # type: ignore[call-arg]
-
-    def _resume(self) -> None:
-        """Begin a new attempt and load the newest checkpoint of an earlier one."""
-        state = self._new_attempt({**origin_of(self.spec), **frozen_backbone(self._inputs.backbone_digest)})
-        if state is None:
-            return
-        self.model.load_state_dict(state["model"])
-        self.loss.load_state_dict(state["loss"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        logger.info("Resuming after epoch %d.", len(self.records))
 
     def run_epoch(self) -> EpochRecord:
         """Train and validate the next epoch, see :meth:`EpochTraining.run_epoch`."""
@@ -230,7 +220,9 @@ class Training(EpochTraining):
             of_loss = {f"{LOSS}{name}": tensor for name, tensor in weights["loss"].items()}
             as_tested = partial(_embedded, self.model, self._config, self.device)
             best = self._with_probe({**self._tensors(), **of_loss}, as_tested)
-            description = embedder_spec(self.spec, self._origin, record["epoch"]).to_json()
+            # Training overwrites initial weights; a frozen backbone's are in the origin, and adapters are merged.
+            model = replace(self.spec.model, weights=None, freeze=None, lora=Lora())
+            description = embedder_spec(self.spec, model, {**self._origin, "epoch": record["epoch"]}).to_json()
         self.set_learning_rates(record["epoch"] + 1, 0, record["batches"])  # recorded as those of the next step
         last = {**weights, "optimizer": self.optimizer.state_dict(), **self._progress}
         self._checkpoints.save(last, best, description)
@@ -284,18 +276,6 @@ def raise_if_diverged(loss: float, epoch: int) -> None:
     """Raise :class:`Diverged` if the loss of a batch is not finite."""
     if not math.isfinite(loss):
         raise Diverged(f"The training loss became {loss} in epoch {epoch}.")
-
-
-def embedder_spec(spec: TrialSpec, origin: Mapping[str, Any], epoch: int) -> EmbedderSpec:
-    """Return the description, stored in the checkpoint, of the network that ``spec`` has trained after ``epoch``."""
-    return EmbedderSpec(
-        # The initial weights are overwritten by training; a frozen backbone's are in ``origin``, adapters are merged.
-        model=replace(spec.model, weights=None, freeze=None, lora=Lora()),
-        decoded_side=spec.images.short_side,
-        frame=spec.training.frame,
-        batch_size=spec.training.embedding_batch,
-        origin={**origin, "epoch": epoch},
-    )
 
 
 OUT_OF_MEMORY = ("not enough memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")

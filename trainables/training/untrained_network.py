@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +20,12 @@ from trainables.data.dataset import Dataset
 from trainables.data.images import fitted, inspect
 from trainables.data.loading import ImagesInMemory
 from trainables.data.store.build import read_item
-from trainables.data.store.view import StoreView
-from trainables.inference.model_files import EmbedderSpec, frozen_backbone, tensors_bytes
+from trainables.inference.model_files import frozen_backbone, tensors_bytes
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.gallery import full_float32
 from trainables.models.backbones import backbone
 from trainables.models.model_config import ModelConfig
-from trainables.training.epoch_training import Validation
+from trainables.training.epoch_training import Validation, embedder_spec
 from trainables.training.inputs import Inputs, described_backbone, features_of, of_backbone
 from trainables.training.spec import UntrainedSpec, ValidatedUntrained, defined
 
@@ -42,8 +40,7 @@ def validate(spec: UntrainedSpec) -> ValidatedUntrained:
     Raises:
         InvalidInput: its features are not finite, or equal for all images.
     """
-    device = torch.device("cuda" if spec.gpu else "cpu")
-    inputs = Inputs(spec.images, spec.model, spec.training, device)
+    inputs = Inputs(spec.images, spec.model, spec.training, torch.device("cuda" if spec.gpu else "cpu"))
     features_NF = inputs.features()
     if not torch.isfinite(features_NF).all():
         raise InvalidInput(
@@ -59,8 +56,16 @@ def validate(spec: UntrainedSpec) -> ValidatedUntrained:
     for scored, embeddings, whitened_embeddings in _validations(spec, spec.confirming, inputs, features_NF):
         classes_plain |= scored.by_class(embeddings, spec.objective)
         classes_white |= scored.by_class(whitened_embeddings, spec.objective)
-    layer = whitening(features_NF[_rows(inputs.view(spec.fitted_on), device)], spec.model.embedding_dim)
-    (network, loaded), dimensions = described_backbone(of_backbone(spec.model)), len(layer[BIAS])
+    layer = whitening(features_NF[inputs.view(spec.fitted_on).rows_N], spec.model.embedding_dim)
+    backbone_alone, dimensions = of_backbone(spec.model), len(layer[BIAS])
+    network, loaded = described_backbone(backbone_alone)
+    model = replace(backbone_alone, weights=None, head="linear", embedding_dim=dimensions)
+    origin = {
+        "loss": None,
+        "initial_weights": spec.model.weights,
+        "classes": {"train": len(spec.fitted_on), "validation": 0},
+        **frozen_backbone(network),
+    }
     return ValidatedUntrained(
         network=network,
         loaded=loaded,
@@ -69,7 +74,7 @@ def validate(spec: UntrainedSpec) -> ValidatedUntrained:
         whitened=_means(white),
         classes_untrained=classes_plain,
         classes_whitened=classes_white,
-        whitening=tensors_bytes(layer, _embedder(spec, network, dimensions).to_json()),
+        whitening=tensors_bytes(layer, embedder_spec(spec, model, origin).to_json()),
     )
 
 
@@ -82,14 +87,10 @@ def _validations(
     """Yield for each division its validation, with the features, plain and whitened, of its items."""
     for train, validation in divisions:
         train_view, view = inputs.view(train), inputs.view(validation)
-        layer = whitening(features_NF[_rows(train_view, features_NF.device)], spec.model.embedding_dim)
+        layer = whitening(features_NF[train_view.rows_N], spec.model.embedding_dim)
         scored = Validation.of(spec, view, train_view)
-        rows_N = torch.cat([_rows(part, features_NF.device) for part in scored.views])
-        yield scored, features_NF[rows_N], whitened(features_NF, layer)[rows_N]
-
-
-def _rows(view: StoreView, device: torch.device) -> Tensor:
-    return view.rows_N.to(device)
+        rows_M = torch.cat([part.rows_N for part in scored.views])
+        yield scored, features_NF[rows_M], whitened(features_NF, layer)[rows_M]
 
 
 def _means(by_fold: Sequence[dict[str, float]]) -> dict[str, float | None]:
@@ -175,19 +176,3 @@ def whitened(features_NF: Tensor, layer: dict[str, Tensor]) -> Tensor:
         return torch.nn.functional.linear(
             features_NF, layer[WEIGHT].to(features_NF.device), layer[BIAS].to(features_NF.device)
         )
-
-
-def _embedder(spec: UntrainedSpec, network: str, dimensions: int) -> EmbedderSpec:
-    origin: dict[str, Any] = {
-        "loss": None,
-        "initial_weights": spec.model.weights,
-        "classes": {"train": len(spec.fitted_on), "validation": 0},
-        **frozen_backbone(network),
-    }
-    return EmbedderSpec(
-        model=replace(of_backbone(spec.model), weights=None, head="linear", embedding_dim=dimensions),
-        decoded_side=spec.images.short_side,
-        frame=spec.training.frame,
-        batch_size=spec.training.embedding_batch,
-        origin=origin,
-    )

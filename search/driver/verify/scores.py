@@ -38,8 +38,7 @@ from search.selection import (
 )
 from search.stages import BASELINES, Stage
 from search.trials import epochs_of
-from search.vault.client import models_of
-from search.vault.protocol import content_of
+from search.vault.protocol import content_of, models_of
 from trainables.common.errors import InvalidInput
 from trainables.common.files import digest_of, json_digest, read_arrays, read_json, reading
 from trainables.data.store.store_spec import StoreSpec

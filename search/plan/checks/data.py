@@ -5,19 +5,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
 
-from search.config.search_config import SearchConfig
+from search.config.search_config import SearchConfig, changed_keys
 from search.config.sections import DatasetSection
 from search.config.validation import Findings
 from search.difference import confirms_on_halves
 from search.plan.checks.parts import BY_LOSS, Notice, of_trainings
 from spaces.space import MODEL
-from trainables.common.errors import InvalidInput, Mistake, counted, listed
+from trainables.common.errors import InvalidInput, Mistake, counted
 from trainables.common.part_tables import is_own
 from trainables.common.process import contained
 from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems, fitting_batch, lacks
 from trainables.data.dataset import QUERY
-from trainables.data.images import inspect
+from trainables.data.images import cannot_be_read, inspect
 from trainables.data.split import ClassSplit, check_classes, learned_sizes, split_dataset
 from trainables.data.store.build import read_item
 from trainables.losses import loss_row
@@ -218,11 +218,10 @@ def check_store_size(found: Findings, config: SearchConfig) -> None:
         found.add([Mistake("dataset.store_size", text, f"set dataset.store_size to {needed} or more", keys)])
 
 
-OF_IMAGES = {
-    "dataset": ("store_size",),
-    "model": ("weights", "pooling", "freeze", "freeze_bn"),
-    "training": ("image_size", "resize_size", "resize_square", "augment"),
-}
+OF_IMAGES = (
+    "dataset.store_size", "model.weights", "model.pooling", "model.freeze", "model.freeze_bn", "training.image_size",
+    "training.resize_size", "training.resize_square", "training.augment",
+)  # fmt: skip
 """The settings that have no meaning for data that are features."""
 
 
@@ -237,30 +236,19 @@ def check_features(found: Findings, config: SearchConfig) -> None:
     if backbone != f"{FEATURES}:{features}":
         text = f"is {backbone}, and the data are {features} features, not images"
         found.add([Mistake("model.backbone", text, f"leave it out, or set it to {FEATURES}:{features}")])
-    if wrong := [*_changed(config), *_searched(config)]:
+    defaults = {"dataset": DatasetSection(name=DRAWN), "model": ModelConfig(), "training": TrainingConfig()}
+    changed = [key for name, of in defaults.items() for key in changed_keys(name, getattr(config, name), of)]
+    if wrong := [*(key for key in OF_IMAGES if key in changed), *_searched(config)]:
         text = ": settings for images, and the data are features"
         found.add([Mistake(", ".join(wrong), text, "remove them", wrong)])
 
 
-def _changed(config: SearchConfig) -> Iterator[str]:
-    """Yield the settings for images that differ from their defaults."""
-    defaults = {"dataset": DatasetSection(name=DRAWN), "model": ModelConfig(), "training": TrainingConfig()}
-    for name, keys in OF_IMAGES.items():
-        for key in keys:
-            if getattr(getattr(config, name), key) != getattr(defaults[name], key):
-                yield f"{name}.{key}"
-
-
 def _searched(config: SearchConfig) -> Iterator[str]:
     """Yield the settings for images that are searched."""
-    for written, wishes in {
-        "space": config.space,
-        **{f"space.{name}": of for name, of in config.space.items()},
-    }.items():
-        asked = wishes.get(MODEL)
-        yield from (
-            f"{written}.{MODEL}.{key}" for key in OF_IMAGES["model"] if isinstance(asked, dict) and key in asked
-        )
+    sections = {"space": config.space, **{f"space.{name}": of for name, of in config.space.items()}}
+    for written, wishes in sections.items():
+        if isinstance(asked := wishes.get(MODEL), dict):
+            yield from (f"{written}.{MODEL}.{key}" for key in asked if f"{MODEL}.{key}" in OF_IMAGES)
 
 
 def check_gallery(found: Findings, config: SearchConfig) -> None:
@@ -287,9 +275,8 @@ def check_images_readable(found: Findings, config: SearchConfig, data: SplitClas
     of all at once. Images of test classes are not opened.
     """
     if config.dataset.name != DRAWN:
-        half = (*data.split.train, *data.split.validation)
-        keys = [key for name in half for key in data.classes[name]]
-        found.add(unreadable_images(config.dataset.source, keys, seconds=INSPECT_S))
+        keys = [key for name in (*data.split.train, *data.split.validation) for key in data.classes[name]]
+        found.add(found.check(lambda: unreadable_images(config.dataset.source, keys, seconds=INSPECT_S)) or ())
 
 
 def unreadable_images(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> list[str]:
@@ -303,6 +290,5 @@ def unreadable_images(dataset: Dataset, keys: Sequence[str], *, seconds: float) 
         read_item(dataset, key)  # dropped: a thousand images would fill the memory
 
     seen = inspect(read, keys, seconds=seconds)
-    of = f"{seen.looked}" if seen.looked == len(keys) else f"the first {seen.looked} of {len(keys)}"
-    bad = listed([f"{image.key} ({image.reason})" for image in seen.damaged], "; ")
-    return [f"{len(seen.damaged)} of {of} {dataset.noun} cannot be read: {bad}. Replace or remove them."] if bad else []
+    noun = dataset.noun if seen.looked == seen.total else f"{dataset.noun} tried in {seconds:g} s"
+    return [f"{cannot_be_read(seen.damaged, seen.looked, noun)} Replace or remove them."] if seen.damaged else []

@@ -196,8 +196,8 @@ def check_vault(config: SearchConfig, key: str | None = None) -> dict[str, Any]:
 
     ``key`` is that with which the search began, None if it begins.
     """
-    from search.vault.client import describe
     from search.vault.held import TEST
+    from search.vault.protocol import describe
 
     final, features, own = config.final, config.dataset.source.features(), config.trainable
     found = describe(str(final.vault), config.test_metrics)

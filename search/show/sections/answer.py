@@ -32,7 +32,6 @@ from search.show.drawing import (
     bars_between,
     hover_text,
     looks_of,
-    loss_looks,
     named_rows,
     of_loss,
     plotted,
@@ -72,10 +71,10 @@ def anytime_curves(summaries: Sequence[Summary]) -> Figure | None:
         for summary in summaries
         for loss, entry in summary.losses.items()
     }
-    looks, split, objective = looks_of(list(every)), summaries[0].split, summaries[0].objective
     curves = {label: entry for label, entry in every.items() if entry.anytime}
     if not curves:
         return None
+    looks, split, objective = looks_of(list(every)), summaries[0].split, summaries[0].objective
     traces = [
         scatter(
             label,
@@ -151,8 +150,10 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
     tested = [(row, entry) for row in shown_rows(comparison) if (entry := (row.test or {}).get(metric))]
     if not tested:
         return None
-    looks, labels = loss_looks(comparison), [row_label(comparison, row) for row, _ in tested]
-    scale = unit(metric)
+    labels, scale = [row_label(comparison, row) for row, _ in tested], unit(metric)
+    # Baselines last, so that a loss has its colour with and without them, the same in every figure.
+    rows = sorted(comparison.rows, key=lambda row: row.role is Role.BASELINE)
+    looks = looks_of([loss_label(comparison, row.search, row.loss) for row in rows])
     traces = []
     for place, (label, (row, entry)) in enumerate(zip(labels, tested, strict=True)):
         loss = loss_label(comparison, row.search, row.loss)
@@ -292,7 +293,7 @@ def again(searches: Sequence[Records], campaign: Path | None = None) -> Section:
     names = " ".join(search.name for search in searches)
     files = [search.folder.config for search in searches] if campaign is None else [campaign]
     checked = campaign.parent.name if campaign else names
-    page = mlflow_page([search.folder for search in searches])
+    page = mlflow_page([search.folder for search in searches]) if len(searches) > 1 else None
     return Section(
         name="again",
         title="Reproduce",
@@ -301,7 +302,7 @@ def again(searches: Sequence[Records], campaign: Path | None = None) -> Section:
             f"`holdout verify {checked}` recomputes the results from the records; "
             + (f"`holdout run {campaign}`" if campaign else f"`holdout compare {names}`")
             + " prints the tables.",
-            *([f"Compared in MLflow: `{page}`."] if len(searches) > 1 and page else []),
+            *([f"Compared in MLflow: `{page}`."] if page else []),
         ),
         results=(
             TextTable(

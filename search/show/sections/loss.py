@@ -65,7 +65,7 @@ def _sentences(searched: SearchedLoss) -> Iterator[str]:
     counts = entry.trials
     yield (
         f"{counted(counts.complete, 'trial')} completed, {counts.pruned} pruned and {counts.failed} failed in "
-        f"{counted(entry.epochs, 'epoch')}; {searched.pruning}."
+        f"{counted(entry.epochs, 'epoch')}; {searched.pruner.plan}."
     )
 
 
@@ -138,7 +138,7 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
             name, colour, dash = special[trial.number]
             look = {"color": colour, "width": 3, "dash": dash}
             traces.append(scatter(name, "lines", *_curve(searched, trial), line=look, hoverinfo="skip"))
-    rungs, last = searched.rungs, searched.steps
+    rungs, last = searched.pruner.rungs, searched.pruner.steps
     reached = [
         f"{sum(step in trial.intermediate_values for trial in searched.valued)} reached epoch {step}"
         for step in (*rungs, last)

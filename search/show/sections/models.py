@@ -6,6 +6,7 @@ Shapes: N test images, Q queries, C test classes with queries, S sampled images,
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,13 +17,12 @@ from search.plan.records import Records
 from search.results.comparison import Comparison, comparison_of
 from search.results.pairs import class_scores, per_image_metrics
 from search.results.rows import Row
-from search.selection import FOLDER, NAME, ExampleKind, RetrievalFile, ScoredModel, Thumbnails
+from search.selection import FOLDER, THUMBNAILS, ExampleKind, RetrievalFile, ScoredModel, Thumbnails
 from search.show.comparison_tables import loss_label
 from search.show.drawing import (
     COLOURS,
     MARKS,
     Figure,
-    Gallery,
     Photograph,
     Section,
     ShownQuery,
@@ -47,26 +47,21 @@ def models_section(search: Records) -> Section:
     empty, comparison = Section(name="models", title="Models on the test images"), comparison_of(search)
     if any(opening.vault for opening in search.openings):
         return replace(empty, remarks=("A vault scored the test, so no test image is shown here.",))
-    try:
-        test = read_rankings(search, comparison.rows)
-    except FileNotFoundError as error:
-        return replace(empty, missing=(_removed(error),))
-    if test is None:
-        sealed = "The test classes are sealed; `holdout test` opens them after the choice."
-        return replace(empty, pending=() if comparison.changed else (sealed,))
     missing: list[str] = []
     remarks: list[str] = []
     figures: list[Figure] = []
     tables: list[TextTable] = []
-    try:
+    test = None
+    with _noted(missing):
+        test = read_rankings(search, comparison.rows)
+    if test is None:
+        sealed = "The test classes are sealed; `holdout test` opens them after the choice."
+        return replace(empty, missing=tuple(missing), pending=() if missing or comparison.changed else (sealed,))
+    with _noted(missing):
         figures += _galleries(comparison, test, remarks)
-    except FileNotFoundError as error:
-        missing.append(_removed(error))
     figures += filter(None, (embedding_map(comparison, test, entry) for entry in test.tuned))
-    try:
+    with _noted(missing):
         tables += _hardest(search, comparison, test, remarks)
-    except FileNotFoundError as error:
-        missing.append(_removed(error))
     return replace(
         empty,
         sentences=(_introduction(test),),
@@ -86,11 +81,16 @@ def _introduction(test: "RankedTest") -> str:
     )
 
 
-def _removed(error: FileNotFoundError) -> str:
-    return (
-        f"{error.filename} was removed, or is missing because an older version scored the test. Restore the file; "
-        "scoring again would count as another opening."
-    )
+@contextmanager
+def _noted(missing: list[str]) -> Iterator[None]:
+    """Append to ``missing`` a file that is not there."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        missing.append(
+            f"{error.filename} was removed, or is missing because an older version scored the test. Restore the file; "
+            "scoring again would count as another opening."
+        )
 
 
 # The stored rankings.
@@ -188,7 +188,7 @@ TITLES = {
 
 def _galleries(comparison: Comparison, test: RankedTest, remarks: list[str]) -> Iterator[Figure]:
     """Yield the queries of each kind with their nearest images; append to ``remarks`` why there are none."""
-    thumbnails = Thumbnails.read(test.folder / NAME)
+    thumbnails = Thumbnails.read(test.folder / THUMBNAILS)
     if thumbnails.metric is None:
         remarks.append("Queries are not shown: no metric of the test has a score per image (metrics.test).")
     elif not thumbnails.queries:
@@ -203,7 +203,7 @@ def _gallery(
 ) -> Figure:
     place_of = {int(row): place for place, row in enumerate(test.configurations[0].first.queries_Q)}
 
-    def score_text(image: int, query: int | None = None) -> Photograph:
+    def photograph(image: int, query: int | None = None) -> Photograph:
         right = None if query is None else bool(test.labels_N[image] == test.labels_N[query])
         name = test.class_names[test.labels_N[image]]
         return Photograph(content=thumbnails.pictures.get(image), name=name, right=right)
@@ -211,10 +211,10 @@ def _gallery(
     found = [
         ShownQuery(
             key=test.keys[query],
-            photograph=score_text(query),
+            photograph=photograph(query),
             neighbours={
                 row_label(comparison, entry.row): tuple(
-                    score_text(image, query) for image in entry.first.neighbours_QK[place_of[query]].tolist()
+                    photograph(image, query) for image in entry.first.neighbours_QK[place_of[query]].tolist()
                 )
                 for entry in test.configurations
             },
@@ -232,7 +232,7 @@ def _gallery(
             f"{which} of {thumbnails.metric}: {', '.join(_rights(comparison, test, found, ranks))}. "
             "Images of a class may look unlike each other."
         ),
-        picture=Gallery(tuple(found)),
+        picture=tuple(found),
         wide=True,
     )
 

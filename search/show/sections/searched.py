@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
@@ -50,7 +50,6 @@ def choices(entry: Range) -> tuple[Value, ...]:
 
 
 def range_text(entry: Range) -> str:
-    """Return the range or the choices as text."""
     if not isinstance(entry, Float):
         return ", ".join(map(value_text, choices(entry)))
     ends = f"[{value_text(entry.low)}, {value_text(entry.high)}]"
@@ -58,7 +57,6 @@ def range_text(entry: Range) -> str:
 
 
 def param_text(params: Mapping[str, Value], name: str) -> str:
-    """Return a hyperparameter's value as a cell of a table."""
     return value_text(params[name]) if name in params else NOTHING
 
 
@@ -141,19 +139,12 @@ def _shares(trials: Sequence[FrozenTrial], rung: int, names: Sequence[str]) -> d
 
 @dataclass(frozen=True, kw_only=True)
 class SearchedLoss:
-    """The search of ``loss``, as its figures read it; ``trials`` are those that have started.
-
-    Halving compared trials after ``rungs``; ``milestones`` are the steps at which values are comparable, ``pruning`` is
-    the pruner's plan as text.
-    """
+    """The search of ``loss``, as its figures read it: its pruner (of :data:`PRUNERS`), and the started trials."""
 
     loss: str
     objective: str
     summary: LossSummary
-    steps: int
-    pruning: str
-    rungs: tuple[int, ...]
-    milestones: tuple[int, ...]
+    pruner: Any
     trials: tuple[FrozenTrial, ...]
 
     @property
@@ -193,28 +184,22 @@ class SearchedLoss:
 
     @cached_property
     def importances(self) -> Importances | None:
-        """Return the importance of each hyperparameter; None with too few trials."""
-        return importances(self.trials, (*self.milestones, self.steps), list(self.varying))
+        return importances(self.trials, (*self.pruner.milestones, self.pruner.steps), list(self.varying))
 
 
 def searched_loss(search: Records, summary: Summary, loss: str) -> SearchedLoss:
     """Read the search of ``loss`` from its studies."""
     steps = int(search.content["training"]["epochs"]) * (summary.split.folds or 1)
-    pruner = PRUNERS[search.content["search"]["pruner"]](steps=steps)
     return SearchedLoss(
         loss=loss,
         objective=summary.objective,
         summary=summary.losses[loss],
-        steps=pruner.steps,
-        pruning=pruner.plan,
-        rungs=pruner.rungs,
-        milestones=pruner.milestones,
+        pruner=PRUNERS[search.content["search"]["pruner"]](steps=steps),
         trials=tuple(trial for trial in search.trials(loss) if trial.state != TrialState.WAITING),
     )
 
 
 def last_step(trial: FrozenTrial) -> int:
-    """Return the last step that the trial reported."""
     return max(trial.intermediate_values)
 
 

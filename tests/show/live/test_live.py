@@ -6,24 +6,26 @@ import os
 import shutil
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 from support.commands import holdout_here
-from support.finished_search import run_here
+from support.driving import begun, only, record, train
 from support.serving import asked as asked_of
-from support.small_search import small_search
 
+from search.driver.stages import search_stage
 from search.plan.runs import RunFolder
 from search.plan.search import WritableRecords
 from search.show.live import live_app
 from search.stages import Stage
+from search.study.trial_queue import TrialQueue
+from trainables.training.spec import Epochs
 
 Server = int
-TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
 
 
 def asked(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
@@ -45,13 +47,20 @@ def told(server: Server, path: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def running(tested: Path, image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WritableRecords]:
+def running(
+    tested: Path, search_made: Callable[..., WritableRecords], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WritableRecords]:
     """A search in the middle of its trials, driven by this process, beside a finished one."""
     runs = tmp_path_factory.mktemp("live") / "runs"
     (runs.parent / "private.txt").write_text("private content")
     shutil.copytree(tested, runs)
-    content = small_search(image_folder, training=TRAINING, search={"trials": 6, "pruner": "median"})
-    (search,) = run_here(runs, [{**content, "name": "running"}], epochs=5)
+    search = search_made(runs, name="running", search={"trials": 6, "pruner": "median"})
+    search.begin_session(time.time(), 2)
+    queue = TrialQueue(only(search_stage(search)))
+    first, second = begun(queue), begun(queue)
+    train(queue, first, lambda job, epoch: epoch / 10)
+    queue.on_trial_result(second, Epochs([record(1, 0.2)], finished=False))
+    begun(queue)
     with RunFolder(runs, "running").only_driver():
         yield search
     search.close()

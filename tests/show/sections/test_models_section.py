@@ -19,7 +19,7 @@ from support.small_search import GLYPHS
 from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.results.comparison import Comparison, compare
-from search.show.drawing import Gallery, Plot, Section, ShownQuery
+from search.show.drawing import Plot, Section, ShownQuery
 from search.show.sections.models import models_section
 from search.stages import Role
 
@@ -45,8 +45,8 @@ def section(tested: Path) -> Section:
 
 def queries_of(section: Section, name: str) -> tuple[ShownQuery, ...]:
     (picture,) = [entry.picture for entry in section.figures if entry.name == name]
-    assert isinstance(picture, Gallery)
-    return picture.queries
+    assert isinstance(picture, tuple)
+    return picture
 
 
 def scored(runs: Path) -> tuple[Path, list[dict[str, Any]]]:
@@ -73,7 +73,7 @@ def test_every_figure_can_be_shown(tested: Path, section: Section) -> None:
         match entry.picture:
             case Plot(content):
                 assert not re.findall(r"<(?!br>|/?extra>)", json.dumps(content, allow_nan=False)), "names are text"
-            case Gallery(queries):
+            case queries:
                 for query in queries:
                     for photograph in (query.photograph, *chain.from_iterable(query.neighbours.values())):
                         with Image.open(io.BytesIO(photograph.content or b"")) as image:

@@ -29,7 +29,6 @@ from search.show.drawing import Figure, Plot, Section
 from search.show.sections.loss import importances as importances_figure, learning_curves, loss_section, slices
 from search.show.sections.searched import SearchedLoss, importances
 from search.stages import Role, Stage
-from search.study.pruners import Pruner
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.tables import PRUNERS
 from search.trials import record_key
@@ -325,10 +324,6 @@ def made_trial(
     )
 
 
-def of_pruner(pruner: Pruner) -> dict[str, Any]:
-    return {"steps": pruner.steps, "pruning": pruner.plan, "rungs": pruner.rungs, "milestones": pruner.milestones}
-
-
 def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int = EPOCHS) -> SearchedLoss:
     best = max(trials, key=lambda trial: trial.value or 0.0)
     entry = made_loss(
@@ -336,9 +331,8 @@ def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int =
         default=made_row(Role.DEFAULT, params=trials[0].params, search_value=trials[0].value),
         tuned=made_row(Role.TUNED, params=best.params, number=best.number),
     )
-    return SearchedLoss(
-        loss=loss, objective="map_at_r", summary=entry, **of_pruner(PRUNERS["asha"](steps=steps)), trials=tuple(trials)
-    )
+    pruner = PRUNERS["asha"](steps=steps)
+    return SearchedLoss(loss=loss, objective="map_at_r", summary=entry, pruner=pruner, trials=tuple(trials))
 
 
 def halved(seed: int, count: int, noise: float) -> list[FrozenTrial]:
@@ -394,7 +388,7 @@ def test_importances_need_ten_trials() -> None:
 )
 def test_the_rungs_are_those_of_the_pruner(pruner: str, rungs: list[int], looked_at: set[int]) -> None:
     trials = halved(0, 60, 0.05)
-    searched = replace(made_searched(trials), **of_pruner(PRUNERS[pruner](steps=EPOCHS)))
+    searched = replace(made_searched(trials), pruner=PRUNERS[pruner](steps=EPOCHS))
     figure = learning_curves(searched)
     assert figure is not None
     assert isinstance(figure.picture, Plot)

@@ -33,5 +33,4 @@ class Clock:
             file.write(seconds.to_bytes(8, "little", signed=True))
 
     def right(self) -> None:
-        """Remove the offset."""
         self.jump(0)

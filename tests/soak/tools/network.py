@@ -51,15 +51,12 @@ class Island:
             time.sleep(1)
 
     def cut(self) -> None:
-        """Pull the cable."""
         run("ip", "link", "set", self._cable, "down")
 
     def fix(self) -> None:
-        """Plug the cable in again."""
         run("ip", "link", "set", self._cable, "up")
 
     def processes(self) -> list[Process]:
-        """Return all processes in the namespace."""
         found = []
         for pid in map(int, run("ip", "netns", "pids", self.name).split()):
             with suppress(OSError):  # it ended just now
@@ -78,7 +75,6 @@ class Island:
         return [process for process in self.processes() if process.title == "raylet"]
 
     def remove(self) -> None:
-        """End the processes and remove the network."""
         for process in self.processes():
             process.send(signal.SIGKILL)
         run("ip", "netns", "del", self.name)  # and with it the cable

@@ -60,7 +60,6 @@ def _living() -> Iterator[tuple[Process, list[bytes]]]:
 
 
 def descendants(pid: int) -> list[Process]:
-    """Return all descendants of a process."""
     parents: dict[int, list[Process]] = {}
     for process, _ in _living():
         with suppress(OSError):
@@ -74,6 +73,5 @@ def descendants(pid: int) -> list[Process]:
 
 
 def end(processes: list[Process]) -> None:
-    """Kill those that still live."""
     for process in processes:
         process.send(signal.SIGKILL)

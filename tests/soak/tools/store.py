@@ -17,13 +17,11 @@ class FaultyHandler(FTPHandler):  # type: ignore[misc]
     fault: ClassVar[str | None] = None
 
     def ftp_STOR(self, file: str, mode: str = "w") -> Any:
-        """Receive a file."""
         if self._is_refused():
             return None
         return super().ftp_STOR(file, mode)
 
     def ftp_RETR(self, file: str) -> Any:
-        """Send a file."""
         if self._is_refused():
             return None
         if FaultyHandler.fault == HALF:

@@ -43,12 +43,6 @@ def _record_stream(tensor: torch.Tensor, stream: Stream) -> None:
     tensor.memory_.recorded.add(stream)
 
 
-def _set_fraction(fraction: float, device: Any = None) -> None:
-    assert type(fraction) is float, "Invalid type for fraction argument, must be `float`"
-    assert 0 <= fraction <= 1, f"Invalid fraction value: {fraction}. Allowed range: 0~1"
-    STATE.limit = int(STATE.total * fraction)
-
-
 def _set_debug(mode: str) -> None:
     STATE.debug = mode
     if not STATE.warned and mode != "default":
@@ -77,10 +71,6 @@ def _device(device: Any = None) -> int:
     return number
 
 
-def _set_device(device: Any) -> None:
-    LOCAL.device = device if isinstance(device, int) else torch.device(device).index or 0
-
-
 def _exchange_device(number: int) -> int:
     before = _device()
     if number >= 0:
@@ -91,7 +81,7 @@ def _exchange_device(number: int) -> int:
 PROPERTIES = types.SimpleNamespace(name="Simulated", total_memory=STATE.total, major=9, minor=0)
 PATCHES: dict[str, Any] = {
     "_lazy_init": lambda: None, "is_initialized": lambda: True, "is_available": lambda: True,
-    "device_count": lambda: STATE.devices, "current_device": _device, "set_device": _set_device,
+    "device_count": lambda: STATE.devices, "current_device": _device,
     "_exchange_device": _exchange_device, "_maybe_exchange_device": _exchange_device,
     "_is_in_bad_fork": lambda: False, "CUDAGraph": Graph, "graph": graph,
     "is_current_stream_capturing": lambda: STATE.capture is not None and STATE.capture.takes_part(),
@@ -102,7 +92,7 @@ PATCHES: dict[str, Any] = {
     "memory_allocated": lambda device=None: HELD.total(), "memory_reserved": lambda device=None: RESERVED.total(),
     "max_memory_reserved": lambda device=None: STATE.peak,
     "reset_peak_memory_stats": lambda device=None: setattr(STATE, "peak", RESERVED.total()),
-    "set_per_process_memory_fraction": _set_fraction, "set_sync_debug_mode": _set_debug,
+    "set_sync_debug_mode": _set_debug,
     "Stream": _stream, "Event": Event, "current_stream": current, "default_stream": lambda device=None: DEFAULT,
     "stream": _on_stream, "synchronize": _synchronize, "manual_seed": _seed, "manual_seed_all": _seed,
     "get_rng_state": lambda device=None: STATE.rng.clone(),

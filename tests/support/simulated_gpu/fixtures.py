@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from support.simulated_gpu.streams import FREED_TOO_EARLY, STATE
 
+from spaces.losses import SPACES
 from trainables.data.sets.folders import Folder
 from trainables.data.store import view
 from trainables.data.store.store_spec import StoreSpec
@@ -57,6 +58,14 @@ def gpu_of() -> Iterator[Any]:
 
 # Trainings, compared with the same ones on the CPU.
 
+CHOICES = [
+    (loss, {name: choice})
+    for loss, space in SPACES.items()
+    for name, parameter in space.items()
+    for choice in getattr(parameter, "choices", ())
+    if choice != parameter.default
+]
+"""Losses with one of their choices that is not the default."""
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

@@ -109,8 +109,6 @@ def mapped(function: Callable[[Any], Any], values: Any) -> Any:
 
 def simulated(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Check, count and compute an operation, and record it in a capture; return what it returns, on its device."""
-    if func.overloadpacket is torch.ops.aten.to:  # of a tensor of inference; of others PyTorch itself makes a copy
-        return func.decompose(*args, **kwargs)
     written = [tensor for tensor in _written(func, args, kwargs) if isinstance(tensor, Sim)]
     if (capture := STATE.capture) is None or not capture.takes_part():
         return _simulated(func, args, kwargs)

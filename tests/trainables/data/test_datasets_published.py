@@ -2,14 +2,14 @@
 
 import hashlib
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from support.refusals import sentences_of
-from support.trees import WRITERS, make_published, make_tree
+from support.trees import WRITERS, make_published
 from torchvision.datasets import Omniglot
 
 from trainables.common.errors import InvalidInput
@@ -36,6 +36,20 @@ PUBLISHED = {  # (classes, images) of the training half and the test half
 }
 
 
+def written(name: str, root: Path, train: Sequence[int], test: Sequence[int]) -> dict[str, int]:
+    """Write lists, and empty images since none is opened; return their paths and the numbers of their classes."""
+    images = WRITERS[name](root, train, test)
+    for path in map(root.joinpath, images):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return images
+
+
+def tree(name: str, root: Path, classes_per_half: int = 4, images_per_class: int = 5) -> Path:
+    written(name, root, *[[images_per_class] * classes_per_half] * 2)
+    return root
+
+
 def part(name: str, root: Path, **options: Any) -> PublishedDataset:
     dataset = DATASETS[name](root=str(root), subset=True, **options)
     assert isinstance(dataset, PublishedDataset)
@@ -56,11 +70,8 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def test_classes_hold_the_images_that_were_written_and_no_image_is_opened(name: str, tmp_path: Path) -> None:
-    train_sizes, test_sizes = [3, 1, 4, 2], [2, 5, 1]
     expected: dict[int, set[str]] = {}
-    for path, label in WRITERS[name](tmp_path, train_sizes, test_sizes).items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).touch()
+    for path, label in written(name, tmp_path, [3, 1, 4, 2], [2, 5, 1]).items():
         expected.setdefault(label, set()).add(path.removeprefix("omniglot-py/"))
     halved = name in ("cub200", "cars196")
     options = {"class_list": "training.txt"} if name == "inaturalist" else {}
@@ -73,7 +84,7 @@ def test_classes_hold_the_images_that_were_written_and_no_image_is_opened(name: 
 
 def test_missing_lists_are_all_named(tmp_path: Path) -> None:
     for name, lists in LISTS.items():
-        root = make_tree(name, tmp_path / name)
+        root = tree(name, tmp_path / name)
         for number, path in enumerate(lists, start=1):
             (root / path).unlink()
             (sentence,) = refusal(part(name, root))
@@ -84,22 +95,20 @@ def test_missing_lists_are_all_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "path"), [(name, path) for name in LISTS for path in LISTS[name]])
 def test_a_list_that_is_cut_off_is_refused(name: str, path: str, tmp_path: Path) -> None:
-    root = make_tree(name, tmp_path)
+    root = tree(name, tmp_path)
     content = (root / path).read_bytes()
     middle = len(content) // 2
-    (root / path).write_bytes(
-        content[: middle if path.endswith((".json", ".mat")) else content.rindex(b" ", 0, middle)]
-    )
+    end = middle if path.endswith((".json", ".mat")) else content.rindex(b" ", 0, middle)
+    (root / path).write_bytes(content[:end])
     (sentence,) = refusal(part(name, root))
     assert Path(path).name in sentence
     assert "Restore" in sentence
 
 
 def test_products_are_of_the_kinds_that_the_lists_say(tmp_path: Path) -> None:
-    dataset = part("sop", make_tree("sop", tmp_path))
-    kinds = dict(
-        line.split()[1:3] for list_ in LISTS["sop"] for line in (tmp_path / list_).read_text().splitlines()[1:]
-    )
+    dataset = part("sop", tree("sop", tmp_path))
+    lines = [line for path in LISTS["sop"] for line in (tmp_path / path).read_text().splitlines()[1:]]
+    kinds = dict(line.split()[1:3] for line in lines)
     assert dataset.superclasses() == kinds
     assert set(kinds.values()) == {"1", "2"}
     for folder in ("bicycle", "lamp"):  # a kind is a folder as well
@@ -111,7 +120,7 @@ def test_products_are_of_the_kinds_that_the_lists_say(tmp_path: Path) -> None:
 
 
 def test_a_product_of_two_kinds_is_refused(tmp_path: Path) -> None:
-    root = make_tree("sop", tmp_path)
+    root = tree("sop", tmp_path)
     lines = (root / "Ebay_test.txt").read_text().splitlines()
     image, product, _, path = lines[-1].split()
     (root / "Ebay_test.txt").write_text("\n".join([*lines[:-1], f"{image} {product} 12 {path}"]))
@@ -120,7 +129,7 @@ def test_a_product_of_two_kinds_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_images_are_counted_or_left_out_of_a_subset(name: str, tmp_path: Path) -> None:
-    root = make_tree(name, tmp_path)
+    root = tree(name, tmp_path)
     whole = part(name, root)
     inner = root / "omniglot-py" if name == "omniglot" else root
     kept, lost = list(whole.classes())[1], list(whole.classes())[2]
@@ -143,7 +152,7 @@ def test_missing_images_are_counted_or_left_out_of_a_subset(name: str, tmp_path:
 
 
 def test_a_part_without_any_image_is_refused(name: str, tmp_path: Path) -> None:
-    dataset = part(name, make_tree(name, tmp_path))
+    dataset = part(name, tree(name, tmp_path))
     inner = tmp_path / "omniglot-py" if name == "omniglot" else tmp_path
     for key in keys_of(dataset):
         (inner / key).unlink()
@@ -164,7 +173,7 @@ def test_the_published_counts_are_right_and_others_are_not(name: str, tmp_path: 
 
 
 def test_wrong_counts_are_reported_together(name: str, tmp_path: Path) -> None:
-    (sentence,) = refusal(DATASETS[name](root=make_tree(name, tmp_path)))
+    (sentence,) = refusal(DATASETS[name](root=tree(name, tmp_path)))
     assert str(tmp_path) in sentence
     published = {
         "inaturalist": ["5,690", "2,452", "461,939"],
@@ -184,12 +193,11 @@ def listed_vehicles(root: Path, name: str) -> dict[str, list[str]]:
 
 def test_vehicles_of_three_test_lists(tmp_path: Path) -> None:
     """Lists may overlap; the test classes are those of all three."""
-    root = make_tree("vehicleid", tmp_path)
+    root = tree("vehicleid", tmp_path)
     medium = root / LISTS["vehicleid"][2]
-    first = next(iter(listed_vehicles(root, "medium")))
-    medium.write_text(
-        "".join(line for line in medium.read_text().splitlines(keepends=True) if line.split()[1] != first)
-    )  # no longer nested
+    first, *_ = listed_vehicles(root, "medium")
+    lines = [line for line in medium.read_text().splitlines() if line.split()[1] != first]
+    medium.write_text("\n".join(lines))  # no longer nested
     dataset = part("vehicleid", root)
     expected = {name: listed_vehicles(root, name) for name in TEST_LISTS}
     train, test = dataset.published_split()
@@ -199,24 +207,23 @@ def test_vehicles_of_three_test_lists(tmp_path: Path) -> None:
     for vehicles in expected.values():
         assert all(list(dataset.classes()[vehicle]) == keys for vehicle, keys in vehicles.items())
 
-    for key in (key for keys in expected["small"].values() for key in keys):
+    small = expected.pop("small")
+    for key in (key for keys in small.values() for key in keys):
         (root / key).unlink()
-    rest = {
-        name: [vehicle for vehicle in vehicles if vehicle not in expected["small"]]
-        for name, vehicles in expected.items()
+    assert replace(dataset).test_subsets() == {
+        name: tuple(vehicle for vehicle in vehicles if vehicle not in small) for name, vehicles in expected.items()
     }
-    assert replace(dataset).test_subsets() == {name: tuple(rest[name]) for name in ("medium", "large")}
 
 
 def test_species_are_split_by_a_hash_where_no_list_is_given(tmp_path: Path) -> None:
-    root = make_tree("inaturalist", tmp_path, classes_per_half=10, images_per_class=2)
+    root = tree("inaturalist", tmp_path, classes_per_half=10, images_per_class=2)
     expected = sorted(range(20), key=lambda label: hashlib.sha256(f"inaturalist:{label}".encode()).hexdigest())[:13]
     assert part("inaturalist", root).published_split()[0] == tuple(map(str, sorted(expected)))
 
 
 @pytest.mark.parametrize("lines", [["2", "0", "5"], ["Aves/2", "x/Plantae/0/a.jpg", "", "x/Plantae/0/b.JPG", "5"]])
 def test_species_are_split_by_a_list_of_categories_or_images(lines: list[str], tmp_path: Path) -> None:
-    root = make_tree("inaturalist", tmp_path / "root")
+    root = tree("inaturalist", tmp_path / "root")
     elsewhere = tmp_path / "list.txt"
     for file in (elsewhere, root / "list.txt"):
         file.write_text("\r\n".join(lines))
@@ -231,7 +238,7 @@ def test_omniglot_is_read_as_torchvision_does(tmp_path: Path) -> None:
         def _check_integrity(self) -> bool:
             return True  # torchvision would check the archives too
 
-    root = make_tree("omniglot", tmp_path)
+    root = tree("omniglot", tmp_path)
     for path in (root, root / "omniglot-py"):
         dataset = part("omniglot", path)
         for background, half in zip((True, False), dataset.published_split(), strict=True):
@@ -240,6 +247,4 @@ def test_omniglot_is_read_as_torchvision_does(tmp_path: Path) -> None:
             folder = Path(theirs.target_folder).name
             images = {f"{folder}/{theirs._characters[label]}/{file}" for file, label in theirs._flat_character_images}
             assert {key for name in half for key in dataset.classes()[name]} == images
-        key = keys_of(dataset)[0]
-        assert dataset.read(key).dtype == np.uint8
-        assert dataset.stamp(key) == part("omniglot", root).stamp(key)
+        assert dataset.stamp(keys_of(dataset)[0]) == part("omniglot", root).stamp(keys_of(dataset)[0])

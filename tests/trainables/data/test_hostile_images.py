@@ -22,10 +22,9 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image, ImageFile
 from support.image_stores import build_store
 from support.refusals import sentences_of
-from support.small_search import draw_folder
 
 from trainables.data import AUGMENTATIONS, DATASETS, Dataset, Frame
-from trainables.data.images import HeaderCheck, damage_in, inspect, opened_image, read_image
+from trainables.data.images import damage_in, inspect, opened_image, read_image
 from trainables.data.loading import load
 from trainables.data.sets.folders import Folder
 from trainables.data.store.contents import read_contents
@@ -196,21 +195,6 @@ def test_thin_and_flat_images_in_a_batch_need_little_memory(augmentation: str, s
     assert torch.allclose(batch, expected_B3[:, :, None, None].expand_as(batch), atol=1e-3)
 
 
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
-    """Root may read every file, so the test switches to another user meanwhile."""
-    dataset = folder_with("0.jpg: JPEG", tmp_path)
-    (tmp_path / "a" / "0.jpg").chmod(0)
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(folder.stat().st_mode | 0o055)
-    user = os.geteuid()
-    os.seteuid(65534 if user == 0 else user)
-    try:
-        look = inspect(dataset.damage, ["a/0.jpg", "a/1.jpg"], seconds=60)
-    finally:
-        os.seteuid(user)
-    assert [(image.key, image.reason) for image in look.damaged] == [("a/0.jpg", "Permission denied")]
-
-
 # Checks without decoding: a file truncated anywhere is detected, and no pixel is decoded.
 
 
@@ -260,7 +244,7 @@ def test_a_file_truncated_anywhere_is_detected(name: str, tmp_path: Path) -> Non
     path = tmp_path / "image.jpg"
     path.write_bytes(content)
     assert damage_in(path) is None
-    for length in [*range(0, len(content), 17), *range(len(content) - 30, len(content))]:
+    for length in [*range(0, len(content), 29), *range(len(content) - 30, len(content))]:
         path.write_bytes(content[:length])
         damaged, decoded = is_damaged(path), is_decoded(path)
         assert damaged or decoded, f"not detected: a file truncated to {length} of {len(content)} bytes"
@@ -285,23 +269,17 @@ def test_no_pixel_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert [damage_in(path) for path in paths] == [None] * len(FILES)
 
 
-def test_all_that_are_damaged_are_counted_and_the_first_are_named(tmp_path: Path) -> None:
-    root = draw_folder(tmp_path / "images", classes=4)
-    dataset = Folder(root=str(root))
-    keys = [key for keys in dataset.classes().values() for key in keys]
-    assert inspect(dataset.damage, keys, seconds=60) == HeaderCheck(looked=40, total=40, seconds=60, damaged=())
-    assert inspect(dataset.damage, keys, seconds=60).sentence("images of test classes") is None
-    for key in keys[3::4]:
-        (root / key).write_bytes((root / key).read_bytes()[:300])
-    look = inspect(dataset.damage, keys, seconds=60)
+def test_all_that_are_damaged_are_counted_and_the_first_are_named() -> None:
+    keys = [str(number) for number in range(40)]
+    look = inspect(lambda key: CUT if int(key) % 4 == 3 else None, keys, seconds=60)
     assert [image.key for image in look.damaged] == keys[3::4]
     said = look.sentence("images of test classes")
     assert said is not None
-    assert said.startswith(f"10 of 40 images of test classes look damaged: {keys[3]} (the file is cut off); ")
-    assert said.endswith("; and 5 more.")
+    assert said.startswith(f"10 of 40 images of test classes look damaged: 3 ({CUT}); 7 ({CUT}); ")
+    assert said.endswith(f"; 19 ({CUT}); and 5 more.")
 
 
-def test_a_slow_file_system_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_file_system_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = itertools.count()
     monkeypatch.setattr("time.monotonic", lambda: float(next(seconds)))
     look = inspect(lambda key: None, [str(number) for number in range(300)], seconds=20)

@@ -21,7 +21,7 @@ ITEMS = st.recursive(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(ITEMS)
 def test_an_item_comes_back_as_it_was(item: Any) -> None:
     found = item_of(item_bytes(item))

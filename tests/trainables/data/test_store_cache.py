@@ -186,7 +186,7 @@ def test_the_limit_is_the_environment_s_or_half_the_space(
 
 def test_the_size_of_a_store_is_estimated_from_a_sample(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    for number in range(300):
+    for number in range(210):
         side = tuple(random.integers(40, 120, 2))
         path = tmp_path / "images" / f"{number % 3}" / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,8 +9,6 @@ import torch
 from pytorch_metric_learning import losses, miners
 
 from search.config.search_config import parse_config
-from spaces.contract.check_loss import LossContract
-from spaces.contract.check_part import outcomes
 from spaces.search_space import search_space
 from trainables.common.errors import InvalidInput
 from trainables.losses import LOSSES, loss_part
@@ -128,8 +126,3 @@ def test_trying_a_loss_draws_nothing_from_the_random_state() -> None:
     before = torch.get_rng_state()
     assert LOSSES[PATH.format("NormalizedSoftmaxLoss")]
     assert torch.equal(before, torch.get_rng_state())
-
-
-def test_the_contract_of_every_loss_holds() -> None:
-    failed = [outcome for outcome in outcomes(LossContract, PATH.format("MultiSimilarityLoss")) if not outcome.ok]
-    assert not failed

@@ -17,7 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score
-from support.expected_metrics import expected, of_queries, over_permutations, similarity
+from support.expected_metrics import of_queries, over_permutations
 
 from trainables.common.errors import InvalidInput
 from trainables.inference.index import ImageIndex
@@ -52,16 +52,8 @@ def test_table_3_of_the_mpa_paper(hits: tuple[int, ...], printed: tuple[float, .
     assert tuple(round(100 * score.item(), 1) for score in scores) == printed
 
 
-def naive(embeddings_ND: torch.Tensor, labels: list[int], name: str, score: Any = expected) -> list[float]:
-    rows, numbers = embeddings_ND.tolist(), range(len(labels))
-    return [
-        score(
-            [similarity(rows[q], rows[j]) for j in numbers if j != q],
-            [labels[j] == labels[q] for j in numbers if j != q],
-            name,
-        )
-        for q in numbers
-    ]
+def naive(embeddings_ND: torch.Tensor, labels: list[int], name: str, **score: Any) -> list[float]:
+    return list(of_queries(embeddings_ND, labels, name, **score).values())
 
 
 @settings(max_examples=12, deadline=None)
@@ -72,7 +64,7 @@ def naive(embeddings_ND: torch.Tensor, labels: list[int], name: str, score: Any 
 def test_ties_have_the_mean_over_all_permutations(rows: list[tuple[int, ...]], labels: list[int]) -> None:
     embeddings_ND, labels = torch.tensor(rows).float(), labels[: len(rows)]
     for name, score_N in per_query_metrics(embeddings_ND, torch.tensor(labels), ks=(1, 2, 3, 7)).items():
-        mean = naive(embeddings_ND, labels, name, over_permutations)
+        mean = naive(embeddings_ND, labels, name, score=over_permutations)
         np.testing.assert_allclose(score_N.numpy(), mean, atol=1e-12, err_msg=name)
         np.testing.assert_allclose(naive(embeddings_ND, labels, name), mean, atol=1e-12, err_msg=name)
 
@@ -163,8 +155,7 @@ def large() -> torch.Tensor:
 @pytest.fixture(scope="module")
 def of_large(large: torch.Tensor) -> dict[str, list[float]]:
     """Scores of its queries by loops."""
-    names = ("map", "map_at_r", "ndcg_at_8")
-    return {name: list(of_queries(large, LARGE_LABELS.tolist(), name).values()) for name in names}
+    return {name: naive(large, LARGE_LABELS.tolist(), name) for name in ("map", "map_at_r", "ndcg_at_8")}
 
 
 def test_candidates_rank_as_the_whole_does(large: torch.Tensor, of_large: dict[str, list[float]]) -> None:
@@ -337,13 +328,11 @@ def test_further_images_join_the_gallery_of_a_protocol() -> None:
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize(("chosen", "searches"), [(None, "faiss"), ("", "faiss"), ("faiss", "faiss"), ("torch", None)])
+@pytest.mark.parametrize(("chosen", "searches"), [("", "faiss"), ("faiss", "faiss"), ("torch", None)])
 def test_the_environment_chooses_the_library(
-    monkeypatch: pytest.MonkeyPatch, chosen: str | None, searches: str | None
+    monkeypatch: pytest.MonkeyPatch, chosen: str, searches: str | None
 ) -> None:
-    monkeypatch.delenv(SEARCH, raising=False)
-    if chosen is not None:
-        monkeypatch.setenv(SEARCH, chosen)
+    monkeypatch.setenv(SEARCH, chosen)
     found = faiss_for(CPU)
     assert (found.__name__ if isinstance(found, ModuleType) else None) == searches
 
@@ -361,6 +350,15 @@ def test_a_wrong_choice_is_a_mistake(chosen: str, device: str, words: str, monke
         faiss_for(torch.device(device))
 
 
+@pytest.fixture
+def other_faiss() -> Iterator[None]:
+    """Forget faiss, and afterwards what was imported in its place."""
+    gallery_module.import_faiss.cache_clear()
+    yield
+    gallery_module.import_faiss.cache_clear()
+
+
+@pytest.mark.usefixtures("other_faiss")
 @pytest.mark.parametrize("chosen", ["", "faiss"])
 def test_a_faiss_that_fails_to_load_is_told(
     tmp_path: Path, chosen: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -370,18 +368,15 @@ def test_a_faiss_that_fails_to_load_is_told(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "faiss", raising=False)
     monkeypatch.setenv(SEARCH, chosen)
-    gallery_module.import_faiss.cache_clear()
-    try:
-        if chosen:
-            with pytest.raises(InvalidInput, match=r"cannot be imported \(libcudart.so.12 is missing\)"):
-                faiss_for(CPU)
-        else:
-            assert nearest(torch.eye(3), torch.eye(3), 1)[1].flatten().tolist() == [0, 1, 2]
-            assert "faiss cannot be imported (libcudart.so.12 is missing); torch searches" in caplog.text
-    finally:
-        gallery_module.import_faiss.cache_clear()
+    if chosen:
+        with pytest.raises(InvalidInput, match=r"cannot be imported \(libcudart.so.12 is missing\)"):
+            faiss_for(CPU)
+    else:
+        assert nearest(torch.eye(3), torch.eye(3), 1)[1].flatten().tolist() == [0, 1, 2]
+        assert "faiss cannot be imported (libcudart.so.12 is missing); torch searches" in caplog.text
 
 
+@pytest.mark.usefixtures("other_faiss")
 def test_the_removal_of_one_of_two_wheels_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both write into one folder, which is then an empty module."""
     record = tmp_path / "faiss_cpu-1.15.1.dist-info"
@@ -390,14 +385,10 @@ def test_the_removal_of_one_of_two_wheels_is_explained(tmp_path: Path, monkeypat
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.setitem(sys.modules, "faiss", ModuleType("faiss"))
     monkeypatch.setenv(SEARCH, "faiss")
-    gallery_module.import_faiss.cache_clear()
     index = partial(ImageIndex.of, np.eye(3, dtype=np.float32), ["a", "b", "c"], None)  # type: ignore[arg-type]
-    try:
-        for act in (partial(faiss_for, CPU), index):
-            with pytest.raises(InvalidInput, match="`pip install --force-reinstall --no-deps faiss-cpu` writes them"):
-                act()
-    finally:
-        gallery_module.import_faiss.cache_clear()
+    for act in (partial(faiss_for, CPU), index):
+        with pytest.raises(InvalidInput, match="`pip install --force-reinstall --no-deps faiss-cpu` writes them"):
+            act()
 
 
 SETTINGS = (

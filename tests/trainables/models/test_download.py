@@ -2,22 +2,19 @@
 
 import hashlib
 import json
-import os
-import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 import torch
 from rich.console import Console
 from rich.progress import wrap_file
 from safetensors.torch import save
-from support.commands import command
+from support.commands import holdout, holdout_here
 
 from trainables.common.errors import Failure, InvalidInput
 from trainables.models import BACKBONES, ModelConfig
@@ -78,7 +75,7 @@ class Answers(BaseHTTPRequestHandler):
 def publisher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     with Publisher() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server
         server.shutdown()
 
@@ -142,16 +139,6 @@ NONE = Backbone(summary="a network", build=ConvNet, features=128, mean=(0, 0, 0)
 """
 
 
-def downloaded(
-    name: str, *, environment: Mapping[str, str] = MappingProxyType({}), cwd: Path | None = None, code: int = 0
-) -> subprocess.CompletedProcess[str]:
-    """Download in a process of its own, because libraries read their environment when they are imported."""
-    words, surroundings = command("backbones", name, "--download", "--json"), os.environ | environment
-    ended = subprocess.run(words, cwd=cwd, env=surroundings, capture_output=True, text=True, check=False)
-    assert ended.returncode == code, ended.stderr
-    return ended
-
-
 def test_the_command_that_an_error_names_downloads(
     publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,23 +150,27 @@ def test_the_command_that_an_error_names_downloads(
     with pytest.raises(InvalidInput, match="`holdout backbones published_net:NET --download` downloads them"):
         EmbeddingModel(network)
     assert not publisher.asked
-    ended = downloaded("published_net:NET", cwd=tmp_path)
+    ended = holdout_here("backbones", "published_net:NET", "--download", "--json")
     assert json.loads(ended.stdout)[0]["imagenet"] == {
         "address": weights.address, "file": str(weights_path(weights)), "present": True,
     }  # fmt: skip
-    ended = downloaded("published_net:NONE", cwd=tmp_path, code=2)
+    ended = holdout_here("backbones", "published_net:NONE", "--download", "--json", code=2)
     assert "published_net:NONE has no published weights to download" in ended.stderr
     EmbeddingModel(network)
 
 
 @pytest.mark.slow
-def test_networks_of_timm_come_from_the_hub(publisher: Publisher, tmp_path: Path) -> None:
-    """The hub's library keeps what it downloads in its cache, where timm finds it, too."""
+def test_networks_of_timm_come_from_the_hub(
+    publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub's library reads its environment when it is imported, and keeps a download where timm finds it."""
     content = save({"a": torch.zeros(4_000_000)})
     publisher.files["/timm/test_resnet.r160_in1k/resolve/main/model.safetensors"] = content
     publisher.cut = 12_000_000  # the library writes pieces of 10 MB
-    hub = {"HF_ENDPOINT": f"http://127.0.0.1:{publisher.server_port}", "HF_HOME": str(tmp_path / "hub")}
-    found = json.loads(downloaded("timm:test_resnet.r160_in1k", environment=hub).stdout)[0]["imagenet"]
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{publisher.server_port}")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    ended = holdout("backbones", "timm:test_resnet.r160_in1k", "--download", "--json")
+    found = json.loads(ended.stdout)[0]["imagenet"]
     assert (found["present"], Path(found["file"]).read_bytes()) == (True, content)
     assert Path(found["file"]).is_relative_to(tmp_path / "hub")
     got = [wanted for method, path, wanted in publisher.asked if method == "GET" and path in publisher.files]

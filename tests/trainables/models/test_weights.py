@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from support.expected_metrics import of_queries
 from support.refusals import sentences_of
 from support.small_search import draw_folder
 from torch import Tensor, nn
-from torchvision.models import VisionTransformer
+from torchvision.models import ResNet, VisionTransformer
+from torchvision.models.resnet import BasicBlock
 from torchvision.transforms import v2
 
 from search.config.image_facts import dataset_facts
@@ -106,8 +108,6 @@ def test_the_same_features_from_every_layout(
 
 
 def test_weights_from_safetensors(whole: Tensors, tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
     path = tmp_path / "weights.safetensors"
     save_file(under("backbone.", {name: tensor.contiguous() for name, tensor in whole.items()}), path)
     network = BACKBONES["convnet"].build()
@@ -119,8 +119,6 @@ def test_weights_from_safetensors(whole: Tensors, tmp_path: Path) -> None:
 
 
 def test_the_content_and_not_the_suffix_says_how_weights_are_read(tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
     state = BACKBONES["convnet"].build().state_dict()
     for save, suffix, number in ((torch.save, "safetensors", torch.bfloat16), (save_file, "pth", torch.float64)):
         expected = {name: tensor.to(number).contiguous() for name, tensor in state.items()}
@@ -129,6 +127,14 @@ def test_the_content_and_not_the_suffix_says_how_weights_are_read(tmp_path: Path
         load_weights(network, tmp_path / f"weights.{suffix}")
         found = network.state_dict()
         assert all(torch.equal(found[name], tensor.float()) for name, tensor in expected.items() if "num" not in name)
+
+
+def test_published_weights_may_hold_vectors_as_rows(whole: Tensors, tmp_path: Path) -> None:
+    """As those of BN-Inception, converted from Caffe."""
+    torch.save({name: tensor[None] if tensor.ndim == 1 else tensor for name, tensor in whole.items()}, tmp_path / "w")
+    network = BACKBONES["convnet"].build()
+    load_weights(network, tmp_path / "w")
+    assert all(torch.equal(tensor, whole[name]) for name, tensor in network.state_dict().items())
 
 
 UNUSABLE: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
@@ -242,7 +248,6 @@ def test_weights_of_another_architecture(weights: Path) -> None:
 
 def test_weights_of_a_deeper_network_are_refused(tmp_path: Path) -> None:
     from timm.models.vision_transformer import VisionTransformer as Timms
-    from torchvision.models import resnet34
 
     def transformer(depth: int, registers: int = 0) -> nn.Module:
         return Timms(img_size=32, patch_size=16, embed_dim=8, depth=depth, num_heads=2, reg_tokens=registers)
@@ -254,14 +259,15 @@ def test_weights_of_a_deeper_network_are_refused(tmp_path: Path) -> None:
 
     convnet = BACKBONES["convnet"].build()
     deeper = {**convnet.state_dict(), "blocks.15.weight": torch.zeros(9, 128, 3, 3)}
-    squeezed = {**BACKBONES["resnet18"].build().state_dict(), "layer1.0.se.fc1.weight": torch.zeros(4, 64, 1, 1)}
+    small = ResNet(BasicBlock, [1, 1, 1, 1])
+    squeezed = {**small.state_dict(), "layer1.0.se.fc1.weight": torch.zeros(4, 64, 1, 1)}
     cases: tuple[tuple[nn.Module, Tensors, str], ...] = (
-        (BACKBONES["resnet18"].build(), resnet34().state_dict(), r"48 tensors more .*\(layer1\.2\.conv1\.weight, "),
+        (small, ResNet(BasicBlock, [2, 1, 1, 1]).state_dict(), r"6 tensors more .*\(layer1\.1\.conv1\.weight, "),
         (transformer(2), transformer(3).state_dict(), r"12 tensors more .*\(blocks\.2\.norm1\.weight, "),
         (transformer(2), {"teacher": under("backbone.", transformer(3).state_dict())}, "12 tensors more"),
         (torchvisions_transformer(), Timms(32, 16, embed_dim=8, depth=3, num_heads=2, mlp_ratio=2).state_dict(), "12"),
         (transformer(2), {**transformer(2).state_dict(), "register_tokens": torch.zeros(1, 4, 8)}, "register_tokens"),
-        (BACKBONES["resnet18"].build(), squeezed, r"1 tensor more .*\(layer1\.0\.se\.fc1\.weight\)"),
+        (small, squeezed, r"1 tensor more .*\(layer1\.0\.se\.fc1\.weight\)"),
         (Wrapped(2), Wrapped(3).state_dict(), r"1 tensor more .*\(net\.2\.weight\)"),
         (convnet, {**deeper, "fc.weight": torch.zeros(9, 9)}, r"1 tensor more .*\(blocks\.15\.weight\)"),
     )

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from support.expected_metrics import of_queries
-from support.own_trainings import own_spec, trained
 from support.small_search import draw_folder
 from support.small_training import small_spec
 
@@ -18,7 +18,6 @@ from trainables.data.sets.folders import Folder
 from trainables.data.sets.manifest import Manifest
 from trainables.data.store.store_spec import StoreSpec
 from trainables.training.epoch_training import Validation
-from trainables.training.spec import EpochRecord, TrialSpec
 from trainables.training.train import train
 
 METRICS = ("map_at_r", "recall_at_1", "map", "recall_at_2")
@@ -107,24 +106,6 @@ def test_a_metric_of_clusters_has_no_values_by_class(root: Path) -> None:
 # Trainings.
 
 
-def check(records: list[EpochRecord], spec: TrialSpec, sizes: dict[str, int]) -> None:
-    """Check that the epochs that are the best so far, and no others, have the values of all classes."""
-    best = -1.0
-    for record in records:
-        value = record["metrics"][spec.objective]
-        assert ("classes" in record) == (value > best), record["epoch"]
-        assert (record["checkpoint"] is not None) == (value > best)
-        best = max(best, value)
-        if "classes" in record:
-            assert list(record["classes"]) == list(spec.validation_classes)
-            weighted = sum(record["classes"][name] * sizes[name] for name in spec.validation_classes)
-            assert weighted / sum(sizes[name] for name in spec.validation_classes) == pytest.approx(value, abs=1e-12)
-
-
-def sizes_of(images: StoreSpec) -> dict[str, int]:
-    return {name: len(keys) for name, keys in images.dataset.classes().items()}
-
-
 def test_the_best_epochs_so_far_record_their_classes(root: Path, tmp_path: Path) -> None:
     images = stored(Folder(root=str(root)), root)
     plain = small_spec(images, tmp_path, epochs=5)
@@ -132,16 +113,17 @@ def test_the_best_epochs_so_far_record_their_classes(root: Path, tmp_path: Path)
         plain, train_classes=images.class_names[:3], validation_classes=images.class_names[3:],
         training=replace(plain.training, batch_size=15, lr=0.01), by_class=True,
     )  # fmt: skip
-    records = list(train(spec))
+    records, best = list(train(spec)), -1.0
+    for record in records:
+        value = record["metrics"][spec.objective]
+        assert ("classes" in record) == (record["checkpoint"] is not None) == (value > best), record["epoch"]
+        best = max(best, value)
+        if "classes" in record:
+            assert list(record["classes"]) == list(spec.validation_classes)
+            assert fmean(record["classes"].values()) == pytest.approx(value, abs=1e-12)  # as many images in each
     assert any("classes" not in record for record in records), "every epoch was the best"
-    check(records, spec, sizes_of(images))
     plainly = replace(spec, by_class=False, directory=str(tmp_path / "plain"))
     assert plainly.digest == spec.digest
     others = list(train(plainly))
     assert not any("classes" in record for record in others)
     assert [record["metrics"] for record in others] == [record["metrics"] for record in records]
-
-
-def test_an_own_training_records_its_classes(tmp_path: Path) -> None:
-    spec = replace(own_spec(tmp_path, "support.own_trainings:Scales", epochs=4, validates=(1, 3)), by_class=True)
-    check(trained(spec), spec, sizes_of(spec.images))

@@ -13,7 +13,6 @@ from torch import nn
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LinearLR, LRScheduler, MultiStepLR
 
 from trainables.data.store.store_spec import StoreSpec
-from trainables.training.spec import TrialSpec
 from trainables.training.train import Training
 from trainables.training.training_config import OPTIMIZERS, Schedule
 
@@ -60,18 +59,6 @@ def test_rates_are_torch_s(schedule: Schedule, make: Any) -> None:
 # A training takes these rates.
 
 
-class Watched(Training):
-    """A training that notes its learning rates at every step."""
-
-    def __init__(self, spec: TrialSpec) -> None:
-        self.rates: list[list[float]] = []
-        super().__init__(spec, CPU)
-
-    def step(self, images: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        self.rates.append([group["lr"] for group in self.optimizer.param_groups])
-        return super().step(images, labels_B)
-
-
 @pytest.mark.parametrize("schedule_epochs", [None, 3])
 def test_every_step_has_its_rate_after_a_resumption_too(
     schedule_epochs: int | None, images: StoreSpec, tmp_path: Path
@@ -79,17 +66,17 @@ def test_every_step_has_its_rate_after_a_resumption_too(
     """Final trainings on all classes end after the best epoch, with the first rates of a longer one."""
     spec = small_spec(images, tmp_path, epochs=2, schedule_epochs=schedule_epochs)
     spec = replace(spec, training=replace(spec.training, batch_size=10, schedule=Schedule(decay="cosine")))
-    first = Watched(spec)
-    first.run_epoch()
-    first.wait_for_checkpoints()
-    second = Watched(spec)
-    second.run_epoch()
-    found = first.rates + second.rates
-    steps = second.records[0]["batches"]
-    assert len(found) == 2 * steps > 4
-    for number, base in enumerate(first._base_rates):
+    found: list[list[float]] = []
+    for _ in range(2):
+        training = Training(spec, CPU)
+        groups = training.optimizer.param_groups
+        training.loss.register_forward_pre_hook(lambda *_, of=groups: found.append([group["lr"] for group in of]))
+        record = training.run_epoch()
+        training.wait_for_checkpoints()
+    assert len(found) == 2 * record["batches"] > 4
+    for number, base in enumerate(training._base_rates):
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=base)
-        scheduler = CosineAnnealingLR(optimizer, (schedule_epochs or 2) * steps)
+        scheduler = CosineAnnealingLR(optimizer, (schedule_epochs or 2) * record["batches"])
         for rates_of_step in found:
             assert rates_of_step[number] == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
             optimizer.step()

@@ -76,6 +76,7 @@ def spec_of(images: StoreSpec, path: Path, compile: str | None = "default", **ch
     """Return a training whose last batch of an epoch is smaller than the others."""
     training = {"compile": compile, "batch_size": 24, "sampler": "random", "warmup_epochs": 1}
     model = ModelConfig(backbone="examples.tiny_network:TinyNetwork", embedding_dim=8)
+    changes = {"loss": "multi_similarity", "hyperparameters": {}} | changes
     return exact_spec(images, path / str(compile), training=training, model=model, **changes)
 
 
@@ -85,12 +86,11 @@ def test_a_process_compiles_once_for_all_its_trials(images: StoreSpec, tmp_path:
 
     A resumed training has the same bits, although its process meets the batches of epoch 2 first.
     """
-
     whole = trained_apart(spec_of(images, tmp_path), 2)
     assert_same(whole, trained_apart(spec_of(images, tmp_path, None), 2))
     count = len(programs)
     assert count > 0
-    params = {"proxies_per_class": 2, "margin": 0.3, "scale": 10.0, "gamma": 0.2, "tau": 0.0}
+    params = {"margin": 0.6, "pos_scale": 1.5, "neg_scale": 30.0, "epsilon": 0.2}
     trained_apart(spec_of(images, tmp_path / "other", hyperparameters=params), 2)
     assert len(programs) == count
     spec = spec_of(images, tmp_path / "resumed")
@@ -102,9 +102,8 @@ def test_a_process_compiles_once_for_all_its_trials(images: StoreSpec, tmp_path:
     assert [record["metrics"] for record in resumed.records] == [record["metrics"] for record in whole.records]
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in ("angular", "pnp") else pytest.param(name, marks=pytest.mark.slow) for name in LOSSES]
-)
+@pytest.mark.slow  # the training above has a loss with numbers and pairs
+@pytest.mark.parametrize("name", LOSSES)
 def test_no_loss_is_compiled_again_for_other_numbers(name: str, programs: list[int], tmp_path: Path) -> None:
     labels_B = torch.arange(12) // 3
     numbers = {param: value for param, value in LOSSES.rows[name].defaults.items() if isinstance(value, float)}

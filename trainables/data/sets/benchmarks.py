@@ -1,10 +1,9 @@
 """The published data sets: CUB-200-2011, Cars196, SOP, In-Shop, VehicleID, iNaturalist 2018 and Omniglot."""
 
-import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import BytesIO
@@ -12,11 +11,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainables.common.errors import InvalidInput, counted, listed
-from trainables.common.files import read_regular
+from trainables.common.files import in_digest_order, read_regular
 from trainables.data.dataset import GALLERY, QUERY, TRAIN, grouped
 from trainables.data.images import IMAGE_SUFFIXES
 from trainables.data.sets.folders import images_below
-from trainables.data.sets.published import Classes, Halves, PublishedDataset, count_halves, halved, read_list
+from trainables.data.sets.published import Classes, Halves, PublishedDataset, count_halves, read_list
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,18 +45,18 @@ images/001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg"""
         names = self._table("classes.txt", "class_id class_name")
         paths = self._table("images.txt", "image_id image_name")
         labels = self._table("image_class_labels.txt", "image_id class_id")
-        _refuse_doubled(names.values())
         if odd := paths.keys() ^ labels.keys():
             raise ValueError(f"{counted(len(odd), 'image')} in only one of images.txt and image_class_labels.txt")
-        classes: dict[str, list[str]] = {name: [] for name in names.values()}
-        for image, path in paths.items():
-            classes[names[labels[image]]].append(f"images/{path}")
-        return halved({name: tuple(keys) for name, keys in classes.items()})
+        return _halved([*names.values()], ((names[labels[image]], f"images/{path}") for image, path in paths.items()))
 
 
-def _refuse_doubled(names: Collection[str]) -> None:
+def _halved(names: Sequence[str], pairs: Iterable[tuple[str, str]]) -> Halves:
+    """Return two halves of the classes ``names``; ``pairs`` are the class and the key of each image."""
     if doubled := [name for name, count in Counter(names).items() if count > 1]:
         raise ValueError(f"more than one class is called {listed(doubled)}")
+    keys_of, middle = grouped(pairs), len(names) // 2
+    train, test = ({name: keys_of.get(name, ()) for name in half} for half in (names[:middle], names[middle:]))
+    return train, test
 
 
 CARS_ANNOTATIONS = "cars_annos.mat"
@@ -88,15 +87,11 @@ car_ims/000001.jpg"""
         from scipy.io import loadmat  # late: no other data set needs it
 
         content = loadmat(BytesIO(read_regular(self._root / CARS_ANNOTATIONS)), squeeze_me=True)
-        names = [str(name) for name in content["class_names"]]
-        _refuse_doubled(names)
-        classes: dict[str, list[str]] = {name: [] for name in names}
-        annotations = content["annotations"]
-        for path, label in zip(annotations["relative_im_path"], annotations["class"], strict=True):
-            if not 1 <= label <= len(names):
-                raise ValueError(f"a class is {label}, and there are {len(names)}")
-            classes[names[label - 1]].append(str(path))
-        return halved({name: tuple(keys) for name, keys in classes.items()})
+        names, annotations = [str(name) for name in content["class_names"]], content["annotations"]
+        if wrong := [label for label in annotations["class"] if not 1 <= label <= len(names)]:
+            raise ValueError(f"a class is {wrong[0]}, and there are {len(names)}")
+        pairs = zip(annotations["class"], annotations["relative_im_path"], strict=True)
+        return _halved(names, ((names[label - 1], str(path)) for label, path in pairs))
 
 
 SOP_LISTS = ("Ebay_train.txt", "Ebay_test.txt")
@@ -334,8 +329,8 @@ train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
 
     def _training(self, names: list[str]) -> set[str]:
         if self.class_list is None:
-            hashed = sorted(names, key=lambda name: hashlib.sha256(f"inaturalist:{name}".encode()).digest())
-            return set(hashed[: len(names) * TRAINING_CATEGORIES // CATEGORIES])
+            hashed = in_digest_order([f"inaturalist:{name}" for name in names])
+            return {names[at] for at in hashed[: len(names) * TRAINING_CATEGORIES // CATEGORIES]}
         lines = read_list(self._root / self.class_list)
         training = dict.fromkeys(_category(line.strip()) for line in lines if line.strip())
         known = set(names)

@@ -23,14 +23,7 @@ from numpy.typing import NDArray
 
 from trainables.common.errors import InvalidInput, counted, listed, raise_if_any, shortened, suggestion
 from trainables.common.files import DAMAGED, array_names, read_arrays
-from trainables.data.dataset import (
-    Dataset,
-    grouped,
-    official_parts,
-    part_mistakes,
-    sorted_classes,
-    split_by_parts,
-)
+from trainables.data.dataset import ListedDataset, grouped, part_mistakes, sorted_classes
 from trainables.data.images import read_image
 from trainables.data.sets.folders import as_on_disk, check_file
 from trainables.data.store.contents import image_digest
@@ -150,7 +143,7 @@ def _of_json(name: str, text: str) -> NDArray[Any]:
     return _of_list(entries)
 
 
-_WITHOUT_NUMPY = {"BF16": 2**-7, "F8_E4M3": 2**-3, "F8_E5M2": 2**-2}  # with the distance from 1 to the next number
+_WITHOUT_NUMPY = ("BF16", "F8_E4M3", "F8_E5M2")
 
 
 def _read_safetensors(path: Path) -> Arrays:
@@ -164,12 +157,13 @@ def _read_safetensors(path: Path) -> Arrays:
             lists = {name: _of_json(name, text) for name, text in written.items() if name in NAMES[1:]}
             kinds = {name: file.get_slice(name).get_dtype() for name in NAMES if name in known}
             arrays = {name: file.get_tensor(name) for name, kind in kinds.items() if kind not in _WITHOUT_NUMPY}
-        if len(arrays) < len(kinds):
+        short = [name for name in kinds if name not in arrays]
+        if odd := [name for name in short if name != EMBEDDINGS]:
+            rounds = f"{odd[0]} are {kinds[odd[0]]}, which rounds whole numbers"
+            raise InvalidInput(f"{rounds}; write them as integers or text.")
+        if short:
             with safe_open(path, framework="pt") as file:
-                found = {name: file.get_tensor(name).float().numpy() for name in kinds.keys() - arrays.keys()}
-            arrays |= found
-            for name in found.keys() - {EMBEDDINGS}:
-                raise_if_any([*_rounded(name, found[name], _WITHOUT_NUMPY[kinds[name]])])
+                arrays[EMBEDDINGS] = file.get_tensor(EMBEDDINGS).float().numpy()
     except SafetensorError as error:
         raise ValueError(str(error)) from error
     return {**lists, **arrays}
@@ -223,13 +217,10 @@ def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[st
     elif name not in REPEATED and (twice := [entry for entry, times in Counter(entries).items() if times > 1]):
         yield f"{counted(len(twice), 'entry', 'entries')} of {name} more than once: {listed([*map(str, twice)])}."
     floats = np.array([entry for entry in entries if isinstance(entry, float)])
-    yield from _rounded(name, floats, np.finfo(values.dtype if values.dtype.kind == "f" else float).eps)
-
-
-def _rounded(name: str, values: NDArray[Any], eps: float) -> Iterator[str]:
-    """Yield a sentence if ``values`` are so large that in their type two neighbouring whole numbers are one."""
-    if (large := values[np.isfinite(values) & (np.abs(values) >= 2 / eps)]).size:
-        rounds = f"round whole numbers from {2 / eps:,.0f} on, such as {large[0]:.0f}, so different ones may be equal"
+    # From this size on, neighbouring whole numbers are equal in their type.
+    least = 2 / np.finfo(values.dtype if values.dtype.kind == "f" else float).eps
+    if (large := floats[np.isfinite(floats) & (np.abs(floats) >= least)]).size:
+        rounds = f"round whole numbers from {least:,.0f} on, such as {large[0]:.0f}, so different ones may be equal"
         yield f"{name} are floats that {rounds}; write them as whole numbers or text."
 
 
@@ -255,7 +246,7 @@ def _whole(entry: object) -> object:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeatureFile(Dataset):
+class FeatureFile(ListedDataset):
     """Items of a file of embeddings, in its order; classes are sorted by name, whole numbers by size.
 
     Keys are the ids of the file, or its row numbers. If it has paths of images, they are relative to ``root``.
@@ -292,19 +283,10 @@ parts       train, query, gallery or distractor, if these are given"""
     def classes(self) -> dict[str, tuple[str, ...]]:
         return self._content().classes
 
-    def _column(self, name: str) -> dict[str, str]:
+    def column(self, name: str) -> dict[str, str]:
         arrays = self._content().arrays
-        values = getattr(arrays, name)
+        values = {"group": arrays.groups, "part": arrays.parts}[name]
         return {} if values is None else dict(zip(arrays.names, values, strict=True))
-
-    def groups(self) -> dict[str, str]:
-        return self._column(GROUPS)
-
-    def parts(self) -> dict[str, str]:
-        return official_parts(self._column(PARTS))
-
-    def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        return split_by_parts(self.classes(), self._column(PARTS))
 
     def identity(self) -> str:
         return "features"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainables.common.errors import InvalidInput, counted, listed, raise_if_any, suggestion
-from trainables.data.dataset import grouped, official_parts, part_mistakes, sorted_classes, split_by_parts
+from trainables.data.dataset import ListedDataset, grouped, part_mistakes, sorted_classes
 from trainables.data.sets.folders import Folders, RootedDataset, check_file
 from trainables.data.sets.published import Classes, present_below, read_text
 
@@ -23,7 +23,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest(RootedDataset):
+class Manifest(ListedDataset, RootedDataset):
     """Images of a CSV file, in its order; classes are sorted by name, whole numbers by size.
 
     With rows of part ``train`` their classes are the training half and all others the test half. Without them the
@@ -101,20 +101,11 @@ the last three columns only if you have them"""
         found = grouped((row[CLASS], key) for key, row in self._rows.items())
         return {name: found[name] for name in sorted_classes(found)}
 
-    def groups(self) -> dict[str, str]:
-        return self._column(GROUP)
-
-    def parts(self) -> dict[str, str]:
-        return official_parts(self._column(PART))
-
     def cameras(self) -> dict[str, str]:
-        return self._column(CAMERA) if self.ignore_same_camera else {}
+        return self.column(CAMERA) if self.ignore_same_camera else {}
 
-    def _column(self, name: str) -> dict[str, str]:
+    def column(self, name: str) -> dict[str, str]:
         return {key: row[name] for key, row in self._rows.items() if name in row}
-
-    def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        return split_by_parts(self.classes(), self._column(PART))
 
     def identity(self) -> str:
         return "manifest"

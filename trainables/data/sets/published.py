@@ -1,6 +1,5 @@
 """The base class of published data sets: image lists for two halves of the classes, with known counts."""
 
-import hashlib
 import io
 import os
 import posixpath
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainables.common.errors import InvalidInput, counted, listed, raise_if_any
-from trainables.common.files import read_regular
+from trainables.common.files import digest_of, read_regular
 from trainables.data.sets.folders import RootedDataset
 
 FEW = 5
@@ -48,12 +47,6 @@ def present_below(root: Path, keys: Sequence[str]) -> set[str]:
         except OSError as error:
             raise InvalidInput(f"{str(root / folder)!r} cannot be read: {error.strerror}. Allow reading it.") from error
     return present.intersection(keys)
-
-
-def halved(classes: Classes) -> Halves:
-    """Return the first half of the classes, and the rest."""
-    names, middle = list(classes), len(classes) // 2
-    return {name: classes[name] for name in names[:middle]}, {name: classes[name] for name in names[middle:]}
 
 
 def count_halves(halves: Halves) -> dict[str, int]:
@@ -215,5 +208,5 @@ class PublishedDataset(RootedDataset):
         if not self.subset:
             return self.title
         keys = sorted(key for keys in self.classes().values() for key in keys)
-        digest = hashlib.sha256("\n".join(keys).encode(errors="surrogateescape")).hexdigest()
+        digest = digest_of("\n".join(keys).encode(errors="surrogateescape"))
         return f"a part of {self.title}: {len(keys)} images, {digest[:12]}"

@@ -8,16 +8,15 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trainables.common.errors import InvalidInput
 from trainables.common.files import digest_of, write_json, write_whole
 from trainables.common.process import allotted_cpus
-from trainables.common.storage import OUTAGES, DiskFull, StorageFailure, is_full
+from trainables.common.storage import OUTAGES, DiskFull, is_full
 from trainables.data.dataset import Dataset, ItemDataset
 from trainables.data.images import Unreadable, cannot_be_read, fitted, identified, open_file, resized_shape, unreadable
 from trainables.data.sets.folders import RootedDataset
@@ -34,6 +33,9 @@ from trainables.data.store.contents import (
     read_contents,
 )
 
+if TYPE_CHECKING:
+    from trainables.data.store.store_spec import StoreSpec
+
 logger = logging.getLogger(__name__)
 
 AHEAD = 32  # images per worker that may be decoded before they are written; bounds the memory
@@ -41,45 +43,41 @@ AHEAD = 32  # images per worker that may be decoded before they are written; bou
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Decoded:
-    """An image that fits the store, or a vector, with its digest; ``content`` are its bytes, ``size`` its sides."""
-
-    content: bytes
-    size: tuple[int, int] | None
-    digest: str
-
-
-class _ImagesAway(StorageFailure):
-    """Failure of the storage of the images: an image cannot be read now, and others would fail too."""
+Decoded = tuple[bytes, tuple[int, int] | None, str]
+"""The bytes of an image that fits the store, its height and width, and its digest; vectors have no sides."""
 
 
 @contextmanager
-def held_store(
-    dataset: Dataset, class_names: Sequence[str], short_side: int, cache: str, on_progress: Progress | None = None
-) -> Iterator[Path]:
-    """Find or build the store of ``class_names`` below ``cache`` and yield its path; it is locked within the context.
+def held_store(spec: "StoreSpec", on_progress: Progress | None = None) -> Iterator[Path]:
+    """Find or build the store of ``spec`` and yield its path; it is locked within the context.
 
-    Images keep their aspect ratio and are scaled down to a short side of ``short_side`` pixels, never enlarged. Only
-    images of these classes are opened. If several processes need a store, one builds it and the others wait; the
-    remains of a killed process are removed by the next. Unused stores are evicted to make room.
+    Images keep their aspect ratio and are never enlarged. Only images of the classes of ``spec`` are opened. If several
+    processes need a store, one builds it and the others wait; the remains of a killed process are removed by the next.
+    Unused stores are evicted to make room.
 
     Raises:
         InvalidInput: images cannot be read (all are listed), or the store is damaged; or, caused by an ``OSError``, the
             cache cannot be written or the storage of the images cannot be reached.
         DiskFull: there is no space left for the store; the partial store is removed.
     """
-    classes = _classes(dataset, class_names)
+    classes = _classes(spec)
     keys = [key for keys in classes.values() for key in keys]
-    store = _path(dataset, classes, short_side, cache)
+    store = _path(spec, classes)
 
     def build(draft: Path) -> None:
         logger.info("Building the image store %s.", store)
-        _write(draft, dataset, classes, short_side, on_progress)
+        _write(draft, spec, classes, on_progress)
 
-    with _storage_mistakes(store):
+    try:
         store.parent.mkdir(parents=True, exist_ok=True)
-        in_use = found_or_built(store, lambda: expected_size(dataset, keys, short_side), build)
+        in_use = found_or_built(store, lambda: expected_size(spec.dataset, keys, spec.short_side), build)
+    except OSError as error:
+        if is_full(error):
+            raise DiskFull.at(store, "set dataset.cache to another folder") from error
+        raise InvalidInput(
+            f"The cache cannot be written below {str(store.parent)!r}: {error.strerror or error}. "
+            "Allow writing there, or set dataset.cache to another folder."
+        ) from error
     try:
         read_contents(store)
         yield store
@@ -87,29 +85,25 @@ def held_store(
         in_use.close()
 
 
-def find_store(dataset: Dataset, class_names: Sequence[str], short_side: int, cache: str) -> Path | None:
-    """Return the path of the store if it exists; no image is opened."""
-    store = _path(dataset, _classes(dataset, class_names), short_side, cache)
+def find_store(spec: "StoreSpec") -> Path | None:
+    """Return the path of the store of ``spec`` if it exists; no image is opened."""
+    store = _path(spec, _classes(spec))
     return store if store.is_dir() else None
 
 
-def _classes(dataset: Dataset, class_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    wanted = set(class_names)
+def _classes(spec: "StoreSpec") -> dict[str, tuple[str, ...]]:
+    wanted = set(spec.class_names)
     # In the data set's order, so that all splits of one training half share a store.
-    classes = {name: tuple(keys) for name, keys in dataset.classes().items() if name in wanted}
+    classes = {name: tuple(keys) for name, keys in spec.dataset.classes().items() if name in wanted}
     assert len(classes) == len(wanted), f"classes that the data set does not have: {wanted - set(classes)}"
     return classes
 
 
-def _path(dataset: Dataset, classes: Mapping[str, Sequence[str]], short_side: int, cache: str) -> Path:
+def _path(spec: "StoreSpec", classes: Mapping[str, Sequence[str]]) -> Path:
     """Return the path of the store: its name is the SHA-256 of everything that determines its content."""
-    content: list[object] = [
-        FORMAT,
-        dataset.identity(),
-        short_side,
-        [[name, [[key, _stamp(dataset, key)] for key in keys]] for name, keys in classes.items()],
-    ]
-    return Path(cache, digest_of(json.dumps(content).encode()))
+    stamps = [[name, [[key, _stamp(spec.dataset, key)] for key in keys]] for name, keys in classes.items()]
+    content = [FORMAT, spec.dataset.identity(), spec.short_side, stamps]
+    return Path(spec.cache, digest_of(json.dumps(content).encode()))
 
 
 def _stamp(dataset: Dataset, key: str) -> str:
@@ -119,44 +113,20 @@ def _stamp(dataset: Dataset, key: str) -> str:
         return f"unreadable: {error}"  # reading it will fail too and be reported with the others
 
 
-@contextmanager
-def _storage_mistakes(store: Path) -> Iterator[None]:
-    """Convert errors of the images' or the cache's storage to sentences."""
-    try:
-        yield
-    except _ImagesAway as error:
-        raise InvalidInput(
-            f"The data cannot be read now: {error} Check their disk or network, then try again."
-        ) from error
-    except OSError as error:
-        if is_full(error):
-            raise DiskFull.at(store, "set dataset.cache to another folder") from error
-        raise InvalidInput(
-            f"The cache cannot be written below {str(store.parent)!r}: {error.strerror or error}. "
-            "Allow writing there, or set dataset.cache to another folder."
-        ) from error
-
-
-def _write(
-    folder: Path,
-    dataset: Dataset,
-    classes: Mapping[str, Sequence[str]],
-    short_side: int,
-    on_progress: Progress | None,
-) -> None:
-    keys = [key for keys in classes.values() for key in keys]
+def _write(folder: Path, spec: "StoreSpec", classes: Mapping[str, Sequence[str]], on_progress: Progress | None) -> None:
+    dataset, keys = spec.dataset, [key for keys in classes.values() for key in keys]
     sizes: list[tuple[int, int]] = []
     digests: list[str] = []
     bad: list[Unreadable] = []
     with (folder / PIXELS).open("wb") as file:
-        for done, image in enumerate(_decoded(dataset, keys, short_side), start=1):
+        for done, image in enumerate(_decoded(dataset, keys, spec.short_side), start=1):
             if isinstance(image, Unreadable):
                 bad.append(image)
             elif not bad:
-                file.write(image.content)
-                if image.size is not None:
-                    sizes.append(image.size)
-                digests.append(image.digest)
+                content, size, digest = image
+                file.write(content)
+                sizes += [] if size is None else [size]
+                digests.append(digest)
             if on_progress is not None:
                 on_progress(done, len(keys))
         if bad:
@@ -166,16 +136,21 @@ def _write(
     labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(keys) for keys in classes.values()])
     sizes_N2 = np.array(sizes, dtype=np.int64).reshape(-1, 2)
     write_whole(folder / ARRAYS, lambda file: np.savez(file, labels_N=labels, sizes_N2=sizes_N2))
-    origin = {"dataset": dataset.identity(), "short_side": short_side}  # to describe the cache's content
-    images = {"image_keys": keys, "image_digests": digests}
     features = dataset.features()  # of a user-defined data set maybe one of NumPy's numbers
-    items = {"features": features and int(features), "class_names": list(classes), **images}
-    if isinstance(dataset, ItemDataset):
-        items["of_items"] = True
-    write_json(folder / INDEX, {"format": FORMAT, **origin, **items})
+    index = {
+        "format": FORMAT,
+        "dataset": dataset.identity(),  # like the short side to describe the cache's content
+        "short_side": spec.short_side,
+        "features": features and int(features),
+        "of_items": isinstance(dataset, ItemDataset),
+        "class_names": list(classes),
+        "image_keys": keys,
+        "image_digests": digests,
+    }
+    write_json(folder / INDEX, index)
 
 
-def _decoded(dataset: Dataset, keys: Sequence[str], short_side: int) -> Iterator[_Decoded | Unreadable]:
+def _decoded(dataset: Dataset, keys: Sequence[str], short_side: int) -> Iterator[Decoded | Unreadable]:
     workers = allotted_cpus()
     with ThreadPoolExecutor(workers) as pool:  # Pillow releases the interpreter lock
         for start in range(0, len(keys), AHEAD * workers):
@@ -183,25 +158,24 @@ def _decoded(dataset: Dataset, keys: Sequence[str], short_side: int) -> Iterator
             yield from pool.map(lambda key: _read(dataset, key, short_side), chunk)
 
 
-def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:
+def _read(dataset: Dataset, key: str, short_side: int) -> Decoded | Unreadable:
     try:
         item = read_item(dataset, key)
         if isinstance(dataset, ItemDataset):
-            content, digest = item_bytes(item), item_digest(item)[:LENGTH]
-            return _Decoded(content=content, size=(1, len(content)), digest=digest)
+            content = item_bytes(item)
+            return content, (1, len(content)), item_digest(item)[:LENGTH]
         if dataset.features() is not None:
             if not (np.isfinite(item).all() and item.any()):
                 raise ValueError("its numbers are not finite, or all zero")
-            return _Decoded(content=item.tobytes(), size=None, digest=image_digest(item))
+            return item.tobytes(), None, image_digest(item)
         fitting = fitted(item, short_side)
-        return _Decoded(
-            content=np.ascontiguousarray(fitting.transpose(1, 0, 2)).tobytes(),
-            size=fitting.shape[:2],
-            digest=image_digest(item),
-        )
+        return fitting.transpose(1, 0, 2).tobytes(), fitting.shape[:2], image_digest(item)
     except OSError as error:
-        if error.errno in OUTAGES:
-            raise _ImagesAway(key, error) from error
+        if error.errno in OUTAGES:  # others would fail too
+            raise InvalidInput(
+                f"The data cannot be read now: {key} failed ({type(error).__name__}: {error}). Check their disk or "
+                "network, then try again."
+            ) from error
         return unreadable(key, error)
     except WrongItem:
         raise

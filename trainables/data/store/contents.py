@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from trainables.common.errors import InvalidInput
-from trainables.common.files import DAMAGED, read_arrays
+from trainables.common.files import DAMAGED, digest_of, read_arrays
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -141,13 +141,11 @@ def item_of(content: bytes) -> Any:
 
 def item_digest(item: object) -> str:
     """Return the SHA-256 (hex) of an item; a path of a file counts by the file's content, wherever it is."""
-    digest = hashlib.sha256()
 
     def kept(content: bytes, **entry: Any) -> dict[str, Any]:
-        return {**entry, "sha256": hashlib.sha256(content).hexdigest()}
+        return {**entry, "sha256": digest_of(content)}
 
-    digest.update(json.dumps(_described(item, kept, file=_content_of)).encode())
-    return digest.hexdigest()
+    return digest_of(json.dumps(_described(item, kept, file=_content_of)).encode())
 
 
 def _content_of(path: PurePath) -> str:

@@ -41,14 +41,14 @@ class StoreSpec:
         """Find or build the store, see :func:`trainables.data.store.build.held_store`."""
         from trainables.data.store.build import held_store  # imports numpy and Pillow, which a plan does not need
 
-        with held_store(self.dataset, self.class_names, self.short_side, self.cache, on_progress) as path:
+        with held_store(self, on_progress) as path:
             yield path
 
     def find(self) -> Path | None:
         """Return the path of the store if it exists; no image is opened."""
         from trainables.data.store.build import find_store
 
-        return find_store(self.dataset, self.class_names, self.short_side, self.cache)
+        return find_store(self)
 
     def open(self) -> "Store":
         """Find or build the store and open it. All processes of a node share one copy, locked while it is open."""

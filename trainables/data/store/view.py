@@ -117,7 +117,6 @@ class StoreView:
         return len(self.rows_N)
 
     def sizes(self, indices: Tensor) -> Tensor:
-        """Return height and width of some images, int64 [B, 2]."""
         return self.store.sizes_N2[self.rows_N[indices]]
 
     def rows(self, indices: Tensor) -> "StoreView":
@@ -240,9 +239,8 @@ def superclasses_for(metrics: Sequence[str], dataset: Dataset, view: StoreView) 
         return None
     superclass_of = dataset.superclasses()
     assert superclass_of is not None, "the plan refuses these metrics on a data set without superclasses"
-    of_classes = [superclass_of[name] for name in view.class_names]
-    number_of = {name: number for number, name in enumerate(sorted(set(of_classes)))}
-    return torch.tensor([number_of[name] for name in of_classes])[view.labels_N]
+    _, numbers_C = np.unique([superclass_of[name] for name in view.class_names], return_inverse=True)
+    return torch.from_numpy(numbers_C)[view.labels_N]
 
 
 def protocol_for(dataset: Dataset, keys: Sequence[str]) -> RetrievalProtocol | None:
