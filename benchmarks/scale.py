@@ -99,7 +99,7 @@ def ours(runs: Path, slots: int, trials: int) -> dict[str, Any]:
     from rich.console import Console
 
     from search.config.search_config import parse_config
-    from search.driver.progress import Progress
+    from search.driver.listeners import Progress
     from search.driver.stages import search_stage
     from search.plan.make_plan import make_plan
     from search.plan.search import open_search

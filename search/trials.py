@@ -36,21 +36,16 @@ def epochs_of(trial: "FrozenTrial") -> "list[EpochRecord]":
     return [trial.user_attrs[key] for key in record_keys(trial)]
 
 
-def count_epochs(trial: "FrozenTrial") -> int:
-    return sum(key.startswith(EPOCH) for key in trial.user_attrs)
-
-
 def work_ms(trial: "FrozenTrial") -> int:
     """Return the milliseconds in which ``trial`` trained and validated the epochs that it reported.
 
     Whole numbers, so that a sum does not depend on the order. An epoch that was trained again after a kill counts once.
     """
-    records = (record for key, record in trial.user_attrs.items() if key.startswith(EPOCH))
-    return sum(round(1000 * (record["end"] - record["start"])) for record in records)
+    return sum(round(1000 * (record["end"] - record["start"])) for record in epochs_of(trial))
 
 
 def epochs_trained(trials: "Iterable[FrozenTrial]") -> int:
-    return sum(map(count_epochs, trials))
+    return sum(len(record_keys(trial)) for trial in trials)
 
 
 def whole_training(trial: "FrozenTrial", spec: "TrialSpec") -> str:
@@ -116,7 +111,7 @@ class Tally:
         self._count(after, 1)
 
     def _count(self, trial: "FrozenTrial", sign: int) -> None:
-        epochs = sign * count_epochs(trial)
+        epochs = sign * len(record_keys(trial))
         self.states[trial.state.name] += sign
         self.epochs += epochs
         self.work_ms += sign * work_ms(trial)

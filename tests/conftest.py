@@ -21,7 +21,7 @@ from support.trees import Trees, make_tree
 import holdout
 from search import trust
 from search.config.search_config import parse_config
-from search.driver.sealed import with_training_images
+from search.driver.inputs import with_training_images
 from search.plan.make_plan import make_plan
 from search.plan.search import WritableRecords, open_search
 from trainables.common.errors import REFERRED

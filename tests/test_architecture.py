@@ -33,7 +33,7 @@ ROOMS: dict[str, set[str]] = {
         "campaigns", "comparison_tables", "document", "live", "model_cards", "trial_page",
     },
     "driver": {
-        "campaigns", "doctor", "enqueue", "finish", "pipeline", "progress_view", "stages", "start", "synchronise",
+        "campaigns", "doctor", "finish", "pipeline", "progress_view", "stages", "start", "synchronise",
         "verify",
     },
     "cli": set(),

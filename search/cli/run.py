@@ -168,7 +168,7 @@ def enqueue(
 ) -> None:
     """Propose trials for a search; its next run trains them first."""
     from search.config.yaml_file import parse_yaml
-    from search.driver.enqueue import enqueue as enqueue_trials
+    from search.driver.start import enqueue as enqueue_trials
 
     proposals = [parse_yaml(text, "--params") for text in params]
     if wrong := [proposal for proposal in proposals if not isinstance(proposal, dict) or not proposal]:

@@ -1,9 +1,10 @@
 """The choice: which losses failed, the frozen selection, and whether it is unchanged."""
 
+import itertools
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -155,7 +156,7 @@ def selection_of(search: Records, family: Family | None = None) -> Selection:
         family=family or _own_family(search, tuple(map(metric_name, names)), chosen, baselines),
         split_digest=plan.split.digest,
         test_digest=plan.split.test_digest,
-        studies=_study_digests(search),
+        studies=study_digests(search, plan.config.loss_names, CHOSEN_FROM),
         rule=rule_in_words(plan.basis, plan.config.goal),
         exported=EXPORTED,
         chosen=chosen,
@@ -183,13 +184,14 @@ def _unmet(search: Records) -> list[str]:
     return [sentence for sentence in found if sentence]
 
 
-def _study_digests(search: Records) -> dict[str, str]:
-    """Return the digests of the studies that the choice depends on, by study name."""
-    return {
-        study_name(search.name, loss, stage): study_digest(search.trials(loss, stage))
-        for loss in search.config.loss_names
-        for stage in (Stage.SEARCH, Stage.SELECT)
-    }
+CHOSEN_FROM = (Stage.SEARCH, Stage.SELECT)
+"""The stages that the choice depends on."""
+
+
+def study_digests(search: Records, losses: Iterable[str], stages: Sequence[Stage]) -> dict[str, str]:
+    """Return the digests of the studies of ``losses`` in ``stages``, by study name."""
+    studies = itertools.product(losses, stages)
+    return {study_name(search.name, *of): study_digest(search.trials(*of)) for of in studies}
 
 
 def _own_family(
@@ -207,7 +209,7 @@ def _own_family(
 def unchanged_selection(search: Records) -> Selection:
     """Return the frozen selection of ``search``; raise if it or a study was changed after the choice."""
     selection = search.frozen_selection
-    now = _study_digests(search)
+    now = study_digests(search, search.config.loss_names, CHOSEN_FROM)
     changed = sorted(name for name in {*now, *selection.studies} if now.get(name) != selection.studies.get(name))
     raise_if_any(
         [

@@ -26,7 +26,7 @@ from search.packages import INSTALL, missing_packages
 from search.plan.checks.parts import Notice, slow_precision
 from search.plan.disk import check_space
 from search.plan.make_plan import make_plan
-from search.plan.plan import Plan
+from search.plan.plan import Plan, training_of
 from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.plan.work import Work, numbers_of, planned_work, seconds_left, slots_here
@@ -34,6 +34,7 @@ from search.selection import REPAIR
 from search.stages import Stage
 from search.study import Pruner
 from search.tables import ENGINES, PRUNERS, engine_name, ray_address
+from search.trials import changed
 from spaces.contract import CheckResult
 from trainables.common.errors import InvalidInput, counted, listed
 from trainables.common.process import allotted_cpus, allotted_memory, driver_problem
@@ -53,31 +54,22 @@ START_S = 20
 
 
 def measured_trainings(plan: Plan, directory: str) -> dict[str, TrialSpec]:
-    """Return a training of each loss's default without validation, to be measured in the folder ``directory``.
+    """Return a training of each loss's default, to be measured in the folder ``directory``.
 
-    It uses the decoded images if there are any, else decodes enough classes for a few batches there.
+    It has neither validation nor label noise, and uses the decoded images if there are any, else decodes enough classes
+    for a few batches there.
     """
-    config, train = plan.config, plan.split.train
-    images = plan.images
+    train, images = plan.split.train, plan.images
     if images.find() is None:
         train = _first_classes(plan)
         images = replace(images, class_names=train, cache=f"{directory}/images")
     specs = {}
-    for loss in config.loss_names:
-        default = plan.spaces[loss].default
-        specs[loss] = TrialSpec(
-            loss=config.loss(loss).key,
-            hyperparameters=default.loss,
-            model=config.model,
-            training=replace(config.training_of(loss), **default.training),
-            images=images,
-            train_classes=train,
-            validation_classes=(),
-            merge=plan.split.merge,
-            metrics=plan.metrics,
-            objective=config.search.objective,
-            seed=0,
-            directory=f"{directory}/{loss}",
+    trial = create_trial(value=0.0, user_attrs={"seed": 0})
+    for loss in plan.config.loss_names:
+        default = changed(trial, params=dict(plan.spaces[loss].default))  # which may be outside of the space's ranges
+        whole = replace(training_of(plan, loss, Stage.SEARCH, default), folds=(), gallery_seed=None, label_noise=0.0)
+        specs[loss] = replace(
+            whole, images=images, train_classes=train, validation_classes=(), directory=f"{directory}/{loss}"
         )
     return specs
 
@@ -108,13 +100,11 @@ def measured_costs_of(plan: Plan) -> dict[str, Cost]:
 
 def images_of(plan: Plan) -> ImageCounts:
     """Return the numbers of images of one training; for a cross-validation, those of the first fold."""
-    classes = plan.classes
-    validation = plan.split.folds[0] if plan.split.folds else plan.split.validation
-    held_out = set(validation)
-    train = tuple(len(classes[name]) for name in plan.split.train if name not in held_out)
+    classes, (learned, validating) = plan.classes, plan.split.divisions[0]
+    train = tuple(len(classes[name]) for name in learned)
     return ImageCounts(
         train=train,
-        validation=tuple(len(classes[name]) for name in validation),
+        validation=tuple(len(classes[name]) for name in validating),
         gallery=sum((images + 1) // 2 for images in train) if plan.config.metrics.gallery == "training_half" else 0,
     )
 

@@ -12,21 +12,22 @@ from rich.console import Console
 
 from search.driver.choice import refuse_failed
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
-from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases
-from search.driver.notices import at_ceiling, first_proposals, pruning, resumed, say
-from search.driver.progress import Progress
-from search.driver.progress_view import StoreProgress, phase
-from search.driver.sealed import (
+from search.driver.inputs import (
     CHECK_S,
-    catch_up,
     check_sealed_images,
+    check_weights,
     copies_among_classes,
     note_opened_images,
+    validate_baselines,
     with_training_images,
+    without_baselines,
 )
+from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases, Progress
+from search.driver.notices import at_ceiling, first_proposals, pruning, resumed, say
+from search.driver.progress_view import StoreProgress, phase
+from search.driver.sealed import catch_up
 from search.driver.stages import STAGES, Order, RunStage, SelectStage, summarise, trials_in_turn
 from search.driver.synchronise import behind, make_projection
-from search.driver.untrained import check_weights, validate_baselines, without_baselines
 from search.engines.base import Engine, make_engine
 from search.packages import TESTED, check_extra, untested
 from search.plan.checks.parts import slow_precision
@@ -102,7 +103,12 @@ def _carry_out(
     sealed = [search.plan for search in searches if not search.is_done(Stage.TEST)]
     images = Thread(target=check_sealed_images, args=(sealed,), daemon=True)
     images.start()
-    _before_training(searches, of, engine, slots, order.console)
+    if missing := without_baselines(searches):
+        on_vectors = all(search.plan.images.dataset.features() is not None for search in missing)
+        with phase(order.console, f"Scoring the {'vectors as they are' if on_vectors else 'untrained network'} …"):
+            validate_baselines(missing, partial(engine.map, validate_untrained))
+    if Stage.SEARCH in of:
+        say(order.console, (*pruning(searches), *first_proposals(searches, slots), *at_ceiling(searches)))
     projections = {search.name: make_projection(search.plan) for search in searches}
     if engine.trains_here:
         import_mlflow()
@@ -127,18 +133,6 @@ def _carry_out(
     else:
         write_runs(searches, projections, order.console)
     images.join(CHECK_S)
-
-
-def _before_training(
-    searches: Sequence[WritableRecords], stages: Sequence[Stage], engine: Engine, slots: int, console: Console
-) -> None:
-    """Score the networks without training where that is missing, and print how trials are proposed and pruned."""
-    if missing := without_baselines(searches):
-        on_vectors = all(search.plan.images.dataset.features() is not None for search in missing)
-        with phase(console, f"Scoring the {'vectors as they are' if on_vectors else 'untrained network'} …"):
-            validate_baselines(missing, partial(engine.map, validate_untrained))
-    if Stage.SEARCH in stages:
-        say(console, (*pruning(searches), *first_proposals(searches, slots), *at_ceiling(searches)))
 
 
 def _engine_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: ExitStack) -> tuple[Engine, int]:

@@ -1,12 +1,11 @@
-"""The test stage, which scores the chosen models on the held-out classes once, and the image checks that precede it."""
+"""The test stage, which scores the chosen models on the held-out classes once, here or by a vault."""
 
 import hashlib
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from operator import methodcaller
 from pathlib import Path
@@ -15,10 +14,9 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
-from search.driver.by_vault import scores_of_vault, test_items
-from search.driver.choice import unchanged_selection
+from search.driver.choice import study_digests, unchanged_selection
+from search.driver.inputs import baseline_scorings, sealed
 from search.driver.progress_view import StoreProgress, phase
-from search.driver.untrained import baseline_scorings
 from search.plan.plan import Plan, best_checkpoint, training_of
 from search.plan.records import Records
 from search.plan.search import WritableRecords
@@ -32,18 +30,18 @@ from search.selection import (
     ScoredModel,
     ScoredOpening,
     Scoring,
-    SealedTest,
     Selection,
     frozen_baselines,
     images_in,
-    study_digest,
     write_openings,
 )
-from search.stages import Stage, short_study_name, study_name
+from search.stages import Stage, short_study_name
+from search.vault.held import HeldItems
+from search.vault.protocol import EMBEDDINGS, SentModel, ask, content_of, models_of
 from trainables.common.errors import Failure, InvalidInput, counted, listed, raise_if_any
-from trainables.common.files import json_digest, write_json, write_whole
+from trainables.common.files import digest_of, json_digest, json_text, reading, write_whole
 from trainables.data import Dataset
-from trainables.data.store.contents import digests_by_class, read_contents
+from trainables.data.store.contents import read_contents
 from trainables.data.store.store_spec import StoreSpec
 from trainables.training.spec import TrialSpec
 
@@ -52,10 +50,11 @@ logger = logging.getLogger(__name__)
 Run = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 """A function that computes another of each argument, on workers (:meth:`search.engines.base.Engine.map`)."""
 
-RESUMABLE = "The trainings are kept and this opening counts once; repair this and run the same command again."
-CHECK_S = 600
-"""Most seconds that the background check of the test images may take."""
+Scorings = Sequence[Scoring | BaselineScoring]
+Results = tuple[dict[str, bytes], dict[str, Any]]
+"""The files of an opening, by name, and the parts of its record that its entry in the ledger does not have."""
 
+RESUMABLE = "The trainings are kept and this opening counts once; repair this and run the same command again."
 
 FinalModel = tuple[str, FrozenTrial, TrialSpec, str]
 """A final training to score: its loss, its trial, the trial's training, and the path of its best checkpoint."""
@@ -73,21 +72,21 @@ class _Candidate:
     def configurations(self) -> int:
         return len({(loss, trial.user_attrs["source_trial"]) for loss, trial, _, _ in self.models})
 
+    @property
+    def trained(self) -> dict[str, str]:
+        """The digests of the studies of the final trainings, by study name."""
+        return study_digests(self.search, self.selection.chosen, (Stage.TEST,))
 
-def sealed(plan: Plan) -> SealedTest:
-    """Return the sealed test classes of ``plan``."""
-    return SealedTest(
-        dataset=plan.config.dataset.source, split=plan.split, short_side=plan.short_side, cache=plan.cache
-    )
+    @property
+    def gpu(self) -> bool:
+        return self.search.config.resources.gpus_per_trial > 0
+
+    def scorings(self, images: StoreSpec) -> list[Scoring | BaselineScoring]:
+        return test_scorings(self.search.plan, self.selection, self.models, images, gpu=self.gpu)
 
 
 def score_test(
-    searches: Sequence[WritableRecords],
-    console: Console,
-    *,
-    opener: str,
-    reason: str | None,
-    run: Run,
+    searches: Sequence[WritableRecords], console: Console, *, opener: str, reason: str | None, run: Run
 ) -> None:
     """Open the test classes once for all ``searches`` and write the scores of each search to its ``test.json``.
 
@@ -107,12 +106,11 @@ def score_test(
         search.note_opening(opening.id)
         if search.split.vault:
             with phase(console, f"The vault scores {counted(len(candidate.models), 'model')} …"):
-                plan, gpu = search.plan, search.config.resources.gpus_per_trial > 0
-                scorings = test_scorings(plan, candidate.selection, candidate.models, test_items(plan), gpu=gpu)
-                files, parts = scores_of_vault(plan, candidate.selection, scorings, run)
-            write_scores(candidate, opening, files, **parts)
+                scorings = candidate.scorings(test_items(search.plan))
+                results = scores_of_vault(search.plan, candidate.selection, scorings, run)
         else:
-            _score(candidate, opening, console, run)
+            results = _scores(candidate, opening, console, run)
+        _write_scores(candidate, opening, *results)
 
 
 def _candidate(search: WritableRecords) -> _Candidate:
@@ -124,31 +122,23 @@ def _candidate(search: WritableRecords) -> _Candidate:
         for trial in search.trials(loss, Stage.TEST)
         if trial.state == TrialState.COMPLETE
     ]
+    frozen = {(loss, of.number): of.params for loss in selection.chosen for of in selection.configurations(loss)}
     raise_if_any(
         [
             f"Trial {trial.number} of {search.name}/{short_study_name(loss, Stage.TEST)} was trained with other "
             "parameters than those frozen with the choice; restore the study, or start a search with a new name."
             for loss, trial in finals
-            if not _is_frozen(selection, loss, trial)
+            if frozen.get((loss, trial.user_attrs["source_trial"])) != trial.params
         ]
     )
     frozen_baselines(search.folder.baselines, search.folder.whitened, selection.baselines)  # raises before the opening
-    return _Candidate(
-        search=search,
-        selection=selection,
-        models=[final_model(plan, loss, trial) for loss, trial in finals],
-    )
+    return _Candidate(search=search, selection=selection, models=[final_model(plan, *of) for of in finals])
 
 
 def final_model(plan: Plan, loss: str, trial: FrozenTrial) -> FinalModel:
     """Return the model of a final training; raise if its checkpoint is missing."""
     spec = training_of(plan, loss, Stage.TEST, trial)
     return loss, trial, spec, best_checkpoint(trial, spec.directory)
-
-
-def _is_frozen(selection: Selection, loss: str, trial: FrozenTrial) -> bool:
-    numbers = [entry.number for entry in selection.configurations(loss) if entry.params == trial.params]
-    return trial.user_attrs["source_trial"] in numbers
 
 
 def resumed_opening(search: Records, selection: Selection, reason: str | None) -> Opening | None:
@@ -164,7 +154,7 @@ def resumed_opening(search: Records, selection: Selection, reason: str | None) -
     openings = search.ledger.of_selection(selection.digest)
     answered = {scored.id for scored in search.openings}
     pending = [entry for entry in openings if selection.digest not in entry.scores and entry.id not in answered]
-    trained = trained_digests(search, selection)
+    trained = study_digests(search, selection.chosen, (Stage.TEST,))
     for opening in pending:
         changed = [name for name, digest in trained.items() if opening.studies.get(name) != digest]
         if not changed:
@@ -201,10 +191,9 @@ def _check_kept(candidates: Sequence[_Candidate], console: Console, run: Run) ->
     if without := [candidate.search.name for candidate in candidates if not candidate.models]:
         raise Failure(f"No final training of {listed(without)} succeeded; the test classes were not opened.")
     models = {
-        f"{candidate.search.name}/{short_study_name(loss, Stage.TEST)} trial {trial.number}": (spec, path, gpu)
-        for candidate in candidates
-        for gpu in [candidate.search.config.resources.gpus_per_trial > 0]
-        for loss, trial, spec, path in candidate.models
+        f"{of.search.name}/{short_study_name(loss, Stage.TEST)} trial {trial.number}": (spec, path, of.gpu)
+        for of in candidates
+        for loss, trial, spec, path in of.models
     }
     with phase(console, "Loading the final models as the test will …"):
         problems = run(kept_problem, [*models.values()])
@@ -237,19 +226,17 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
             search=opener,
             selections={entry.selection.search: entry.selection.digest for entry in sharing},
             configurations={entry.selection.search: entry.configurations for entry in sharing},
-            studies={
-                name: digest
-                for entry in sharing
-                for name, digest in trained_digests(entry.search, entry.selection).items()
-            },
+            studies=dict(chain.from_iterable(entry.trained.items() for entry in sharing)),
             reason=reason or "its own test stage",
         )
         openings |= dict.fromkeys(opening.selections, opening)
     return openings
 
 
-def _score(candidate: _Candidate, opening: Opening, console: Console, run: Run) -> None:
-    plan = candidate.search.plan
+def _scores(candidate: _Candidate, opening: Opening, console: Console, run: Run) -> Results:
+    from search.selection import THUMBNAILS, score, thumbnails_of  # imports torch
+
+    plan, ledger = candidate.search.plan, candidate.search.ledger
     images = sealed(plan).images(candidate.selection, opening)
     console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
     with ExitStack() as held:
@@ -257,48 +244,30 @@ def _score(candidate: _Candidate, opening: Opening, console: Console, run: Run) 
             store = held.enter_context(images.held(StoreProgress(console, images.dataset.noun)))
         except InvalidInput as error:
             raise InvalidInput([*error.sentences, RESUMABLE]) from error
-        _score_held(candidate, opening, images, store, run)
-
-
-def _score_held(
-    candidate: _Candidate,
-    opening: Opening,
-    images: StoreSpec,
-    store: Path,
-    run: Run,
-) -> None:
-    plan, ledger = candidate.search.plan, candidate.search.ledger
-    found = images_in(store)
-    overlap = _overlap(plan, store, found)
-    opening = ledger.read(opening, found)
-    if known := ledger.before(opening):
-        logger.warning("%s: %s.", plan.config.name, known)
-    from search.selection import THUMBNAILS, score, thumbnails_of  # imports torch
-
-    gpu = plan.config.resources.gpus_per_trial > 0
-    results = run(score, test_scorings(plan, candidate.selection, candidate.models, images, gpu=gpu))
-    entries: list[Scored] = [*chain.from_iterable(results)]
-    scored = [entry for entry in entries if isinstance(entry.record, ScoredModel)]
-    baselines = [entry.record for entry in entries if isinstance(entry.record, ScoredBaseline)]
-    failed = [entry.record for entry in entries if isinstance(entry.record, FailedScoring)]
-    repairable = {entry.record.per_image for entry in entries if entry.is_repairable}
-    if first := [record for record in failed if record.per_image in repairable] or ([] if scored else failed):
-        what = "; ".join(f"{record.per_image.removesuffix('.npz')}: {record.reason}" for record in first)
-        raise Failure(f"{plan.config.name} cannot be scored on the test classes ({what}). {RESUMABLE}")
-    written = {THUMBNAILS: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
+        found = images_in(store)
+        overlap = _overlap(plan, store, found)
+        opening = ledger.read(opening, found)
+        if known := ledger.before(opening):
+            logger.warning("%s: %s.", plan.config.name, known)
+        entries: list[Scored] = [*chain.from_iterable(run(score, candidate.scorings(images)))]
+        scored = [entry for entry in entries if isinstance(entry.record, ScoredModel)]
+        baselines = [entry.record for entry in entries if isinstance(entry.record, ScoredBaseline)]
+        failed = [entry.record for entry in entries if isinstance(entry.record, FailedScoring)]
+        repairable = {entry.record.per_image for entry in entries if entry.is_repairable}
+        if first := [record for record in failed if record.per_image in repairable] or ([] if scored else failed):
+            what = "; ".join(f"{record.per_image.removesuffix('.npz')}: {record.reason}" for record in first)
+            raise Failure(f"{plan.config.name} cannot be scored on the test classes ({what}). {RESUMABLE}")
+        written = {THUMBNAILS: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
     for entry in entries:
         written |= entry.files
-    write_scores(
-        candidate,
-        opening,
-        written,
-        finished=time.time(),
-        overlap=overlap,
-        copies=found.copies,
-        scores=[entry.record.content() for entry in scored],
-        baselines=[record.content() for record in baselines],
-        failed=[record.content() for record in failed],
-    )
+    return written, {
+        "finished": time.time(),
+        "overlap": overlap,
+        "copies": found.copies,
+        "scores": [entry.record.content() for entry in scored],
+        "baselines": [record.content() for record in baselines],
+        "failed": [record.content() for record in failed],
+    }
 
 
 def test_scorings(
@@ -334,7 +303,9 @@ def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
     return overlap
 
 
-def write_scores(candidate: _Candidate, opening: Opening, files: Mapping[str, bytes], **parts: Any) -> None:
+def _write_scores(
+    candidate: _Candidate, opening: Opening, files: Mapping[str, bytes], parts: Mapping[str, Any]
+) -> None:
     """Write the ``files`` of an opening and its record in ``test.json``, and note in the ledger that it has scores."""
     search = candidate.search
     for name, content in files.items():
@@ -356,71 +327,76 @@ def catch_up(search: Records) -> None:
                 ledger.score(opening, selection.digest, recorded[opening.id].digest)
 
 
-def trained_digests(search: Records, selection: Selection) -> dict[str, str]:
-    """Return the digests of the studies of the final trainings, by study name."""
-    return {
-        study_name(search.name, loss, Stage.TEST): study_digest(search.trials(loss, Stage.TEST))
-        for loss in selection.chosen
+# The test of a search whose test classes a vault has: one request with the frozen models, and one signed answer.
+
+ANSWER = "vault.json"
+"""The signed answer, beside the results of the models."""
+
+
+def test_items(plan: Plan) -> StoreSpec:
+    """Return the test items that a vault hands out without labels; those of the training half if it keeps them."""
+    folder = plan.config.final.vault_items
+    return plan.images if folder is None else HeldItems(vault=folder).store(plan.short_side, plan.cache)
+
+
+def models_to_send(scorings: Scorings, run: Run, *, labels_only: bool) -> list[SentModel]:
+    """Return the models of ``scorings``, or what they ``run`` on workers to give for :func:`test_items`."""
+    from search.selection import embeddings_of  # imports torch
+
+    if not labels_only:
+        return [model for scoring in scorings for model in models_of(scoring)]
+    found = run(embeddings_of, scorings)
+    return [SentModel(row=row, form=EMBEDDINGS, files=(file,)) for entries in found for row, file in entries]
+
+
+def scores_of_vault(plan: Plan, selection: Selection, scorings: Scorings, run: Run) -> Results:
+    """Let the vault score the final models and the networks without training.
+
+    Raises:
+        InvalidInput: the vault refuses; nothing is lost.
+        Failure: it does not answer, or can score none of them.
+    """
+    vault, name = dict(plan.split.vault), plan.config.name
+    models = models_to_send(scorings, run, labels_only=vault["labels_only"] == "True")
+    training = images_in(plan.images.make()).to_bytes()
+    head = {
+        "verb": "open",
+        "selection": selection.to_json(),
+        "models": [model.to_json() for model in models],
+        "training": digest_of(training),
+        "search": name,
+        "allow_overlap": plan.config.split.allow_overlap,
     }
+    blobs = [training, *(file for model in models for file in model.files)]
+    try:
+        signed, sent = ask(str(plan.config.final.vault), head, blobs)
+    except InvalidInput as error:
+        raise InvalidInput([*error.sentences, "The trainings are kept; run the same command again."]) from error
+    answer = content_of(signed, vault["key"])
+    asked = {"selection": selection.digest, "models": json_digest(head["models"]), "training": head["training"]}
+    if any(answer.get(name) != digest for name, digest in asked.items()):
+        raise Failure("The vault's answer is that to another request; run the same command again.")
+    with reading("The vault's answer", "ask its owner"):
+        parts = parts_of(answer)
+        files = {file: sent[digest] for file, digest in files_of(answer).items()}
+    if not parts["scores"]:
+        raise Failure(f"The vault could not score any final model of {name}: {parts['failed'][0]['reason']}")
+    return {ANSWER: json_text(signed).encode(), **files}, parts
 
 
-# Checks of the images when a search starts
+def parts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the record of an opening has of the content of a vault's ``answer``."""
+    found: dict[str, list[dict[str, Any]]] = {"scores": [], "baselines": [], "failed": []}
+    for row, entry in zip(answer["rows"], answer["scores"], strict=True):
+        if "reason" in entry:
+            named = {"loss": row["name"], "seed": None, "per_image": row["per_image"]} if "name" in row else row
+            found["failed"].append({**named, **entry})
+        else:
+            found["baselines" if "name" in row else "scores"].append({**row, **entry})
+    said = {name: answer[name] for name in ("key", "number", "of", "labels_only", "isolated")}
+    return {**{name: answer[name] for name in ("finished", "overlap", "copies")}, **found, "vault": said}
 
 
-def with_training_images(plan: Plan) -> Plan:
-    """Return ``plan`` with the digest of its training images; raise if the search did not begin with these."""
-    digest = digest_of_images(plan.images.make())
-    if plan.split.images not in (None, digest):
-        name = plan.predecessor or plan.config.name
-        raise InvalidInput(
-            f"The training {plan.images.dataset.noun} differ from those that {name} started with: some were added, "
-            "removed or changed; restore them, or give the search a new name."
-        )
-    return replace(plan, split=replace(plan.split, images=digest))
-
-
-def digest_of_images(store: Path) -> str:
-    """Return the digest of the decoded training images in ``store``, by their classes."""
-    return json_digest(digests_by_class(read_contents(store)))
-
-
-def copies_among_classes(plan: Plan) -> str | None:
-    """Return a sentence on training images whose pixels are in another class, too; None without any."""
-    images, noun = read_contents(plan.images.make()), plan.images.dataset.noun
-    classes = Counter(digest for digest, _ in {*zip(images.image_digests, images.labels_N.tolist(), strict=True)})
-    keys = zip(images.image_keys, images.image_digests, strict=True)
-    copies = [key for key, digest in keys if classes[digest] > 1]
-    share = f"{len(copies)} of the {len(images.image_keys)} training and validation {noun} are in several classes"
-    why = "one that trains and validates makes validation too high, and any other has two labels; remove them"
-    return f"{share} ({listed(copies)}): {why}" if copies else None
-
-
-def note_opened_images(plan: Plan) -> str | None:
-    """Record how many training classes of a new search contain images of an already opened test set.
-
-    Return the sentence that is recorded, or None if there is no overlap. Later openings do not count: they could not
-    have influenced the choice of these classes. So those that count are recorded, too, whatever the clock says.
-    """
-    ledger, training = Records(plan.folder, plan).ledger, images_in(plan.images.make())
-    openings = [entry for entry in ledger.openings() if entry.images]
-    sentence = ledger.opened_among_training(training, openings)
-    if sentence:  # with their lines in the runs folder, a copy of it can be verified elsewhere
-        ledger.catch_up(entry.id for entry, *_ in ledger.sharing(training, openings))
-    write_json(plan.folder.trained_on_opened, {"warning": sentence, "openings": [entry.id for entry in openings]})
-    return sentence
-
-
-def check_sealed_images(plans: Sequence[Plan]) -> None:
-    """Warn of damaged test images, while trials train instead of days later at the test.
-
-    60,000 files take seconds on a local disk but minutes on a slow network. Only file headers and ends are read:
-    nothing is decoded, and the test set is not opened.
-    """
-    first = {(plan.config.dataset.source, plan.split.test): plan for plan in reversed(plans)}
-    for plan in reversed(first.values()):
-        try:
-            sentence = sealed(plan).damage(CHECK_S)
-        except Exception as error:  # a user-defined data set may raise anything; training does not need this
-            sentence = f"The test classes cannot be checked ({type(error).__name__}: {error})."
-        if sentence:
-            logger.warning("%s: %s", plan.config.name, sentence)
+def files_of(answer: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SHA-256 of the results of each model that was scored, by their name in the record."""
+    return {row["per_image"]: digest for row, digest in zip(answer["rows"], answer["files"], strict=True) if digest}

@@ -12,9 +12,9 @@ from rich.console import Console
 from search.difference import Family
 from search.driver.choice import freeze_all, refuse_failed, refuse_unmet, to_retry, unchanged_selection
 from search.driver.finish import write_summary
+from search.driver.inputs import check_weights
 from search.driver.notices import early_ends, say
 from search.driver.sealed import Run, resumed_opening, score_test
-from search.driver.untrained import check_weights
 from search.plan.plan import training_of, trial_directory
 from search.plan.records import Records
 from search.plan.search import WritableRecords

@@ -1,19 +1,28 @@
-"""The entry points of ``holdout run`` and the library: from a search's file to its records."""
+"""The entry points of ``holdout run``, ``holdout enqueue`` and the library: from a search's file to its records."""
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from search.config.parts import range_text
+from search.config.validation import plain
 from search.driver.progress_view import phase
-from search.plan.make_plan import read_plan
-from search.plan.records import Records
-from search.plan.runs import refuse_member
+from search.plan.make_plan import read_plan, reopened, with_trials
+from search.plan.plan import Plan
+from search.plan.records import Records, stored_search
+from search.plan.runs import campaign_of, refuse_member
 from search.stages import Stage
-from search.study import RunningTrial, TrialListener
+from search.study import STOPPED, RunningTrial, TrialListener
+from spaces.search_space import SearchSpace
+from spaces.space import Choice, Range, Value
+from trainables.common.errors import InvalidInput, suggestion
+from trainables.common.ranges import is_number
 from trainables.training.spec import EpochRecord
 
 OnEpoch = Callable[[str, int, EpochRecord], None]
@@ -80,3 +89,127 @@ def run_search(
         plan, order = search.plan, replace(order, started=time.time(), continues=True)  # with the digest of the images
     (search,) = run_stages([plan], order)
     return search
+
+
+# Trials that a user, or a program of theirs, proposes.
+
+
+def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Enqueue trials of ``loss`` in the stored search ``name``, which its next run trains before its own proposals.
+
+    The sampler proposes hyperparameters that a proposal leaves out. The trials count in the budget: if
+    ``search.trials`` has no room for them, it is raised, for every loss.
+
+    Returns:
+        ``search``, ``loss``, ``trials`` (the number and the parameters of each) and ``search_trials``.
+
+    Raises:
+        InvalidInput: all mistakes in the proposals; the search is being run, its configurations are chosen, it belongs
+            to a campaign, or its sampler tries a fixed list or its epochs are used up. Nothing is enqueued.
+    """
+    from search.driver.stages import begin_studies  # slow to import; see run_search
+    from search.plan.search import copy_trials, open_search
+
+    _refuse_late(runs, name)
+    plan = reopened(runs, name)
+    if loss not in plan.spaces:
+        raise InvalidInput(
+            f"--loss is {loss}, which {name} does not search{suggestion(loss, plan.spaces)}; it has "
+            f"{', '.join(plan.spaces)}."
+        )
+    wanted = _checked(plan, loss, proposals)
+    with plan.folder.only_driver():
+        _refuse_late(runs, name)  # another process may have chosen meanwhile
+        with closing(open_search(plan)) as search:
+            copy_trials(search)
+            begin_studies(search)
+            trials = search.trials(loss)
+        enqueued = len(trials)
+        trials_of_each = max(plan.config.search.trials, enqueued + len(wanted))
+        plan = replace(plan, config=with_trials(plan.config, trials_of_each))
+        if over := plan.budget(loss).over(trials):
+            fix = "run its file again first" if over == STOPPED else "begin another search with a larger budget"
+            raise InvalidInput(f"{loss} takes no more trials in {name}: {over}; {fix}.")
+        with closing(open_search(plan)) as search:
+            for other in plan.config.loss_names:
+                search.study(other, Stage.SEARCH)  # stores the planned number of trials
+            search.study(loss, Stage.SEARCH).enqueue(
+                (params, {"enqueued": enqueued + index}) for index, params in enumerate(wanted)
+            )
+    return {
+        "search": name,
+        "loss": loss,
+        "trials": [{"number": enqueued + index, "params": params} for index, params in enumerate(wanted)],
+        "search_trials": plan.config.search.trials,
+    }
+
+
+def _refuse_late(runs: Path, name: str) -> None:
+    if campaign := campaign_of(runs, name):
+        raise InvalidInput(
+            f"{name} is a search of the campaign {campaign.name}, whose searches have equal budgets; name another one."
+        )
+    if stored_search(runs, name).folder.selection.exists():
+        raise InvalidInput(
+            f"The configurations of {name} are already chosen, so it takes no more trials; raise search.trials in its "
+            "file and `holdout run` it with `--set 'stages=[search]'`, which extends it or begins its successor."
+        )
+
+
+# The values of a proposal.
+
+
+def _checked(plan: Plan, loss: str, proposals: Sequence[Mapping[str, Any]]) -> list[dict[str, Value]]:
+    """Return the proposals with the types of the space; raise if a value is outside, or the list of trials is fixed."""
+    mistakes = []
+    budget = plan.budget(loss)
+    if budget.sampler is not None and budget.sampler.size is not None:
+        mistakes.append(
+            f"search.sampler is {plan.config.search.sampler}, which tries a fixed list of trials; enqueue trials in a "
+            "search with another sampler, such as tpe."
+        )
+    wanted = []
+    for proposal in (plain(proposal, ("--params",)) for proposal in proposals):
+        mistakes += _mistakes(plan.spaces[loss], loss, proposal)
+        wanted.append({name: _typed(plan.spaces[loss].parameters.get(name), value) for name, value in proposal.items()})
+    if mistakes:
+        raise InvalidInput(list(dict.fromkeys(mistakes)))
+    return wanted
+
+
+def _mistakes(space: SearchSpace, loss: str, proposal: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in proposal.items():
+        parameter = space.parameters.get(name)
+        if parameter is None:
+            yield (
+                f"--params {name}: {loss} has no such hyperparameter in this search"
+                f"{suggestion(name, space.parameters)}; it has {', '.join(space.parameters)}."
+            )
+        elif _typed(parameter, value) is _OUTSIDE:
+            inside = range_text(parameter)
+            yield f"--params {name}: it is {value!r}, and the search's space has {inside}; give a value from there."
+        else:
+            for other, values in parameter.when.items():
+                if other in proposal and proposal[other] not in values:
+                    yield (
+                        f"--params {name}: it exists only where {other} is {' or '.join(map(str, values))}, and here "
+                        f"that is {proposal[other]!r}; leave it out."
+                    )
+
+
+_OUTSIDE: Any = object()
+
+
+def _typed(entry: Range | None, value: Any) -> Any:
+    """Return ``value`` with the type that the range gives it; :data:`_OUTSIDE` if it is not in there."""
+    if isinstance(entry, Choice):
+        same = [choice for choice in entry.choices if choice == value and _kind(choice) is _kind(value)]
+        return same[0] if same else _OUTSIDE
+    if entry is None or not is_number(value) or not math.isfinite(value):
+        return _OUTSIDE
+    nearest: Any = entry.nearest(value)  # 0.3 for 0.30000000000000004, which Optuna proposes by steps of 0.1
+    return type(entry.ends[0])(nearest) if math.isclose(nearest, value, rel_tol=1e-12) else _OUTSIDE  # type: ignore[misc]
+
+
+def _kind(value: object) -> type:
+    return float if type(value) is int else type(value)

@@ -333,17 +333,14 @@ def baseline_run(comparison: Comparison, name: str) -> SummaryRun:
 def _shown(comparison: Comparison, row: Row) -> dict[str, str]:
     """Return the tags that the results view shows: the recommendation, the test value, and differences in points."""
     (summary,) = comparison.searches
-    tested = (row.test or {}).get(comparison.objective)
-    marked = {"recommended": "yes"} if summary.recommended and summary.recommended.loss == row.loss else {}
     objective = comparison.objective
-    confirmed = {f"confirmed {objective}": _score(row.confirmed)} if row.confirmed else {}
-    test = {f"test {objective}": _score(tested)} if tested else {}
-    return {
-        **marked,
-        **confirmed,
-        **test,
-        **{name: of_row[row.key] for name, role in GAINS.items() if row.key in (of_row := gains_of(comparison, role))},
-    }
+    shown = {"recommended": "yes"} if summary.recommended and summary.recommended.loss == row.loss else {}
+    if row.confirmed:
+        shown[f"confirmed {objective}"] = _score(row.confirmed)
+    if tested := (row.test or {}).get(objective):
+        shown[f"test {objective}"] = _score(tested)
+    gains = {name: gains_of(comparison, role) for name, role in GAINS.items()}
+    return shown | {name: of_rows[row.key] for name, of_rows in gains.items() if row.key in of_rows}
 
 
 def _sentences(entry: LossSummary) -> Iterator[str]:

@@ -54,11 +54,16 @@ def test_two_wheels_with_one_folder_are_named(tmp_path: Path, monkeypatch: pytes
     assert "`pip uninstall --yes faiss-gpu faiss-cpu && pip install faiss-gpu`" in found(findings, "faiss").fix
 
 
-def test_a_search_is_looked_at_and_a_training_tried(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_training_that_fails_is_found(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     config = parse_config(search_file(losses=["support.own_parts:Raising"]))
     findings = list(examine(config, tmp_path / "runs"))
     assert [finding.check for finding in findings if finding.state == "failed"] == ["step"]
     assert "IndexError: out of sorts" in found(findings, "step").found
+
+
+def test_a_search_is_examined_and_nothing_written(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    findings = examined(parse_config(search_file()), tmp_path)
     assert found(findings, "data").found == "folder: 6 classes train, 2 validate, 8 test"
     assert found(findings, "choice").found == (
         "2 classes validate: differences below about 8 points are noise between classes; the choice is confirmed on "

@@ -271,18 +271,6 @@ def test_settings_of_images_are_refused(changes: dict[str, Any], sentence: str, 
     assert sentence in found
 
 
-def test_one_class_or_single_items_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    rows = np.random.default_rng(0).normal(size=(20, 3))
-    for labels, sentence in (
-        (["one"] * 20, "There is one class"),
-        (list(range(20)), "Each of the 20 classes has a single"),
-    ):
-        np.savez("x.npz", embeddings=rows, labels=labels)
-        assert sentence in plain(holdout_here("init", "x.npz", code=2).stderr)
-    assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
-
-
 def test_images_are_refused_by_a_network_of_features(image_folder: Path, tmp_path: Path) -> None:
     content = small_search(image_folder, model={"backbone": "features:12", "embedding_dim": 8})
     (found,) = sentences_of(lambda: read_plan(content, tmp_path / "runs"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 from support.commands import stored, summary
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.small_search import GLYPHS
 
 from search.config.search_config import parse_config
@@ -18,7 +18,6 @@ from search.trials import epochs_of
 from trainables.common.errors import InvalidInput
 
 LOSSES = ("pnp", "triplet")
-OWN = "support.own_trainings:Scales"
 TRIALS, FINALISTS = 4, 2
 TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5}
 
@@ -52,7 +51,7 @@ def search_file(features: Path, name: str, **changes: Any) -> dict[str, Any]:
 
 
 def losses_of(name: str) -> tuple[str, ...]:
-    return ("scales",) if name == "own" else LOSSES if name == "halves" else ("pnp",)
+    return LOSSES if name == "halves" else ("pnp",)
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -64,13 +63,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "bound": {
         "search": {"trials": TRIALS, "pruner": "none", "constraints": {"recall_at_1": ">= 0"}, "seed": 1},
-    },
-    "own": {
-        "trainable": OWN,
-        "dataset": {"name": "support.own_trainings:ManyRecords"},
-        "training": {"epochs": 2},
-        "losses": None,
-        "model": None,
     },
     "clusters": {
         "search": {"trials": TRIALS, "pruner": "none", "objective": "nmi"},
@@ -85,9 +77,7 @@ def runs(features: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of all variants, chosen; not to be changed."""
     runs = tmp_path_factory.mktemp("runs")
     for name, changes in VARIANTS.items():
-        content = {key: part for key, part in search_file(features, name, **changes).items() if part is not None}
-        for search in run_here(runs, [content]):
-            search.close()
+        finish(runs, search_file(features, name, **changes))
     return runs
 
 
@@ -142,11 +132,7 @@ def test_each_finalist_trains_both_halves_with_shared_seeds(runs: Path, name: st
 
 
 def test_confirmations_have_seeds_of_the_searchs_seed(runs: Path) -> None:
-    seeds = {
-        name: {trial.user_attrs["seed"] for trial in stored(runs, name, "pnp@confirm")}
-        for name in VARIANTS
-        if "pnp" in losses_of(name)
-    }
+    seeds = {name: {trial.user_attrs["seed"] for trial in stored(runs, name, "pnp@confirm")} for name in VARIANTS}
     assert seeds["halves"] == seeds["clusters"] <= seeds["folds"]
     assert not seeds["halves"] & seeds["bound"]
 
@@ -222,7 +208,7 @@ def test_the_choice_follows_from_the_records(runs: Path, name: str, loss: str) -
 
 
 def test_the_classes_of_both_halves_confirm(runs: Path) -> None:
-    for name in ("halves", "folds", "bound", "own"):
+    for name in ("halves", "folds", "bound"):
         split, selection = record_of(runs, name, "split"), record_of(runs, name, "selection")
         training = {*split["train"], *split["validation"]}
         for loss in losses_of(name):
@@ -253,11 +239,9 @@ def test_the_recommendation_follows_from_the_records(runs: Path, name: str) -> N
     assert found == selection["recommended"]
     mean = {loss: statistics.fmean(entry["values"]) for loss, entry in selection["chosen"].items()}
     best = max(mean, key=lambda loss: mean[loss])
-    path = runs / name / "baselines.json"
-    classes = json.loads(path.read_text())["classes"] if path.exists() else {}
-    assert path.exists() == (name != "own")
+    classes = record_of(runs, name, "baselines")["classes"]
     if not any(classes.values()):
-        assert name in ("clusters", "own")
+        assert name == "clusters"
         assert (found["loss"], found["number"]) == (best, selection["chosen"][best]["number"])
         return
     own = selection["chosen"][best]["classes"]
@@ -321,6 +305,5 @@ def test_many_validation_classes_confirm_themselves(tmp_path: Path) -> None:
 
 
 def test_a_half_that_fills_no_whole_batch_trains_smaller_ones(runs: Path) -> None:
-    batches = [record["batches"] for trial in stored(runs, "clusters", "pnp@confirm") for record in epochs_of(trial)]
-    assert batches
-    assert all(count >= 1 for count in batches)
+    records = [record for trial in stored(runs, "clusters", "pnp@confirm") for record in epochs_of(trial)]
+    assert min(record["batches"] for record in records) >= 1

@@ -14,7 +14,7 @@ from rich.console import Console
 from support.driving import begun, record, train
 
 from search.driver.choice import freeze
-from search.driver.progress import Progress
+from search.driver.listeners import Progress
 from search.driver.progress_view import time_left, view
 from search.driver.stages import confirm_stage, final_stage, search_stage, unchanged_selection
 from search.plan.records import Records

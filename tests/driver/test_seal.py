@@ -107,11 +107,10 @@ def test_opened_classes_are_recognised_elsewhere(images: Path, runs: Path, tmp_p
     assert "this test set: 3 openings by 3 searches" in said
 
 
-@pytest.mark.parametrize("way", [shutil.copy, os.link, os.symlink])
-def test_copies_among_training_classes_are_told(way: Callable[[Path, Path], Any], images: Path, runs: Path) -> None:
+def test_copies_among_training_classes_are_told(images: Path, runs: Path) -> None:
     assert "in several classes" not in run(images, runs, "before", stages=["search"])
     first, second, *_, last = sorted(path.name for path in (images / "class-03").iterdir())
-    for name in (first, second):
+    for name, way in ((first, shutil.copy), (second, os.symlink)):
         (images / "class-03" / name).unlink()
         way(images / "class-05" / name, images / "class-03" / name)
     shutil.copy(images / "class-04" / first, images / "class-04" / last)  # of one class
@@ -121,82 +120,53 @@ def test_copies_among_training_classes_are_told(way: Callable[[Path, Path], Any]
     assert said.count(f"{told}({', '.join(keys)}): one that trains and validates makes") == 1
 
 
-def _less(record: Path) -> None:
-    record.write_text(record.read_text().replace("8 of 8", "1 of 8"))
-
-
-def _claimed(record: Path) -> None:
-    record.write_text(
-        json.dumps({"warning": "training on items of an opened test set: 1 of 8 classes", "openings": []})
-    )
-
-
-def _none(record: Path) -> None:
-    record.write_text(json.dumps({**json.loads(record.read_text()), "warning": None}))
-
-
 def verified(runs: Path, name: str) -> str:
     """Verify a search; the later checks miss the files of the simulated trainings."""
     done = holdout_here("verify", name, "--runs", runs, code=1)
     return done.stdout + plain(done.stderr)
 
 
-def test_training_on_an_opened_test_set_is_told_and_the_warning_kept(images: Path, runs: Path, tmp_path: Path) -> None:
+def test_training_on_an_opened_test_set_is_told(images: Path, runs: Path, tmp_path: Path) -> None:
     run(images, runs)
     swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
     told = f"training on items of an opened test set: 8 of 8 classes ({ONCE}, 2 configurations scored: small on 20"
     elsewhere = tmp_path / "elsewhere"
-    record = RunFolder(elsewhere, "swapped").trained_on_opened
-    for stages, changes in ((["search"], [_less]), (["search", "select"], [_less, _none, Path.unlink])):
+    for stages in (["search"], ["search", "select"]):
         said = run(swapped, elsewhere, "swapped", stages=stages)
         assert said.count(f"swapped: {told}") == 3 - len(stages), "at the start, and below each table"
         run(images, runs, f"again-{len(stages)}")  # a later opening
-        before, begun = verified(elsewhere, "swapped"), record.read_bytes()
-        assert "ok  trained_on_opened.json: the openings in the ledger" in before
-        assert "ok  search.yaml, trained_on_opened.json: as they were when the search began" in before
-        for change in changes:
-            change(record)
-            found = verified(elsewhere, "swapped")
-            assert re.search(r"trained_on_opened\.json( warning)?: .* is stored, ", found)
-            if change is _none:
-                assert '"training on items of an opened test set: 8 of 8' in found
-            record.write_bytes(begun)
+    found = verified(elsewhere, "swapped")
+    assert "ok  trained_on_opened.json: the openings in the ledger" in found
+    assert "ok  search.yaml, trained_on_opened.json: as they were when the search began" in found
+    assert "trained_on_opened" in json.loads(RunFolder(elsewhere, "swapped").selection.read_text())
     again = plain(holdout_here("test", "swapped", "--runs", elsewhere).stdout)
     assert f"swapped: {told}" in again
     assert "opened before" not in again, "its test classes were only trained on"
 
 
-def test_that_no_opened_images_trained_is_frozen_and_checked(images: Path, runs: Path) -> None:
-    record = RunFolder(runs, "small").trained_on_opened
-    for stages, change in ((["search"], Path.unlink), (["search", "select"], _claimed)):
-        run(images, runs, stages=stages)
-        begun = record.read_bytes()
-        assert json.loads(begun) == {"warning": None, "openings": []}
-        assert "ok  trained_on_opened.json: the openings in the ledger" in verified(runs, "small")
-        change(record)
-        said = verified(runs, "small")
-        assert "trained_on_opened.json" in said
-        assert "ok  trained_on_opened.json: the openings" not in said
-        record.write_bytes(begun)
-    assert "trained_on_opened" in json.loads(RunFolder(runs, "small").selection.read_text())
-
-
 def test_the_record_of_earlier_openings_is_that_of_the_start(images: Path, runs: Path) -> None:
-    """Emptied before the choice, as a search without a warning writes it."""
-    run(images, runs)
+    """Of a search with such a warning and of one without: changed, removed, or as the other kind writes it."""
     swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
-    run(swapped, runs, "swapped", stages=["search"])
-    record = RunFolder(runs, "swapped").trained_on_opened
-    begun = record.read_bytes()
-    for change in (lambda: record.write_text('{"warning": null, "openings": []}'), record.unlink):
-        change()
-        before = contents(runs)
-        assert "trained_on_opened.json" in verified(runs, "swapped").partition("FAILED: ")[2].splitlines()[0]
-        for stages in (["search"], ["search", "select", "test"]):
-            said = run(swapped, runs, "swapped", stages=stages, code=2)
-            assert "what swapped/pnp began with was replaced (trained_on_opened); restore it" in said
-        assert contents(runs) == before
-        record.write_bytes(begun)
+    none = '{"warning": null, "openings": []}'
+    claimed = none.replace("null", '"training on items of an opened test set: 1 of 8 classes"')
+    for name, root in (("clean", images), ("swapped", swapped)):
+        run(root, runs, name, stages=["search"])
+        record = RunFolder(runs, name).trained_on_opened
+        begun = record.read_bytes()
+        assert (json.loads(begun) == json.loads(none)) == (name == "clean")
+        less = begun.decode().replace("8 of 8", "1 of 8")
+        for content in (claimed, None) if name == "clean" else (less, none, None):
+            record.unlink() if content is None else record.write_text(content)
+            before = contents(runs)
+            first = verified(runs, name).partition("FAILED: ")[2].splitlines()[0]
+            assert "trained_on_opened.json" in first
+            assert ("opened test set: 8 of 8" in first) == (content == less), "the warning is recomputed"
+            for stages in (["search"], ["search", "select", "test"]):
+                said = run(root, runs, name, stages=stages, code=2)
+                assert f"what {name}/pnp began with was replaced (trained_on_opened); restore it" in said
+            assert contents(runs) == before
+            record.write_bytes(begun)
+        run(images, runs)  # opens what the next one trains on
     assert "training on items of an opened test set" in run(swapped, runs, "swapped")
 
 
@@ -204,7 +174,7 @@ def test_a_later_opening_does_not_affect_the_training(images: Path, runs: Path) 
     run(images, runs, stages=["search", "select"])
     swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
     run(swapped, runs, "swapped")
-    assert "training on images" not in plain(holdout_here("test", "small", "--runs", runs).stdout)
+    assert "training on items" not in plain(holdout_here("test", "small", "--runs", runs).stdout)
 
 
 def test_equal_names_of_other_images_are_not_compared(images: Path, runs: Path) -> None:
@@ -613,25 +583,18 @@ def doubtful(folder: Path, **changes: Any) -> Path:
     return write_search(folder / "small.yaml", content)
 
 
-def test_a_choice_that_may_be_luck_is_tested_on_demand_alone(tmp_path: Path) -> None:
-    file, runs = doubtful(tmp_path), tmp_path / "runs"
-    said = plain(holdout_here("run", file, "--runs", runs).stderr)
-    assert "The choice of small rests on 2 validation classes alone and may be mostly luck" in said
-    assert "repeat the command with --yes to open it" in said
-    assert RunFolder(runs, "small").selection.exists()
-    assert not RunFolder(runs, "small").test.exists()
-    assert "may be mostly luck, and a test set" not in plain(holdout_here("run", file, "--yes", "--runs", runs).stderr)
-    assert RunFolder(runs, "small").test.exists()
-
-
-def test_a_test_confirmed_at_once_is_the_one_confirmed_later(tmp_path: Path) -> None:
+def test_a_choice_that_may_be_luck_is_tested_on_demand_as_at_once(tmp_path: Path) -> None:
     file, kept = doubtful(tmp_path), []
     for way in (["--yes"], [None, "--yes"]):
         runs = tmp_path / f"runs-{len(way)}"
-        for answer in way:
-            holdout_here("run", file, "--runs", runs, *filter(None, [answer]))
-        holdout_here("verify", "small", "--runs", runs)
         folder = RunFolder(runs, "small")
+        for answer in way:
+            said = plain(holdout_here("run", file, "--runs", runs, *filter(None, [answer])).stderr)
+            refused = "rests on 2 validation classes alone and may be mostly luck, and a test set" in said
+            assert refused == ("repeat the command with --yes to open it" in said) == (answer is None)
+            assert folder.selection.exists()
+            assert folder.test.exists() == (answer is not None)
+        holdout_here("verify", "small", "--runs", runs)
         ((score,),) = [opening["scores"] for opening in json.loads(folder.test.read_text())["openings"]]
         kept.append((json.loads(folder.split.read_text())["digest"], score["metrics"]))
     assert kept[0] == kept[1]

@@ -2,7 +2,7 @@
 
 import io
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event
@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 from support.kinds import on_features, trade
 from support.small_search import draw_folder, small_search
+from support.without_ray import MadeUp
 
 from search.config.search_config import parse_config
 from search.config.sections import ResourcesSection
@@ -20,7 +21,6 @@ from search.driver.pipeline import get_ready
 from search.engines.base import Engine
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
-from search.study.trial_queue import TrialQueue
 from trainables.common.errors import InvalidInput
 from trainables.data.store.cache import is_used
 
@@ -39,9 +39,9 @@ def loaded() -> Event:
 
 @pytest.fixture
 def engine(order: list[str], loaded: Event) -> Engine:
-    """An engine with two slots that notes when its session opens and ends."""
+    """An engine with a slot that notes when its session opens and ends."""
 
-    class Noting(Engine):
+    class Noting(MadeUp):
         title = "Ray"
 
         @contextmanager
@@ -58,15 +58,6 @@ def engine(order: list[str], loaded: Event) -> Engine:
             time.sleep(0.5 if self.images_first else 0)
             order.append("loaded")
             loaded.set()
-
-        def slots(self) -> int:
-            return 2
-
-        def run(self, queue: TrialQueue, concurrent: int) -> None:
-            raise NotImplementedError
-
-        def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
-            raise NotImplementedError
 
     return Noting(ResourcesSection())
 
@@ -92,7 +83,7 @@ def test_images_are_decoded_while_ray_starts(
     monkeypatch.setattr(type(plan.images), "held", lambda *given: (order.append("images"), held(*given))[1])
     console = spoken()
     with ExitStack() as stack:
-        assert get_ready([plan], engine, console, Phases(console, time.time()), stack) == 2
+        assert get_ready([plan], engine, console, Phases(console, time.time()), stack) == 1
         store = plan.images.make()
         assert is_used(store)
     assert store.is_dir()

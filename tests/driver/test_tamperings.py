@@ -181,7 +181,7 @@ def weights(pattern: str) -> Change:
     return change
 
 
-def of_studies(key: str, value: Any) -> Change:
+def of_studies(key: str, value: Any) -> Callable[[list[Operation]], None]:
     """Change an attribute of all studies."""
 
     def changed(found: list[Operation]) -> None:
@@ -189,18 +189,16 @@ def of_studies(key: str, value: Any) -> Change:
             if "study_id" in line and key in line.get("user_attr", {}):
                 line["user_attr"] = {key: value}
 
-    return lambda copied: rewrite(copied.journal, changed)
+    return changed
 
 
 def _another_rate(copied: Copied) -> None:
     """Change the learning rate, and its digests in the studies."""
     entry("search.yaml", "training/lr", 0.002)(copied)
-    content, changing = (
-        read_yaml(copied.path / "search.yaml"),
-        ("losses", "space", "training_by_loss", "dataset", "checkpoints"),
-    )
-    of_studies("settled_digest", settled_digest(content))(copied)
-    of_studies("settings_digest", settled_digest(content, changing))(copied)
+    content = read_yaml(copied.path / "search.yaml")
+    changing = ("losses", "space", "training_by_loss", "dataset", "checkpoints")
+    for key, digest in (("settled", settled_digest(content)), ("settings", settled_digest(content, changing))):
+        rewrite(copied.journal, of_studies(f"{key}_digest", digest))
 
 
 def _raised(copied: Copied) -> None:
@@ -211,18 +209,12 @@ def _raised(copied: Copied) -> None:
         arrays["map_at_r"] = np.minimum(1, arrays["map_at_r"] + 0.25)
         values.append(float(arrays["map_at_r"].mean()))
 
+    def changed(test: Any) -> None:
+        (row,) = [row for row in test["openings"][0]["scores"] if row["per_image"] == name]
+        row["metrics"]["map_at_r"] = values[0]
+
     copied.arrays(raised)
-    of_row = next(
-        row
-        for row in json.loads((copied.path / "test.json").read_text())["openings"][0]["scores"]
-        if row["per_image"] == name
-    )
-    copied.json(
-        "test.json",
-        lambda test: [
-            row["metrics"].update(map_at_r=values[0]) for row in test["openings"][0]["scores"] if row == of_row
-        ],
-    )
+    copied.json("test.json", changed)
 
 
 def _failed(copied: Copied) -> None:
@@ -322,11 +314,8 @@ FOUND: dict[str, tuple[Change, str]] = {
     "a line that is chained again": (chained(lambda line: {**line, "reason": "another"} if "id" in line else line), "reason"),
     "the images of the ledger": (lambda c: c.write(c.opened_images, b"0" * 160), "images of an opened test set"),
     "a test metric": (entry("test.json", f"{SCORE}/metrics/recall_at_1", 0.99), "recall_at_1"),
-    "a test metric without per-image results": (entry("test.json", f"{SCORE}/metrics/nmi", 0.99), "nmi"),
-    "a scored seed": (entry("test.json", f"{SCORE}/seed", 1), "scores.0.seed"),
     "a dropped score": (entry("test.json", f"{OPENING}/scores", lambda scores: scores[:-1]), "scores"),
     "the time of the scoring": (entry("test.json", f"{OPENING}/finished", 0.0), "digest"),
-    "the number of test images that trained": (entry("test.json", f"{OPENING}/overlap", 3), "overlap with the training images: 3 is stored, 0 recomputed"),
     "a dropped opening": (entry("test.json", "openings", []), "test.json openings"),
     "an image's name": (array("keys", 3, "another"), "keys"),
     "an image's class": (array("labels", 3, 5), "labels"),
@@ -340,21 +329,17 @@ FOUND: dict[str, tuple[Change, str]] = {
     "a neighbour": (array("neighbours_QK", (3, 0), 3, lambda c: c.rankings[0]), "@final-0.npz was changed"),
     "a thumbnail": (array("pictures", 20, lambda pixels: pixels ^ 1, lambda c: c.thumbnails), "thumbnails.npz was changed"),
     "a model": (lambda c: c.write(c.models[0], c.models[0].read_bytes()[:-1] + b"!"), "The scored model"),
-    "a mean": (entry("summary.json", "losses/pnp/tuned/confirmed/mean", 0.99), "summary.json losses.pnp.tuned.confirmed.mean: 0.99 is stored"),
     "the journal, half a line": (lambda c: c.write(c.journal, c.journal.read_bytes()[:-40]), "study.journal does not note the opening"),
     "the note of the opening": (lambda c: rewrite(c.journal, without_openings), "study.journal does not note the opening"),
-    "the journal, three lines": (lambda c: rewrite(c.journal, lambda found: found.__delitem__(slice(len(found) - 3, None))), "study.journal does not note the opening"),
     "no file of a trial": (removed("trials/pnp/0000/trial.json"), "trial.json: nothing is stored"),
     "a file of a trial": (entry("trials/pnp/0000/trial.json", "seed", 1), "trial.json seed: 1 is stored"),
     "no model of a trial": (removed("trials/pnp/0001/*/best.safetensors"), "the model is missing"),
     "a model of a trial, half": (half("trials/pnp/0001/*/best.safetensors"), "the model is damaged"),
-    "the exported model, half": (half("models/pnp/model.safetensors"), "models/pnp/ model.safetensors"),
     "a model of no loss": (added("models/best/model.json"), "models/best is of no loss"),
     "a folder of another opening": (lambda c: shutil.copytree(c.results[0].parent, c.path / "test" / ("0" * 32)), "test.json openings lack 000000000000"),
     "no results": (removed("test/*/pnp@*.npz"), "pnp@final-0.npz"),
     "no neighbours": (removed("test/*/retrieval"), "is missing"),
     "no thumbnails": (removed("test/*/thumbnails.npz"), "thumbnails.npz is missing"),
-    "another's results": (swapped("test/*/pnp@*.npz", "test/*/proxy*.npz"), "recall_at_1: "),
     "no images in the ledger": (lambda c: c.opened_images.unlink(), "are missing or damaged"),
     "moved lines of the ledger": (ledger(lambda lines: lines[::-1]), "was not written after the line before"),
     **{f"no {file}": (removed(file), says) for file, says in {
@@ -375,7 +360,6 @@ FOUND: dict[str, tuple[Change, str]] = {
         "a metric without per-image results": (entry("test.json", f"{SCORE}/metrics/nmi", 0.99), "nmi: 0.99 is stored"),
         "a metric that is left out": (entry("test.json", f"{SCORE}/metrics", lambda found: {"nmi": found["nmi"]}), 'metrics: ["nmi"] is stored'),
         "a scored seed": (entry("test.json", f"{SCORE}/seed", 1), "scores.0.seed: 1 is stored"),
-        "a row's trial": (entry("test.json", f"{SCORE}/source_trial", 3), "scores.0.source_trial: 3 is stored"),
         "a row's loss": (entry("test.json", f"{SCORE}/loss", "pnp"), "scores.0.loss: "),
         "a row twice": (entry("test.json", f"{OPENING}/scores", lambda rows: [*rows, rows[0]]), "scores: "),
         "the overlap": (entry("test.json", f"{OPENING}/overlap", 3), "overlap with the training images: 3"),
@@ -385,9 +369,7 @@ FOUND: dict[str, tuple[Change, str]] = {
         "a final training that is left out": (lambda c: c.drop("pnp@final", 0), "pnp@final trials with"),
         "a value of the search": (lambda c: c.metric("pnp", 0, 1, "map_at_r", 0.999), "pnp trial 0: "),
         "the recommended model": (entry("selection.json", "recommended/loss", "pnp"), "recommended.loss"),
-        "a reason of the choice": (entry("selection.json", "reasons/pnp", "better"), 'reasons.pnp: "better" is stored'),
         "the margin": (entry("selection.json", "family/within", 1.0), "family.within: 1.0 is stored"),
-        "the rule": (entry("selection.json", "rule", "mine"), 'rule: "mine" is stored'),
         "the metrics of the test": (entry("selection.json", "test_metrics", ["map_at_r"]), "test_metrics"),
         "the learning rate": (_another_rate, "trial.json training.lr: 0.001 is stored"),
     }.items()},
@@ -406,7 +388,6 @@ NOT_FOUND: dict[str, tuple[Change, str]] = {
     "the weights of a trial": (weights("trials/pnp/0001/*/best.safetensors"), "the weights of a model of the search"),
     **{f"{name}, sealed again": (sealed(change), says) for name, (change, says) in {
         "the date of an opening": (entry("test.json", f"{OPENING}/time", "2020-01-01T00:00:00Z"), "times"),
-        "the time of the scoring": (entry("test.json", f"{OPENING}/finished", 0.0), "times"),
         "the sessions": (lambda c: c.study_attribute("proxy_anchor", "sessions", [0.0]), "times"),
         "the slots": (lambda c: c.study_attribute("proxy_anchor", "slots", 64), "number of slots"),
         "the reason of the opening": (entry("test.json", f"{OPENING}/reason", "another"), "the reason of an opening and the name of its search"),

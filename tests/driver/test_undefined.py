@@ -272,14 +272,3 @@ def test_code_that_is_corrected_is_searched_under_the_same_name(
     assert log.count("Training failed.") == 2, "its log has each attempt"
     holdout_here("verify", "fragile", "--runs", runs, "--trust-code")
     holdout_here("run", file, "--yes", "--runs", runs)
-
-
-def test_an_error_of_some_parameters_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    only_records(monkeypatch)
-    monkeypatch.setattr(Fragile, "fails_from", 0.11)
-    runs, file = tmp_path / "runs", fragile(tmp_path, search={"trials": 6, "sampler": "random"}, stages=["search"])
-    holdout_here("run", file, "--yes", "--runs", runs)
-    states = [trial.state.name for trial in stored(runs, "fragile", "fragile")]
-    assert len(states) == 6
-    assert states.count("FAIL") >= 2
-    holdout_here("verify", "fragile", "--runs", runs, "--trust-code")

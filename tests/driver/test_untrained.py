@@ -107,29 +107,23 @@ def agree(found: Mapping[str, float], expected: Mapping[str, float]) -> None:
         assert found[name] == pytest.approx(value, abs=1e-9), name
 
 
-def means(test: Any) -> dict[str, float]:
-    return {name: entry.mean for name, entry in test.items()}
+def scores(network: Any) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the metrics of a network on the validation classes and on the test classes."""
+    return network.validation, {name: entry.mean for name, entry in network.test.items()}
 
 
 def test_untrained_is_the_bare_network_and_whitened_is_scikit_learns(runs: Path, data: tuple[Path, Path]) -> None:
     folder, (images, weights) = RunFolder(runs, "small"), data
     split, summary = Records(folder).split, summary_of(Records(folder))
     fitted = whitened(images, split.train, weights, 8)
-    untrained, white = summary.untrained, summary.whitened
-    assert untrained is not None
-    assert white is not None
-    assert untrained.test is not None
-    assert white.test is not None
-    assert set(untrained.test) == {"map_at_r", "recall_at_1"}
+    plain_values, white_values = scores(summary.untrained), scores(summary.whitened)
+    assert set(plain_values[1]) == {"map_at_r", "recall_at_1"}
     said = "of convnet.pth; left out fc.weight, fc.bias"
     assert json.loads(folder.baselines.read_text())["loaded"].endswith(said)
-    for plain_values, white_values, names in (
-        (untrained.validation, white.validation, split.validation),
-        (means(untrained.test), means(white.test), split.test),
-    ):
+    for of_plain, of_white, names in zip(plain_values, white_values, (split.validation, split.test), strict=True):
         raw, labels = features(images, names, weights)
-        agree(plain_values, retrieval(raw, labels))
-        agree(white_values, retrieval(fitted.transform(raw), labels))
+        agree(of_plain, retrieval(raw, labels))
+        agree(of_white, retrieval(fitted.transform(raw), labels))
 
 
 @pytest.mark.parametrize(
@@ -159,14 +153,11 @@ def test_a_fine_tuned_search_has_baselines_on_every_split(
         plain_values.append(retrieval(raw, labels, queries))
         white_values.append(retrieval(fitted.transform(raw), labels, queries))
     for found, values in ((summary.untrained, plain_values), (summary.whitened, white_values)):
-        assert found is not None
-        agree(found.validation, {name: np.mean([of[name] for of in values]) for name in values[0]})
+        agree(scores(found)[0], {name: float(np.mean([of[name] for of in values])) for name in values[0]})
     tested, labels = features(image_folder, split.test, weights)
-    assert summary.whitened is not None
-    assert summary.whitened.test is not None
     on_all = (*split.train, *split.validation) if "final" in changes else split.train
     fitted = rank(image_folder, on_all, weights)
-    agree(means(summary.whitened.test), retrieval(fitted.transform(tested), labels))
+    agree(scores(summary.whitened)[1], retrieval(fitted.transform(tested), labels))
 
 
 class ReplacesWeights(InProcess):
@@ -180,14 +171,12 @@ class ReplacesWeights(InProcess):
             other.rename(self.weights)
 
 
-@pytest.mark.parametrize("frozen", ["backbone", None])
 def test_other_weights_are_refused_before_another_trial_and_before_the_opening(
-    frozen: str | None, image_folder: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    image_folder: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only_records(monkeypatch)
     ReplacesWeights.weights = path = tmp_path / "weights.pth"
-    model = {"backbone": BACKBONE, "weights": str(path), "freeze": frozen, "embedding_dim": 8}
-    content = search_file(image_folder, path, model=model, resources={"engine": f"{__name__}:ReplacesWeights"})
+    content = search_file(image_folder, path, resources={"engine": f"{__name__}:ReplacesWeights"})
     file, runs = write_search(tmp_path / "small.yaml", content), tmp_path / "runs"
     changed = {name: 2 * tensor for name, tensor in torch.load(weights).items()}
 
@@ -229,23 +218,22 @@ def half_of(images: Path, names: Sequence[str], weights: Path, seed: int) -> tup
 # The rows.
 
 
-def test_each_tuned_loss_is_tested_against_the_untrained_network(runs: Path) -> None:
+def test_each_tuned_loss_is_tested_against_the_network_that_is_better_in_the_confirmation(runs: Path) -> None:
     folder = RunFolder(runs, "small")
+    classes = json.loads(folder.baselines.read_text())["classes"]
+    better = max(classes, key=lambda name: float(np.mean([*classes[name].values()])))
     comparison = compare([Records(folder)])
-    against = [pair for pair in comparison.pairs if pair.second.role is Role.BASELINE]
-    assert [(pair.first.loss, pair.second.loss) for pair in against] == [("proxy_anchor", "untrained")]
+    (pair,) = [pair for pair in comparison.pairs if pair.second.role is Role.BASELINE]
+    assert (pair.first.loss, pair.second.loss) == ("proxy_anchor", better)
     values = {row.key: row.test["map_at_r"].mean for row in comparison.rows if row.test}
-    for pair in against:
-        assert pair.difference == pytest.approx(values[pair.first] - values[pair.second])
-        assert pair.seeds == 2
+    assert pair.difference == pytest.approx(values[pair.first] - values[pair.second])
+    assert pair.seeds == 2
     frozen = Selection.load(folder.selection).family
     assert {frozenset((pair.first, pair.second)) for pair in comparison.pairs} == frozen.pairs
     assert not [warning for warning in comparison.warnings if "chosen after" in warning]
-    table = text_tables(comparison)[-1]
-    for pair in against:
-        (row,) = [row for row in table.rows if row[0] == f"{pair.first.loss} − untrained"]
-        assert row[1] == f"{100 * pair.difference:+.1f}"
-        assert (row[-1] in ("higher", "lower")) == pair.differ
+    (row,) = [row for row in text_tables(comparison)[-1].rows if row[0] == f"proxy_anchor − {better}"]
+    assert row[1] == f"{100 * pair.difference:+.1f}"
+    assert (row[-1] in ("higher", "lower")) == pair.differ
 
 
 def test_without_weights_nothing_is_untrained(kinds: Callable[[str], Finished]) -> None:
@@ -294,10 +282,8 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
     shutil.rmtree(images)
     hidden.rename(images)
     holdout_here("test", "small", "--runs", runs)
-    tested = summary_of(Records(folder)).untrained
-    assert tested is not None
-    assert tested.test is not None
-    agree(means(tested.test), retrieval(*features(images, Records(folder).split.test, weights)))
+    tested, expected = summary_of(Records(folder)).untrained, features(images, Records(folder).split.test, weights)
+    agree(scores(tested)[1], retrieval(*expected))
 
 
 # The recommended model.
@@ -335,18 +321,6 @@ def test_every_place_names_the_network_that_no_training_beats(runs: Path, recomm
     answer = holdout.open("small", runs=runs).answer
     assert all(line in unescape(page) for line in answer.lines)
     assert first == answer.recommended
-
-
-def test_losses_are_compared_with_the_network_that_is_better_in_the_confirmation(runs: Path) -> None:
-    folder = RunFolder(runs, "small")
-    classes = json.loads(folder.baselines.read_text())["classes"]
-    means_of = {name: sum(of.values()) / len(of) for name, of in classes.items()}
-    better = max(means_of, key=lambda name: means_of[name])
-    pairs = Selection.load(folder.selection).family.pairs
-    assert {key.loss for pair in pairs for key in pair if key.role is Role.BASELINE} == {better}
-    shown = compare([Records(folder)])
-    assert {pair.second.loss for pair in shown.pairs if pair.second.role is Role.BASELINE} <= {better}
-    assert not any("chosen after opening" in warning for warning in shown.warnings)
 
 
 def test_mlflow_has_the_baselines_and_the_recommended_one_as_champion(runs: Path, recommended: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from support.commands import holdout_here, plain, write_search
 from support.finished_search import run_here
 from support.kinds import OF_LISTS, OF_QUERIES, QUALITY, SHORT, WEIGHT, Finished, by_group, on_features, trade
+from support.without_ray import only_records
 
 from search.config.search_config import validate_config
 from search.driver.choice import FailedLosses
@@ -265,6 +266,7 @@ def test_another_model_is_found_before_anything_is_spent_and_again_before_the_te
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the code corrected the same command goes on; final trainings are kept."""
+    only_records(monkeypatch)
     content = {**OWN, "trainable": "support.own_trainings:ForgetsIfAsked"}
     file, folder = write_search(tmp_path / "small.yaml", content), tmp_path / "runs" / "small"
     run = ("run", file, "--runs", folder.parent)
@@ -289,6 +291,7 @@ def test_another_model_is_found_before_anything_is_spent_and_again_before_the_te
 def test_final_trainings_that_fail_open_no_test_and_are_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    only_records(monkeypatch)
     content = {**OWN, "trainable": "support.own_trainings:FailsOnAllIfAsked", "final": {"seeds": 1, "train_on": "all"}}
     file, runs = write_search(tmp_path / "small.yaml", content), tmp_path / "runs"
     monkeypatch.setenv("FAILS", "1")

@@ -32,7 +32,7 @@ from hostile.inputs import attack, with_runs
 from hostile.world import LOSSES, World
 from search.config.search_config import parse_config
 from search.config.yaml_file import with_value
-from search.driver.enqueue import enqueue
+from search.driver.start import enqueue
 from search.plan.checks.data import unreadable_images
 from search.plan.make_plan import make_plan
 from search.plan.search import open_search

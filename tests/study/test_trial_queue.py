@@ -11,7 +11,7 @@ from support.driving import begun, drive, only, record, train, train_side_by_sid
 
 from search.driver.choice import FailedLosses, freeze, refuse_failed, to_retry, unchanged_selection
 from search.driver.finish import write_summary
-from search.driver.progress import Progress
+from search.driver.listeners import Progress
 from search.driver.stages import confirm_stage, final_stage, search_stage
 from search.plan.records import Records
 from search.plan.search import WritableRecords, open_search

@@ -13,10 +13,10 @@ from search.config.campaign import Campaign, parse_campaign
 from search.config.search_config import parse_config
 from search.difference import Family
 from search.driver.finish import write_summary
+from search.driver.inputs import note_opened_images, validate_baselines, with_training_images, without_baselines
 from search.driver.listeners import CheckpointCleanup
-from search.driver.sealed import note_opened_images, score_test, with_training_images
+from search.driver.sealed import score_test
 from search.driver.stages import STAGES, Order, trials_in_turn
-from search.driver.untrained import validate_baselines, without_baselines
 from search.plan.make_plan import make_plan
 from search.plan.runs import CampaignFolder
 from search.plan.search import WritableRecords, open_search

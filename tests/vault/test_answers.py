@@ -21,8 +21,8 @@ from support.small_search import SHORTEST, draw_folder, small_search
 from support.tampered import Copied
 from support.vault_requests import images_of, message, openings, served
 
-from search.driver.by_vault import ANSWER, check_answer, check_sent, scores_of_vault
-from search.driver.verify.recomputed import kept_scorings, scored_names
+from search.driver.sealed import ANSWER, scores_of_vault
+from search.driver.verify.scores import check_answer, check_sent, kept_scorings
 from search.plan.make_plan import reopened
 from search.plan.plan import Plan
 from search.plan.records import Records
@@ -144,7 +144,7 @@ def scores_of(tested: ByVault, plan: Plan, tmp_path: Path) -> Scores:
     replies = "import sys; sys.stdin.read(0); sys.stdout.buffer.write(open(sys.argv[1], 'rb').read())"
     final = plan.config.final.model_copy(update={"vault": shlex.join([sys.executable, "-ISc", replies, str(file)])})
     changed = replace(plan, config=plan.config.model_copy(update={"final": final}))
-    scorings = kept_scorings(Records(plan.folder, plan), tested.selection, scored_names(tested.record), plan.images)
+    scorings = kept_scorings(Records(plan.folder, plan), tested.selection, tested.record, plan.images)
 
     def found(reply: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
         file.write_bytes(reply)
@@ -222,7 +222,7 @@ def test_claimed_training_images_are_found(tested: ByVault, plan: Plan, of_other
     head, _ = receive(io.BytesIO(of_other_images), 1 << 30)
     copied.write(copied.path / "test" / record.id / ANSWER, json_text(head).encode())
     forged = replace(plan, folder=RunFolder(tmp_path / "runs", "small"))
-    sent = kept_scorings(search, tested.selection, scored_names(record), plan.images), images_in(plan.images.make())
+    sent = kept_scorings(search, tested.selection, record, plan.images), images_in(plan.images.make())
     (problem,) = check_sent(Records(forged.folder, forged), record, *sent)
     assert "training" in problem
     assert [*check_sent(search, record, *sent)] == []

@@ -18,8 +18,8 @@ from support.vault_requests import ask, message, opening_of
 
 from examples.tiny_network import TinyNetwork
 from search.config.yaml_file import read_yaml
-from search.driver.by_vault import files_of, models_to_send, parts_of, test_items as items_of
-from search.driver.verify.recomputed import kept_scorings, scored_names
+from search.driver.sealed import files_of, models_to_send, parts_of, test_items as items_of
+from search.driver.verify.scores import kept_scorings
 from search.plan.make_plan import reopened
 from search.plan.records import Records
 from search.plan.runs import RunFolder
@@ -100,7 +100,7 @@ def both_ways(
     vault, selection = Vault(to / "vault").description([]), Selection.load(folder.selection)
     final = plan.config.final.model_copy(update={"vault_items": items})
     shown = items_of(replace(plan, config=plan.config.model_copy(update={"final": final})))
-    scorings = change(kept_scorings(Records(folder, plan), selection, scored_names(own), shown))
+    scorings = change(kept_scorings(Records(folder, plan), selection, own, shown))
     models = models_to_send(scorings, in_turn, labels_only=given.labels_only)
     head, blobs = opening_of(to / "vault", *models, training=images_in(plan.images.make()))
     head["selection"] = replace(selection, test_digest=vault["test"]).to_json()

@@ -10,19 +10,17 @@ from optuna.trial import FrozenTrial
 
 from search.config.search_config import paths_of_data, settled_digest
 from search.config.yaml_file import read_yaml
-from search.driver.by_vault import check_answer, check_sent, test_items
 from search.driver.choice import selection_of
-from search.driver.sealed import digest_of_images
+from search.driver.inputs import digest_of_images
 from search.driver.stages import confirm_stage, final_stage
-from search.driver.verify.comparison import Check, check, differing, file_problems
-from search.driver.verify.recomputed import (
+from search.driver.verify.scores import check_scores, check_vault, decoded_anew
+from search.driver.verify.studies import (
+    Check,
+    check,
     check_enqueued,
-    check_scores,
     check_studies,
-    decoded_anew,
-    kept_scorings,
-    scored_names,
-    scored_problems,
+    differing,
+    file_problems,
     studies_in,
 )
 from search.plan.make_plan import plan_from_rules
@@ -90,22 +88,7 @@ def _checks_without_code(search: Records) -> Iterator[Check]:
     if selection := search.selection:
         yield from check_ledger(search, selection)
         for record in search.openings if search.split.vault else ():
-            yield from _check_vault(search, selection, record)
-
-
-def _check_vault(
-    search: Records, selection: Selection, record: ScoredOpening, training: ImageSet | None = None
-) -> Iterator[Check]:
-    """Check the signed answer of an opening by a vault; given the ``training`` images, what was sent to it, too."""
-    what = f"test.json opening {record.id[:12]}"
-    yield check(f"{what}: scores, selection and number, as the vault signed them", check_answer(search, record))
-    if training is not None:
-        problems = scored_problems(what, search, selection, record)
-        yield check(f"{what}: the trainings and the networks without training that were scored", problems)
-        sent = {*scored_names(record), *(entry.per_image for entry in record.failed)}
-        scorings = kept_scorings(search, selection, sent, test_items(search.plan))
-        problems = check_sent(search, record, scorings, training)
-        yield check(f"{what}: the models and training images that the vault saw", problems)
+            yield from check_vault(search, selection, record)
 
 
 def _checks(folder: RunFolder) -> Iterator[Check]:
@@ -139,7 +122,7 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
         yield from check_enqueued(search, Stage.TEST, lambda copy: final_stage(copy, selection))
         yield from check_ledger(search, selection)
         for record in search.openings:
-            yield from (_check_vault if plan.split.vault else check_scores)(search, selection, record, training)
+            yield from (check_vault if plan.split.vault else check_scores)(search, selection, record, training)
     elif any(search.trials(loss, Stage.TEST) for loss in search.config.loss_names):
         yield Check("", f"selection.json: nothing is stored, but {search.name} has final trainings.")
     yield from check_digests(search)

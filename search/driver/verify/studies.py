@@ -1,47 +1,85 @@
-"""Studies, the trials that a stage enqueues, and the scores of an opening: recomputed from what they follow from."""
+"""The outcome of a check, and the checks of studies: what of each trial follows from its params and epochs."""
 
+import json
 import math
+import operator
 import statistics
-import tempfile
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.driver.sealed import final_model, scored_as, sealed, test_scorings
-from search.driver.verify.comparison import Check, check, differing
-from search.plan.plan import Plan, training_of
+from search.plan.plan import training_of
 from search.plan.records import Records
 from search.plan.search import COPIED_FROM, WritableRecords, in_memory
-from search.selection import (
-    BaselineScoring,
-    FailedScoring,
-    ImageSet,
-    ScoredOpening,
-    Scoring,
-    Selection,
-    baseline_entry,
-    images_in,
-)
-from search.stages import BASELINES, Stage, study_name
+from search.stages import Stage, study_name
 from search.study import QueuedStage, StudyStorage, pruning_sentence
 from search.tables import PRUNERS
 from search.trials import epochs_of, params_of, record_key, record_keys, running_value, value_in, whole_training
 from spaces.space import Params
 from trainables.common.errors import counted, listed
-from trainables.common.files import read_arrays, reading
+from trainables.common.files import read_json
 from trainables.common.ranges import range_of
-from trainables.data.store.store_spec import StoreSpec
-from trainables.metrics import is_retrieval, metric_name, split_subset
-from trainables.training.spec import TrialSpec, defined, derived_seed
-from trainables.training.trainable import trainable_class
+from trainables.common.storage import AnyPath
+from trainables.metrics import is_retrieval, metric_name
+from trainables.training.spec import TrialSpec, derived_seed
 
-if TYPE_CHECKING:
-    from trainables.data.store.view import StoreView
+LONGEST = 160
+"""Most characters of a value in a sentence."""
+
+ABSENT = object()
+"""A value that a record does not have."""
+
+
+class Check(NamedTuple):
+    """The outcome of checking ``what``: the first problem, or None.
+
+    ``is_there`` is False if there is nothing to check yet.
+    """
+
+    what: str
+    problem: str | None = None
+    is_there: bool = True
+
+
+def check(what: str, problems: Iterable[str]) -> Check:
+    """Return the check of ``what`` with the first of ``problems``; do not compute the others."""
+    return Check(what, next(iter(problems), None))
+
+
+def differing(what: str, stored: Any, recomputed: Any, same: Callable[[Any, Any], bool] = operator.eq) -> Iterator[str]:
+    """Yield a sentence for each place at which two records differ, with the path to it; ``same`` compares floats."""
+    if isinstance(stored, Mapping) and isinstance(recomputed, Mapping):
+        for key in dict.fromkeys((*stored, *recomputed)):
+            pair = stored.get(key, ABSENT), recomputed.get(key, ABSENT)
+            yield from differing(_at(what, key), *pair, same)
+    elif _is_list(stored) and _is_list(recomputed) and len(stored) == len(recomputed):
+        for position, pair in enumerate(zip(stored, recomputed, strict=True)):
+            yield from differing(_at(what, position), *pair, same)
+    elif not (same if isinstance(stored, float) and isinstance(recomputed, float) else operator.eq)(stored, recomputed):
+        yield f"{what.rstrip()}: {_shown(stored)} is stored, {_shown(recomputed)} recomputed."
+
+
+def _at(what: str, key: object) -> str:
+    return f"{what}{key}" if what.endswith(" ") else f"{what}.{key}"
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _shown(value: Any) -> str:
+    text = "nothing" if value is ABSENT else json.dumps(value, default=str)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def file_problems(path: AnyPath, recomputed: Any) -> Iterator[str]:
+    """Compare the JSON file at ``path`` with its ``recomputed`` content."""
+    stored = read_json(path) if path.is_file() else ABSENT
+    yield from differing(f"{path} ", stored, json.loads(json.dumps(recomputed)))
+
+
+# The studies.
 
 Pair = tuple[str, Any, Any]
 """The name of a part of a trial, with its stored and its recomputed value."""
@@ -219,156 +257,3 @@ def _enqueued_problems(name: str, stored: Sequence[FrozenTrial], wanted: Sequenc
     for entry in stored:
         if (seed := entry.user_attrs["seed"]) not in seeds:
             yield from differing(f"{name} trial {entry.number}: seed", seed, f"one of {seeds}")
-
-
-# The scores of an opening.
-
-CLOSE = partial(math.isclose, rel_tol=1e-9)
-"""Comparison of means recomputed in another order."""
-
-
-@contextmanager
-def decoded_anew(images: StoreSpec) -> Iterator[Path]:
-    """Decode ``images`` into a temporary store: the cached one may be of an earlier state of the files."""
-    with tempfile.TemporaryDirectory(prefix="holdout-verify-") as folder:
-        yield replace(images, cache=folder).make()
-
-
-@contextmanager
-def decoded_test(
-    search: Records, selection: Selection, record: ScoredOpening
-) -> "Iterator[tuple[StoreSpec, Path, Any]]":
-    """Decode the images of a scored opening anew; yield them, their store, and what the ledger knows of them."""
-    openings = search.ledger.of_selection(selection.digest)
-    (opening,) = (entry for entry in openings if entry.id == record.id)
-    images = sealed(search.plan).images(selection, opening)
-    with decoded_anew(images) as store:
-        yield replace(images, cache=str(store.parent)), store, opening.images
-
-
-def check_scores(search: Records, selection: Selection, record: ScoredOpening, training: ImageSet) -> Iterator[Check]:
-    """Check the ``record`` of an opening in ``test.json``; ``training`` are the images of the training half."""
-    from trainables.data.store.view import Store
-
-    plan, what = search.plan, f"test.json opening {record.id[:12]}"
-    with decoded_test(search, selection, record) as (images, store, opened):
-        found = images_in(store)
-        stored = {
-            "images": opened and opened.digest,
-            "file of images": opened and search.ledger.image_set(opened).digest,
-            "overlap with the training images": record.overlap,
-            "copies within the test set": record.copies,
-        }
-        overlap = int(found.known_images(training).sum())
-        anew = dict(zip(stored, (found.digest, found.digest, overlap, found.copies), strict=True))
-        yield check(f"{what}: its images, and how many of them trained", differing(f"{what} ", stored, anew))
-        yield check(
-            f"{what}: the trainings and the networks without training that were scored",
-            scored_problems(what, search, selection, record),
-        )
-        problems = _metric_problems(what, plan, selection, record, Store(store).subset(plan.split.test))
-        yield check(f"{what}: its metrics, from the results of each image", problems)
-        failed = [entry.per_image for entry in record.failed]
-        scorings = kept_scorings(search, selection, {*scored_names(record), *failed}, images)
-        yield check(f"{what}: its metrics, from the kept models", again_problems(what, scorings, record))
-
-
-def kept_scorings(
-    search: Records, selection: Selection, scored: Container[str], images: StoreSpec
-) -> list[Scoring | BaselineScoring]:
-    """Return the requests to score on ``images`` the kept models with ``scored`` results, and the baselines."""
-    import torch
-
-    finals = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
-    models = [final_model(search.plan, *of) for of in finals if scored_as(*of)["per_image"] in scored]
-    return test_scorings(search.plan, selection, models, images, gpu=torch.cuda.is_available())
-
-
-def scored_problems(what: str, search: Records, selection: Selection, record: ScoredOpening) -> Iterator[str]:
-    """Check that exactly the frozen baselines and all final trainings that did not fail were scored.
-
-    Those that could not be scored are listed in ``failed`` of the record.
-    """
-    frozen = search.baselines if selection.baselines else None
-    trials = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
-    ended = (TrialState.PRUNED, TrialState.FAIL)
-    due = {
-        "scores": [scored_as(loss, trial) for loss, trial in trials if trial.state not in ended],
-        "baselines": [baseline_entry(name, frozen.network, frozen.whitening_sha256) for name in BASELINES if frozen],
-    }
-    failed = {entry.per_image for entry in record.failed}
-    wanted = {part: [entry for entry in entries if entry["per_image"] not in failed] for part, entries in due.items()}
-    content = record.content()
-    stored = {
-        part: [{key: entry.get(key) for key in next(iter(entries), entry)} for entry in content.get(part, ())]
-        for part, entries in wanted.items()
-    }
-    configurations = {(entry["loss"], entry["source_trial"]) for entry in due["scores"]}
-    yield from differing(f"{what} configurations", content["configurations"].get(search.name), len(configurations))
-    yield from differing(f"{what} ", stored, wanted)
-
-
-def _metric_problems(
-    what: str, plan: Plan, selection: Selection, record: ScoredOpening, view: "StoreView"
-) -> Iterator[str]:
-    """Check the images, queries and superclasses of the stored results, and recompute every metric from them."""
-    import torch
-
-    from search.selection import images_of, kept_metrics
-    from trainables.data.store.view import protocol_for, superclasses_for
-    from trainables.metrics.evaluation import SUPERCLASS
-
-    dataset, names, folder = (plan.config.dataset.source, selection.test_metrics, plan.folder.path / "test" / record.id)
-    protocol, superclasses_N = protocol_for(dataset, view.image_keys), superclasses_for(names, dataset, view)
-    queries_N = torch.ones(len(view), dtype=torch.bool) if protocol is None else protocol.queries_N
-    for model in (*record.scores, *record.baselines):
-        name, metrics = model.per_image, model.metrics
-        with reading(folder / name):
-            arrays = read_arrays(folder / name)
-            stored = {"keys": arrays.pop("keys").tolist(), "metrics": [*metrics], "labels": arrays["labels"].tolist()}
-        anew = {"keys": view.image_keys, "metrics": [*map(metric_name, names)], "labels": view.labels_N.tolist()}
-        kept = {part: torch.from_numpy(array) for part, array in arrays.items()}
-        for part, values in kept.items():
-            kind, subset = split_subset(part)
-            if is_retrieval(part):
-                stored[f"{part} queries"], anew[f"{part} queries"] = (~values.isnan()).tolist(), queries_N.tolist()
-            if kind == SUPERCLASS and superclasses_N is not None:
-                of_N = images_of(subset, view.labels_N, view.class_names, dataset.test_subsets())
-                stored[part], anew[part] = values.tolist(), superclasses_N[of_N].tolist()
-        yield from differing(f"{what} {name} ", stored, anew)
-        found = kept_metrics(kept, view.class_names, dataset, names)
-        yield from differing(f"{what} {name} ", {key: metrics[key] for key in found}, defined(found), CLOSE)
-
-
-AGAIN = {True: 2e-3, False: 2e-2}
-"""The largest differences, by :func:`is_retrieval`, of a test metric between two machines that embed with one model."""
-
-
-def scored_names(record: ScoredOpening) -> dict[str, Mapping[str, float | None]]:
-    """Return the metrics of the models and networks that were scored in an opening, by the file of their results."""
-    return {model.per_image: model.metrics for model in (*record.scores, *record.baselines)}
-
-
-def again_problems(what: str, scorings: Sequence[Scoring | BaselineScoring], record: ScoredOpening) -> Iterator[str]:
-    """Score models and networks without training on the test images again, and compare with the ``record``."""
-    from search.selection import score
-
-    stored = scored_names(record)
-    for scoring in scorings:
-        tolerance = 0.0
-        if isinstance(scoring, Scoring):  # user code is set up with the items that it trained on
-            trained_on = replace(scoring.spec.images, cache=scoring.images.cache)
-            scoring = replace(scoring, spec=replace(scoring.spec, images=trained_on))
-            tolerance = trainable_class(scoring.spec.trainable).tolerance if scoring.spec.trainable else 0.0
-        for again in (scored.record for scored in score(scoring)):
-            place, kept = f"{what} {again.per_image} scored again, ", stored.get(again.per_image)
-            if isinstance(again, FailedScoring):
-                if kept is not None:
-                    yield f"{place}its model gives no scores ({again.reason})."
-                continue
-            if kept is None:
-                yield f"{place}its model has scores, and the record says that it could not be scored."
-                continue
-            for name, value in again.metrics.items():
-                close = partial(math.isclose, rel_tol=0, abs_tol=max(tolerance, AGAIN[is_retrieval(name)]))
-                yield from differing(f"{place}{name}", kept.get(name), value, close)

@@ -1,0 +1,172 @@
+"""What a search starts from: the images and weights, and the networks that are scored without training."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from search.plan.plan import Plan
+from search.plan.records import Records
+from search.plan.runs import RunFolder
+from search.selection import BaselineScoring, SealedTest, Selection, frozen_baselines, images_in, save_baselines
+from search.stages import Stage
+from trainables.common.errors import InvalidInput, listed
+from trainables.common.files import json_digest, write_json
+from trainables.data.store.contents import digests_by_class, read_contents
+from trainables.data.store.store_spec import StoreSpec
+from trainables.training.spec import UntrainedSpec, ValidatedUntrained
+
+logger = logging.getLogger(__name__)
+
+CHECK_S = 600
+"""Most seconds that the background check of the test images may take."""
+
+# The images.
+
+
+def with_training_images(plan: Plan) -> Plan:
+    """Return ``plan`` with the digest of its training images; raise if the search did not begin with these."""
+    digest = digest_of_images(plan.images.make())
+    if plan.split.images not in (None, digest):
+        name = plan.predecessor or plan.config.name
+        raise InvalidInput(
+            f"The training {plan.images.dataset.noun} differ from those that {name} started with: some were added, "
+            "removed or changed; restore them, or give the search a new name."
+        )
+    return replace(plan, split=replace(plan.split, images=digest))
+
+
+def digest_of_images(store: Path) -> str:
+    """Return the digest of the decoded training images in ``store``, by their classes."""
+    return json_digest(digests_by_class(read_contents(store)))
+
+
+def copies_among_classes(plan: Plan) -> str | None:
+    """Return a sentence on training images whose pixels are in another class, too; None without any."""
+    images, noun = read_contents(plan.images.make()), plan.images.dataset.noun
+    classes = Counter(digest for digest, _ in {*zip(images.image_digests, images.labels_N.tolist(), strict=True)})
+    keys = zip(images.image_keys, images.image_digests, strict=True)
+    copies = [key for key, digest in keys if classes[digest] > 1]
+    share = f"{len(copies)} of the {len(images.image_keys)} training and validation {noun} are in several classes"
+    why = "one that trains and validates makes validation too high, and any other has two labels; remove them"
+    return f"{share} ({listed(copies)}): {why}" if copies else None
+
+
+def note_opened_images(plan: Plan) -> str | None:
+    """Record how many training classes of a new search contain images of an already opened test set.
+
+    Return the sentence that is recorded, or None if there is no overlap. Later openings do not count: they could not
+    have influenced the choice of these classes. So those that count are recorded, too, whatever the clock says.
+    """
+    ledger, training = Records(plan.folder, plan).ledger, images_in(plan.images.make())
+    openings = [entry for entry in ledger.openings() if entry.images]
+    sentence = ledger.opened_among_training(training, openings)
+    if sentence:  # with their lines in the runs folder, a copy of it can be verified elsewhere
+        ledger.catch_up(entry.id for entry, *_ in ledger.sharing(training, openings))
+    write_json(plan.folder.trained_on_opened, {"warning": sentence, "openings": [entry.id for entry in openings]})
+    return sentence
+
+
+def sealed(plan: Plan) -> SealedTest:
+    """Return the sealed test classes of ``plan``."""
+    return SealedTest(
+        dataset=plan.config.dataset.source, split=plan.split, short_side=plan.short_side, cache=plan.cache
+    )
+
+
+def check_sealed_images(plans: Sequence[Plan]) -> None:
+    """Warn of damaged test images, while trials train instead of days later at the test.
+
+    60,000 files take seconds on a local disk but minutes on a slow network. Only file headers and ends are read:
+    nothing is decoded, and the test set is not opened.
+    """
+    first = {(plan.config.dataset.source, plan.split.test): plan for plan in reversed(plans)}
+    for plan in reversed(first.values()):
+        try:
+            sentence = sealed(plan).damage(CHECK_S)
+        except Exception as error:  # a user-defined data set may raise anything; training does not need this
+            sentence = f"The test classes cannot be checked ({type(error).__name__}: {error})."
+        if sentence:
+            logger.warning("%s: %s", plan.config.name, sentence)
+
+
+# The weights.
+
+
+def check_weights(plans: Sequence[Plan]) -> None:
+    """Raise :class:`InvalidInput` if a search, or what it continues, began with other weights than its file has now.
+
+    They were digested when the baselines were validated, before the first trial.
+    """
+    known = []
+    for plan in plans:
+        folders = [RunFolder(plan.folder.runs, name) for name in (plan.config.name, plan.predecessor) if name]
+        begun = [found for folder in folders if (found := Records(folder).baselines)]
+        known += [(plan.config.model, found.network) for found in begun if plan.config.model.weights]
+    if known:
+        from trainables.training.inputs import described_backbone, of_backbone, raise_if_other  # imports torch
+
+        described_backbone.cache_clear()  # a file may have been replaced since this process read it
+        for model, network in known:
+            raise_if_other(of_backbone(model), network)
+
+
+# The networks without training, before the search and in the test.
+
+
+def without_baselines(searches: Sequence[Records]) -> list[Records]:
+    """Return the searches from pretrained weights whose baselines are not validated yet, and not chosen without."""
+    return [
+        search
+        for search in searches
+        if search.config.model.is_pretrained
+        and not search.folder.baselines.exists()
+        and not search.is_done(Stage.SELECT)
+    ]
+
+
+def validate_baselines(
+    searches: Sequence[Records], validate_all: Callable[[Sequence[UntrainedSpec]], Sequence[ValidatedUntrained]]
+) -> None:
+    """Validate the baselines of ``searches`` with ``validate_all``, once for equal ones, and write their files."""
+    specs = [untrained_spec(search.plan) for search in searches]
+    unequal = list(dict.fromkeys(specs))
+    found = dict(zip(unequal, validate_all(unequal), strict=True))
+    for search, spec in zip(searches, specs, strict=True):
+        save_baselines(search.folder.baselines, search.folder.whitened, found[spec])
+
+
+def untrained_spec(plan: Plan) -> UntrainedSpec:
+    """Return the networks without training of a search, with the classes that validate its trials."""
+    config, split = plan.config, plan.split
+    on_all = config.final.train_on == "all"
+    return UntrainedSpec(
+        model=config.model,
+        training=config.training,
+        images=plan.images,
+        divisions=tuple(split.divisions),
+        confirming=(split.half(1), split.half(2)) if plan.on_halves else tuple(split.divisions),
+        objective=config.search.objective,
+        fitted_on=(*split.train, *split.validation) if on_all else split.train,
+        metrics=plan.metrics,
+        gpu=config.resources.gpus_per_trial > 0,
+        gallery_seed=split.seed if config.metrics.gallery == "training_half" else None,
+    )
+
+
+def baseline_scorings(plan: Plan, selection: Selection, images: StoreSpec, *, gpu: bool) -> list[BaselineScoring]:
+    """Return the request to score the frozen baselines on ``images``, if any; raise if their files have changed."""
+    frozen = frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines)
+    if frozen is None:
+        return []
+    baselines, whitening = frozen
+    return [
+        BaselineScoring(
+            spec=replace(untrained_spec(plan), gpu=gpu),
+            network=baselines.network,
+            whitening=whitening,
+            images=images,
+            metrics=selection.test_metrics,
+        )
+    ]
