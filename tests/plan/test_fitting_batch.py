@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from search.driver.verify.comparison import Check
 from support.commands import holdout_here, plain, write_search
 from support.refusals import sentences_of
 from support.small_search import draw_folder, small_search
@@ -12,6 +11,7 @@ from support.small_search import draw_folder, small_search
 from search.config.search_config import parse_config
 from search.driver.campaigns import verify_campaign
 from search.driver.doctor import examine
+from search.driver.verify import Check
 from search.plan.make_plan import read_campaign_plans, read_plan
 from search.plan.runs import CampaignFolder
 from search.plan.search import open_search
