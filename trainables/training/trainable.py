@@ -81,8 +81,8 @@ def network_embeddings(network: "torch.nn.Module", call: Embed, items: Any, trai
     weight, modes = next(network.parameters()), [(part, part.training) for part in network.modules()]
     network.eval()
     with torch.no_grad():
-        if train.transforms:
-            data: Any = Transformed(items, [0] * len(items), train.transforms[-1])
+        if transforms := getattr(train, "transforms", ()):  # an object with the documented fields will do
+            data: Any = Transformed(items, [0] * len(items), transforms[-1])
             batches: Any = torch.utils.data.DataLoader(data, batch_size=BATCH)
             found = torch.cat([call(batch.to(weight.device)) for batch, _ in batches])
         elif isinstance(items, np.ndarray):
