@@ -36,14 +36,6 @@ def epochs_of(trial: "FrozenTrial") -> "list[EpochRecord]":
     return [trial.user_attrs[key] for key in record_keys(trial)]
 
 
-def work_ms(trial: "FrozenTrial") -> int:
-    """Return the milliseconds in which ``trial`` trained and validated the epochs that it reported.
-
-    Whole numbers, so that a sum does not depend on the order. An epoch that was trained again after a kill counts once.
-    """
-    return sum(round(1000 * (record["end"] - record["start"])) for record in epochs_of(trial))
-
-
 def epochs_trained(trials: "Iterable[FrozenTrial]") -> int:
     return sum(len(record_keys(trial)) for trial in trials)
 
@@ -83,8 +75,10 @@ class Tally:
 
     ``states`` counts trials by the name of their state (Optuna's ``TrialState``, which counting need not import),
     ``epochs`` the epochs that they reported, ``epochs_running`` those of running trials, and ``work_ms`` is the time of
-    all these epochs, ``code_errors`` counts failures due to the code by their place; a tally by the database leaves out
-    these two, and so does a comparison. ``best`` is the highest value of a complete trial, None before the first one.
+    all these epochs, in whole milliseconds, so that it does not depend on their order; an epoch that was trained again
+    after a kill counts once. ``code_errors`` counts failures due to the code by their place; a tally by the database
+    leaves out these two, and so does a comparison. ``best`` is the highest value of a complete trial, None before the
+    first one.
     """
 
     states: Counter[str] = field(default_factory=Counter)
@@ -111,10 +105,11 @@ class Tally:
         self._count(after, 1)
 
     def _count(self, trial: "FrozenTrial", sign: int) -> None:
-        epochs = sign * len(record_keys(trial))
+        records = epochs_of(trial)
+        epochs = sign * len(records)
         self.states[trial.state.name] += sign
         self.epochs += epochs
-        self.work_ms += sign * work_ms(trial)
+        self.work_ms += sign * sum(round(1000 * (record["end"] - record["start"])) for record in records)
         failure = trial.user_attrs.get("failure", {})
         if failure.get("cause") == "CODE_ERROR":
             self.code_errors[failure.get("place", failure["reason"])] += sign

@@ -1,4 +1,4 @@
-"""What a search starts from: the images and weights, and the networks that are scored without training."""
+"""The images and weights that a search starts from, and the networks that are scored without training."""
 
 import logging
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What a test keeps of its images for a report, since they are not read again: rankings, samples and thumbnails.
+"""Rankings, samples and thumbnails of test images, kept for a report, since the images are not read again.
 
 Sampled images are chosen by the SHA-256 of their names, so that every model has the same ones. Torch is not imported.
 

@@ -215,7 +215,8 @@ def draft_of(path: Path) -> Path:
 
 
 def _start_of_draft(path: Path) -> str:
-    return f".{path.name[:40]}"  # a name itself may have the 255 bytes that file systems allow
+    name = os.fsencode(path.name)  # it may have the 255 bytes that file systems allow
+    return f".{path.name if len(name) <= 200 else digest_of(name)[:16]}"
 
 
 def remove_dead_drafts(folder: Path, of: Path | None = None) -> None:
