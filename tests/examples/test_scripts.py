@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from support.own_trainings import own_spec, trained
-from torch import nn
 
 from examples.texts import Languages
 from examples.trainers import tiny
@@ -20,7 +19,7 @@ from trainables.data.sets.features import FeatureFile
 from trainables.data.store.store_spec import StoreSpec
 from trainables.training.cross_validation import begin
 from trainables.training.spec import TrialSpec
-from trainables.training.trainable import Items, network_embeddings, trainable_class
+from trainables.training.trainable import trainable_class
 
 FOLDER = Path(__file__).parent / "scripts"
 PAGE = (Path(__file__).parents[2] / "docs/own_training.md").read_text()
@@ -99,23 +98,3 @@ def test_an_adapted_script_trains_and_resumes(name: str, tmp_path: Path, monkeyp
     assert numbers(trained(spec)) == whole
     assert len(whole) == 3
     assert not [path for path in Path().rglob("*") if path.is_file()], "the folders that the script names stay empty"
-
-
-def test_a_network_gets_tensors_as_the_training_did() -> None:
-    pictures = [np.full((4, 4, 3), value, dtype=np.uint8) for value in range(200)]
-    train = Items(items=pictures, labels=np.arange(200), class_names=tuple(map(str, range(200))))
-    network = nn.Sequential(nn.Dropout(), nn.Linear(1, 1, dtype=torch.float64))
-
-    def transform(picture: Any) -> torch.Tensor:
-        return torch.tensor([picture.getpixel((0, 0))[0]], dtype=torch.float64)
-
-    pairs = train.dataset(transform)
-    assert [(item.item(), label) for item, label in (pairs[3], pairs[199])] == [(3, 3), (199, 199)]
-    found = network_embeddings(network, network, pictures, train)
-    assert torch.equal(found, network[1](torch.arange(200, dtype=torch.float64)[:, None]))
-    assert network[0].training
-    vectors = np.ones((2, 1), dtype=np.float32)
-    plain = Items(items=vectors, labels=np.arange(2), class_names=("a", "b"))
-    assert torch.equal(
-        network_embeddings(network, network, vectors, plain), network[1](torch.ones(2, 1, dtype=torch.float64))
-    )
