@@ -234,6 +234,7 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
 
 
 def _scores(candidate: _Candidate, opening: Opening, console: Console, run: Run) -> Results:
+    """Open the test classes here and score the final models and the networks without training."""
     from search.selection import THUMBNAILS, score, thumbnails_of  # imports torch
 
     plan, ledger = candidate.search.plan, candidate.search.ledger
