@@ -128,12 +128,13 @@ class Vault:
 
     folder: Path
 
+    def __post_init__(self) -> None:
+        if not (self.folder / CONFIG).is_file():
+            raise InvalidInput(f"{self.folder} is not a vault: it has no {CONFIG}; `holdout vault make` makes one.")
+
     @cached_property
     def _config(self) -> dict[str, Any]:
-        path = self.folder / CONFIG
-        if not path.is_file():
-            raise InvalidInput(f"{self.folder} is not a vault: it has no {CONFIG}; `holdout vault make` makes one.")
-        with reading(path):
+        with reading(path := self.folder / CONFIG):
             content = read_json(path)
             return {**content, "policy": Policy(**content["policy"])}
 

@@ -246,6 +246,7 @@ COMMANDS = [
     (["run", "x" * 300], "xxx…' cannot be used (File name too long); name another path, or change its permissions."),
     (["doctor", "loss-benchmark-cub200"], "loss-benchmark-cub200 is a campaign of several searches; `holdout run loss-benchmark-cub200` runs it."),
     (["run", "row.yaml", "--output", "x.pdf"], "--output x.pdf: the file's suffix sets the format and must be one of .csv, .md, .tex; it is '.pdf'."),
+    (["vault", "verify", "nowhere"], "nowhere is not a vault: it has no vault.json; `holdout vault make` makes one."),
     (["run", "row.yaml", "--runs", "/dev/null/x"], "--runs: /dev/null cannot be written to; name a folder of your own."),
     (["run", "row.yaml", "--set", "tracking.uri=sqlite:///other.db"], "other.db is the database of another program (it has the tables bookmarks, but not experiments); name another file."),
     (["status", ".."], "There is no search '..' in "),
