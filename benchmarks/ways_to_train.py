@@ -1,11 +1,13 @@
-"""Ways to train a pretrained network for the same time: ``python -m benchmarks ways WEIGHTS IMAGES RESULTS [SECONDS]``.
+"""Ways to train a pretrained network for the same time.
+
+    python -m benchmarks ways WEIGHTS IMAGES RESULTS [SECONDS [NETWORK SIDE]]
 
 Each way trains Proxy-Anchor for as many epochs as fit into SECONDS (default 120) of computing. Half of the training
 classes choose a learning rate, with one seed; three seeds with it learn from all training classes, and the last epoch's
 model is scored on the other half of the folder's classes, which chooses nothing. At most 30 images of a class are used.
-WEIGHTS is a file for timm's ``tf_efficientnet_lite0``. Seconds are those of the process on one thread, which other
-processes hardly change. Results are appended to ``ways.jsonl`` in the folder RESULTS, where an interrupted measurement
-is resumed.
+WEIGHTS is a file for NETWORK (default ``timm:tf_efficientnet_lite0``), which sees squares of SIDE pixels (default 80).
+Seconds are those of the process on one thread, which other processes hardly change. Results are appended to
+``ways.jsonl`` in the folder RESULTS, where an interrupted measurement is resumed.
 """
 
 import statistics
@@ -36,19 +38,19 @@ SECONDS, SEEDS, MOST_EPOCHS = 120.0, 3, 40
 CLASSES, PER_CLASS = 1000, 30
 UNTRAINED = "untrained"
 METRICS = ("map_at_r", "recall_at_1")
-WHOLE = ModelConfig(backbone="timm:tf_efficientnet_lite0", embedding_dim=512, freeze_bn=True)
+NETWORK, SIDE = "timm:tf_efficientnet_lite0", 80
 TRAINING = TrainingConfig(
-    batch_size=60, images_per_class=5, image_size=80, augment="crop", head_lr=1e-3, schedule=Schedule(decay="cosine")
+    batch_size=60, images_per_class=5, image_size=SIDE, augment="crop", head_lr=1e-3, schedule=Schedule(decay="cosine")
 )
-RATES, HEAD_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), (3e-4, 1e-3, 3e-3, 1e-2)
-WAYS: dict[str, tuple[ModelConfig, TrainingConfig]] = {
-    "frozen features": (replace(WHOLE, freeze=BACKBONE, freeze_bn=False), replace(TRAINING, head_lr=None)),
-    "LoRA, rank 8": (replace(WHOLE, lora=Lora(rank=8)), TRAINING),
-    "last block": (replace(WHOLE, freeze="all_but_1"), TRAINING),
-    "last two blocks": (replace(WHOLE, freeze="all_but_2"), TRAINING),
-    "last four blocks": (replace(WHOLE, freeze="all_but_4"), TRAINING),
-    "whole": (WHOLE, TRAINING),
-    "whole, layer_decay 0.8": (WHOLE, replace(TRAINING, layer_decay=0.8)),
+RATES, HEAD_RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2), (3e-4, 1e-3, 3e-3, 1e-2)
+WAYS: dict[str, tuple[dict[str, Any], TrainingConfig]] = {
+    "frozen features": ({"freeze": BACKBONE}, replace(TRAINING, head_lr=None)),
+    "LoRA, rank 8": ({"lora": Lora(rank=8), "freeze_bn": True}, TRAINING),
+    "last block": ({"freeze": "all_but_1", "freeze_bn": True}, TRAINING),
+    "last two blocks": ({"freeze": "all_but_2", "freeze_bn": True}, TRAINING),
+    "last four blocks": ({"freeze": "all_but_4", "freeze_bn": True}, TRAINING),
+    "whole": ({"freeze_bn": True}, TRAINING),
+    "whole, layer_decay 0.8": ({"freeze_bn": True}, replace(TRAINING, layer_decay=0.8)),
 }
 
 
@@ -70,7 +72,7 @@ def untrained(spec: TrialSpec) -> dict[str, float]:
     return evaluate(inputs.features()[view.rows_N], view.labels_N, list(METRICS))
 
 
-def measure(weights: str, images: Path, results: Path, seconds: float) -> list[dict[str, Any]]:
+def measure(weights: str, images: Path, results: Path, seconds: float, network: str, side: int) -> list[dict[str, Any]]:
     """Train what is missing in ``results``; return the row of the network before, and those of the final trainings."""
     file = results / "ways.jsonl"
     results.mkdir(parents=True, exist_ok=True)
@@ -88,9 +90,11 @@ def measure(weights: str, images: Path, results: Path, seconds: float) -> list[d
     with tempfile.TemporaryDirectory() as folder:
         source = linked(images, Path(folder) / "images", CLASSES, PER_CLASS)
         split = make_split("", tuple(source.classes()), None, ratio=0.5, seed=0)
-        for way, (model, training) in WAYS.items():
+        for way, (changes, training) in WAYS.items():
+            model = ModelConfig(backbone=network, weights=weights, embedding_dim=512, **changes)
+            training = replace(training, image_size=side)
             spec = TrialSpec(
-                loss="proxy_anchor", hyperparameters={}, model=replace(model, weights=weights), training=training,
+                loss="proxy_anchor", hyperparameters={}, model=model, training=training,
                 images=StoreSpec(
                     dataset=source, class_names=tuple(source.classes()), short_side=training.frame.short_side,
                     cache=f"{folder}/cache",
@@ -114,9 +118,12 @@ def measure(weights: str, images: Path, results: Path, seconds: float) -> list[d
     return found
 
 
-def main(weights: str, images: str, results: str, seconds: str = str(SECONDS)) -> None:
+def main(
+    weights: str, images: str, results: str, seconds: str = str(SECONDS),
+    network: str = NETWORK, side: str = str(SIDE),
+) -> None:  # fmt: skip
     """Print the mean of the seeds by way."""
-    rows = measure(weights, Path(images), Path(results), float(seconds))
+    rows = measure(weights, Path(images), Path(results), float(seconds), network, int(side))
     table = Table("way", "lr", "epochs", "seconds", *(f"{metric}, %" for metric in METRICS))
     for way in (UNTRAINED, *WAYS):
         of_way = [row for row in rows if row["way"] == way]

@@ -26,7 +26,7 @@ from trainables.common.process import contained
 from trainables.data import Frame
 from trainables.data.loading import Features, Images, load, prefetched
 from trainables.metrics.gallery import full_float32
-from trainables.models.backbones import backbone, is_own_network
+from trainables.models.backbones import Backbone, backbone, is_own_network
 from trainables.models.model_config import ALL_BUT, HEAD_INIT, POOLING, STATISTICS, ModelConfig, pooling_problems
 from trainables.models.weights import SHOWN, LoadedWeights, load_weights, weights_file
 
@@ -398,6 +398,15 @@ def _own_errors(name: str) -> Iterator[None]:
         ) from error
 
 
+def _refusal(model: nn.Module, row: Backbone, side: int) -> Exception | None:
+    """Return the error of embedding one black image of ``side`` pixels, or one vector; None if it works."""
+    try:
+        model(torch.zeros(1, row.features) if row.vectors else torch.zeros(1, 3, side, side))
+    except (RuntimeError, AssertionError) as error:
+        return error
+    return None
+
+
 @cache  # the searches of a campaign share their networks
 def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
     """Build the network with its initial weights and embed one black image of ``image_size`` pixels.
@@ -410,10 +419,10 @@ def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
     """
     with torch.random.fork_rng(devices=[]), torch.inference_mode(), _own_errors(config.backbone):
         model, row = EmbeddingModel(config).eval(), backbone(config.backbone)
-        try:
-            model(torch.zeros(1, row.features) if row.vectors else torch.zeros(1, 3, image_size, image_size))
-        except (RuntimeError, AssertionError) as error:
-            fit = f"set it to {row.crop.side}, for which its weights are" if row.crop else "set another size"
+        if error := _refusal(model, row, image_size):
+            larger = range(image_size + 1, row.crop.side + 1) if row.crop else ()
+            side = next((side for side in larger if not _refusal(model, row, side)), None)
+            fit = "set another size" if side is None else f"set it to {side}, the next larger size that it accepts"
             text = f"training.image_size is {image_size}, and {config.backbone} does not accept such images"
             raise InvalidInput(f"{text} ({error}); {fit}.") from error
         if is_own_network(config.backbone):  # a checkpoint is loaded into a new network

@@ -115,16 +115,16 @@ def _one_position(module: nn.Module, images: tuple[Tensor], vectors: Tensor) -> 
     return vectors[:, :, None, None]
 
 
-def _network(name: str, hook: Hook | None = None, **options: str) -> nn.Module:
+def _network(name: str, hook: Hook | None = None, **options: str | bool) -> nn.Module:
     network: nn.Module = importlib.import_module("timm").create_model(name, num_classes=0, **options)
     if hook is not None:
         network.register_forward_hook(hook)
     return network
 
 
-def _tokens(name: str, prefix: int) -> nn.Module:
+def _tokens(name: str, prefix: int, **options: bool) -> nn.Module:
     """Build a transformer up to its tokens; between class token and patches it has ``prefix`` − 1 others."""
-    network = _network(name, partial(_without_registers, prefix))
+    network = _network(name, partial(_without_registers, prefix), **options)
     network.forward = network.forward_features  # type: ignore[assignment]  # the parameters keep timm's names
     return network
 
@@ -168,13 +168,15 @@ def timm_backbone(name: str) -> Backbone:
         shape = _output(network, sides)
         if len(shape) == 4:
             shape = _output(_network(name, global_pool=""), sides)
-    build, of_tokens = partial(_network, name, _one_position), None
+    # Position embeddings are interpolated to the size of the images where the network can do that.
+    options = {"dynamic_img_size": True} if hasattr(network, "dynamic_img_size") else {}
+    build, of_tokens = partial(_network, name, _one_position, **options), None
     if len(shape) == 4:
         build = partial(_network, name, None if shape[1] == features else _channels_first, global_pool="")
     elif hasattr(network, "cls_token") and all(
         isinstance(getattr(network, part, None), nn.Identity | None) for part in ("fc_norm", "attn_pool")
     ):
-        of_tokens = partial(_tokens, name, network.num_prefix_tokens)
+        of_tokens = partial(_tokens, name, network.num_prefix_tokens, **options)
     plain = name.partition(".")[0]
     twin = plain.removeprefix("tf_") if plain.startswith("tf_") else f"tf_{plain}"  # other paddings and epsilons
     return Backbone(

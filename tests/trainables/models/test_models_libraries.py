@@ -137,8 +137,25 @@ def test_sizes_that_a_network_cannot_take_are_found_before_training() -> None:
     smoke_test(ModelConfig(), 32)
     with pytest.raises(InvalidInput, match=r"training\.image_size is 8, and convnet does not accept such images"):
         smoke_test(ModelConfig(), 8)
-    with pytest.raises(InvalidInput, match=r"images \(Input height .*\); set it to 224, for which its weights are\."):
-        smoke_test(ModelConfig(backbone="timm:vit_tiny_patch16_224"), 64)
+    with pytest.raises(InvalidInput, match=r"images \(Input height .*\); set it to 224, the next larger size that"):
+        smoke_test(ModelConfig(backbone="timm:mixer_s32_224"), 64)
+    with pytest.raises(InvalidInput, match=r"set it to 80, the next larger size that it accepts\."):
+        smoke_test(ModelConfig(backbone="timm:test_vit"), 70)
+
+
+def test_a_transformer_interpolates_its_position_embeddings() -> None:
+    import timm
+
+    plain = timm.create_model("test_vit", num_classes=0).eval()
+    other_size = timm.create_model("test_vit", num_classes=0, img_size=64).eval()
+    state = plain.state_dict()
+    state["pos_embed"] = timm.layers.resample_abs_pos_embed(state["pos_embed"], [4, 4])
+    other_size.load_state_dict(state)
+    ours = backbone("timm:test_vit").build().eval()
+    ours.load_state_dict(plain.state_dict())
+    for peer, side in ((plain, 160), (other_size, 64)):
+        images = torch.randn(2, 3, side, side)
+        torch.testing.assert_close(ours(images)[:, :, 0, 0], peer(images))
 
 
 def test_imagenet_weights_of_any_network_are_never_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
