@@ -175,16 +175,19 @@ def problems_of(folder: Path) -> Iterator[str]:
     vault = Vault(folder)
     yield from vault.ledger.broken_links()
     for name, line in vault.openings().items():
-        place = folder / OPENINGS / name
+        place, opening = folder / OPENINGS / name, f"Opening {line['number']}, of {line['search']}"
         if not (place / ANSWER).exists():
+            yield f"{opening}, has no answer: the same request finishes it, or its answer was removed."
             continue
-        content = content_of(read_json(place / ANSWER), public_key(vault.private_key))
-        anew, _ = _scored(vault, place)
+        try:
+            with reading(place):
+                content = content_of(read_json(place / ANSWER), public_key(vault.private_key))
+                anew, _ = _scored(vault, place)
+        except (InvalidInput, OSError) as error:
+            yield f"{opening}: {error}"
+            continue
         if any(anew[key] != content[key] for key in anew.keys() - OF_THE_MOMENT):
-            yield (
-                f"Opening {line['number']}, of {line['search']}: its models give other scores now than those that were "
-                "signed."
-            )
+            yield f"{opening}: its models give other scores now than those that were signed."
 
 
 def _now() -> str:

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from support.vault_requests import (
 )
 
 from search.selection import images_in
-from search.vault.answer import REQUEST, answer, problems_of
+from search.vault.answer import ANSWER, REQUEST, answer, problems_of
 from search.vault.held import OPENINGS, Vault
 from search.vault.protocol import content_of
 
@@ -117,6 +118,24 @@ def test_two_requests_at_once_are_one_opening(same: bool, tmp_path: Path) -> Non
     assert all(sentence.startswith("The vault allows 1 opening, and 1 were made") for (sentence,) in refused)
     assert openings(folder) == [1]
     assert not [*problems_of(folder)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda place: (place / ANSWER).unlink(), ", has no answer: the same request finishes it"),
+        (lambda place: (place / ANSWER).write_text("{"), "is damaged"),
+        (lambda place: (place / REQUEST).unlink(), "No such file"),
+    ],
+)
+def test_verify_names_an_opening_without_its_files(
+    damage: Callable[[Path], object], words: str, tmp_path: Path
+) -> None:
+    folder = vault_of_vectors(tmp_path)
+    damage(folder / OPENINGS / opened(folder, model_of())["opened"])
+    (problem,) = problems_of(folder)
+    assert problem.startswith("Opening 1, of ")
+    assert words in problem
 
 
 def test_a_full_disk_is_a_sentence_and_counts_once(tmp_path: Path) -> None:
