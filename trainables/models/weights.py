@@ -331,10 +331,13 @@ def _of_a_variant(found: "Tensors", needed: "Tensors", prefix: str, left_out: Co
 
 def _refusal(path: Path, found: "Tensors", needed: "Tensors", match: _Match) -> InvalidInput:
     fix = "Give the weights of this backbone."
-    if not match.fitting and not match.other_shape:
+    others = [name for name in found if name not in match.fitting.values()]
+    alike = len(match.fitting) + len(match.other_shape)
+    if not alike or (others and 10 * alike < len(needed)):  # of another network, or under other names
         return InvalidInput(
-            f"None of the {len(needed)} tensors that the backbone needs ({listed([*needed], shown=2)}) is in {path}, "
-            f"which has {listed([*found], shown=2) or 'no dense floating-point tensors'}. {fix}"
+            f"{len(match.fitting) or 'None'} of the {len(needed)} tensors that the backbone needs "
+            f"({listed([name for name in needed if name not in match.fitting], shown=2)}) is in {path}, which has "
+            f"{listed(others, shown=2) or 'no dense floating-point tensors'}. {fix}"
         )
     parts = []
     if missing := [

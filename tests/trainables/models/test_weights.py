@@ -304,6 +304,17 @@ def test_a_part_of_the_weights_is_not_enough(whole: Tensors, tmp_path: Path) -> 
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
 
 
+def test_names_of_another_library_are_shown(whole: Tensors, tmp_path: Path) -> None:
+    first, *others = (name for name in whole if "num_batches" not in name)
+    renamed = {first: whole[first], **{f"encoder.{place}": whole[name] for place, name in enumerate(others)}}
+    torch.save(
+        {name: torch.zeros(1, *tensor.shape) for name, tensor in renamed.items()} | {first: whole[first]},
+        tmp_path / "weights.pth",
+    )
+    with pytest.raises(InvalidInput, match=r"1 of the 20 tensors .* is in .*, which has encoder\.0, encoder\.1, and"):
+        load_weights(BACKBONES["convnet"].build(), tmp_path / "weights.pth")
+
+
 def cut_off(path: Path) -> None:
     torch.save({"conv1.weight": torch.zeros(64, 3, 7, 7)}, path)
     path.write_bytes(path.read_bytes()[:-2000])
