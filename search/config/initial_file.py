@@ -61,9 +61,13 @@ class Pretrained:
 
     @property
     def is_missing(self) -> bool:
-        """True if the published weights are not on this machine; building a network without any raises its error."""
-        published = backbone(self.backbone).imagenet if self.weights == IMAGENET else None
-        return published is not None and not weights_path(published).is_file()
+        """True if the published weights are not on this machine; building a network without any raises its error.
+
+        Raises:
+            InvalidInput: there is no such network, or its library is not installed.
+        """
+        published = backbone(self.backbone).imagenet
+        return self.weights == IMAGENET and published is not None and not weights_path(published).is_file()
 
     def fitted(self, image_size: int, dataset: Dataset, facts: ImageFacts) -> "tuple[Pretrained, str]":
         """Build the network with these weights and embed an image; return the network, and a sentence on what it loads.

@@ -219,6 +219,8 @@ def backbone(name: str) -> Backbone:
     """
     raise_if_any([mistake.below("model") for mistake in backbone_problems(name)])
     library, _, network = name.partition(":")
+    if library == "timm" and find_spec("timm") is None:  # before PyTorch is imported
+        raise InvalidInput(f"model.backbone is {name!r}, but timm is not installed: pip install timm.")
     if library in LIBRARIES:
         describe: Any = load_part(LIBRARIES[library])
         return describe(network)

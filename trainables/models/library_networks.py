@@ -152,10 +152,7 @@ def timm_backbone(name: str) -> Backbone:
     timm to a vector, returned as a map of one position; its tokens can be had too if it has a class token and
     nothing learns after them.
     """
-    try:
-        timm = importlib.import_module("timm")
-    except ModuleNotFoundError:
-        raise InvalidInput(f"model.backbone is 'timm:{name}', but timm is not installed: pip install timm.") from None
+    timm = importlib.import_module("timm")
     known = [*timm.list_models(), *timm.list_pretrained()]
     if name not in known:
         raise InvalidInput(f"model.backbone is 'timm:{name}', which timm does not have{suggestion(name, known)}.")

@@ -167,6 +167,8 @@ def check_network(
 
         found.check(partial(weights_file, model), "model.backbone", "model.weights")
         return ()
+    if found.check(partial(backbone, model.backbone), "model.backbone") is None:
+        return ()  # before PyTorch is imported
     from trainables.models.embedding import learning_adapters, smoke_test
 
     loaded = found.check(lambda: smoke_test(model, size), "model.backbone", "model.weights")
