@@ -18,6 +18,7 @@ from optuna.trial import TrialState, create_trial
 
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
+from search.driver.inputs import REPAIR
 from search.driver.notices import without_model
 from search.engines import NoEngine
 from search.engines.base import make_engine
@@ -30,7 +31,6 @@ from search.plan.plan import Plan, training_of
 from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.plan.work import Work, numbers_of, planned_work, seconds_left, slots_here
-from search.selection import REPAIR
 from search.stages import Stage
 from search.study import Pruner
 from search.tables import ENGINES, PRUNERS, engine_name, ray_address

@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
 from search.driver.choice import study_digests, unchanged_selection
-from search.driver.inputs import baseline_scorings, sealed
+from search.driver.inputs import baseline_scorings, sealed_images
 from search.driver.progress_view import StoreProgress, phase
 from search.plan.plan import Plan, best_checkpoint, training_of
 from search.plan.records import Records
@@ -238,7 +238,7 @@ def _scores(candidate: _Candidate, opening: Opening, console: Console, run: Run)
     from search.selection import THUMBNAILS, score, thumbnails_of  # imports torch
 
     plan, ledger = candidate.search.plan, candidate.search.ledger
-    images = sealed(plan).images(candidate.selection, opening)
+    images = sealed_images(plan, candidate.selection, opening)
     console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
     with ExitStack() as held:
         try:

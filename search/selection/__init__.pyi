@@ -1,12 +1,3 @@
-from .choice import (
-    Confirmation as Confirmation,
-    choose as choose,
-    confirmations as confirmations,
-    finalists as finalists,
-    recommend as recommend,
-    rule_in_words as rule_in_words,
-    unmet_sentence as unmet_sentence,
-)
 from .ledger import Ledger as Ledger, Opening as Opening
 from .ledger_file import ImageSet as ImageSet, LedgerFile as LedgerFile, images_in as images_in
 from .retrieval_file import (
@@ -43,9 +34,14 @@ from .scoring import (
 )
 from .selection import (
     EXPORTED as EXPORTED,
-    REPAIR as REPAIR,
-    SealedTest as SealedTest,
+    Confirmation as Confirmation,
     Selection as Selection,
+    choose as choose,
+    confirmations as confirmations,
     exported_trial as exported_trial,
+    finalists as finalists,
+    recommend as recommend,
+    rule_in_words as rule_in_words,
     study_digest as study_digest,
+    unmet_sentence as unmet_sentence,
 )
