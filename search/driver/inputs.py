@@ -9,7 +9,7 @@ from pathlib import Path
 from search.plan.plan import Plan
 from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.selection import BaselineScoring, Opening, Selection, frozen_baselines, images_in, save_baselines
+from search.selection import Opening, Selection, images_in, save_baselines
 from search.stages import Stage
 from trainables.common.errors import InvalidInput, listed
 from trainables.common.files import json_digest, write_json
@@ -164,20 +164,3 @@ def untrained_spec(plan: Plan) -> UntrainedSpec:
         gpu=config.resources.gpus_per_trial > 0,
         gallery_seed=split.seed if config.metrics.gallery == "training_half" else None,
     )
-
-
-def baseline_scorings(plan: Plan, selection: Selection, images: StoreSpec, *, gpu: bool) -> list[BaselineScoring]:
-    """Return the request to score the frozen baselines on ``images``, if any; raise if their files have changed."""
-    frozen = frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines)
-    if frozen is None:
-        return []
-    baselines, whitening = frozen
-    return [
-        BaselineScoring(
-            spec=replace(untrained_spec(plan), gpu=gpu),
-            network=baselines.network,
-            whitening=whitening,
-            images=images,
-            metrics=selection.test_metrics,
-        )
-    ]

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import methodcaller
 from pathlib import Path
@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
 from search.driver.choice import study_digests, unchanged_selection
-from search.driver.inputs import baseline_scorings, sealed_images
+from search.driver.inputs import sealed_images, untrained_spec
 from search.driver.progress_view import StoreProgress, phase
 from search.plan.plan import Plan, best_checkpoint, training_of
 from search.plan.records import Records
@@ -274,19 +274,21 @@ def _scores(candidate: _Candidate, opening: Opening, console: Console, run: Run)
 def test_scorings(
     plan: Plan, selection: Selection, models: Sequence[FinalModel], images: StoreSpec, *, gpu: bool
 ) -> list[Scoring | BaselineScoring]:
-    """Return the requests to score the final ``models`` and the frozen baselines on the test ``images``."""
-    scorings = [
-        Scoring(
-            **scored_as(loss, trial),
-            spec=spec,
-            checkpoint=checkpoint,
-            images=images,
-            metrics=selection.test_metrics,
-            gpu=gpu,
-        )
+    """Return the requests to score the final ``models`` and the frozen baselines on the test ``images``.
+
+    Raises:
+        InvalidInput: the files of the baselines have changed.
+    """
+    common: dict[str, Any] = {"images": images, "metrics": selection.test_metrics}
+    scorings: list[Scoring | BaselineScoring] = [
+        Scoring(**scored_as(loss, trial), spec=spec, checkpoint=checkpoint, gpu=gpu, **common)
         for loss, trial, spec, checkpoint in models
     ]
-    return [*scorings, *baseline_scorings(plan, selection, images, gpu=gpu)]
+    if frozen := frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines):
+        baselines, whitening = frozen
+        spec = replace(untrained_spec(plan), gpu=gpu)
+        scorings.append(BaselineScoring(spec=spec, network=baselines.network, whitening=whitening, **common))
+    return scorings
 
 
 def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:

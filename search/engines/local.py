@@ -12,12 +12,13 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing import Pipe
 from typing import Any
 
 from search.engines.base import Engine, Queue, Resources, Running
 from search.engines.capacity import Node, at_once, trials_on
-from search.engines.local_worker import Answer, Assign, Begin, Call, Step
+from search.engines.local_worker import Answer, Assign, Call, Step
 from search.engines.waiting import Patience, Silences
 from trainables.common import forecast
 from trainables.common.errors import Failure, without_password
@@ -30,7 +31,7 @@ POLL_S = 0.2
 END_S = 5.0
 """Time for a worker that closed its pipe to exit."""
 
-PROGRAM = f"import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from {Begin.__module__} import main; main()"
+PROGRAM = f"import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from {Answer.__module__} import main; main()"
 """Imported and not run as ``-m``, so that the orders have the same classes on both sides."""
 
 CALLS = 3
@@ -154,12 +155,10 @@ class Local(Engine):
     def _process(self, number: int) -> "_Process":
         """Return worker ``number``, started if it is not running."""
         if number not in self._processes:
-            begin = Begin(
-                worker=pickle.dumps(self.worker),
-                cpus=self.resources.cpus_per_trial,
-                gpu=self.resources.gpus_per_trial > 0,
-            )
-            self._processes[number] = _Process(number, begin, _environment(number, self.resources), self._events)
+            resources = self.resources
+            make = partial(self.worker, cpus=resources.cpus_per_trial, gpu=resources.gpus_per_trial > 0)
+            environment = _environment(number, resources)
+            self._processes[number] = _Process(number, pickle.dumps(make), environment, self._events)
         return self._processes[number]
 
     def _next_event(self) -> "tuple[_Process, Answer | None] | None":
@@ -185,12 +184,15 @@ class Local(Engine):
 
 
 class _Process:
-    """A worker process, the driver's end of its pipe, and a thread that puts its answers into ``events``."""
+    """A worker process, the driver's end of its pipe, and a thread that puts its answers into ``events``.
+
+    ``worker`` is the pickled function that makes the object which trains there.
+    """
 
     def __init__(
         self,
         number: int,
-        begin: Begin,
+        worker: bytes,
         environment: Mapping[str, str],
         events: "queue.SimpleQueue[tuple[_Process, Answer | None]]",
     ) -> None:
@@ -211,14 +213,14 @@ class _Process:
                 env=environment,
             )
         threading.Thread(target=self._listen, args=(events,), daemon=True, name=f"worker {number}").start()
-        self._send(begin)
+        self._send(worker)
 
     def order(self, order: Assign | Step | Call) -> None:
         """Send an order; the worker is busy until its answer, or its death, is among the events."""
         self.is_busy = True
         self._send(order)
 
-    def _send(self, message: Begin | Assign | Step | Call) -> None:
+    def _send(self, message: bytes | Assign | Step | Call) -> None:
         with suppress(OSError):  # it has died, which its listener notes
             self._connection.send(message)
 

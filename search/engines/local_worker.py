@@ -21,16 +21,8 @@ from typing import Any
 
 from trainables.common import forecast
 
-# Orders and answers. What is a user's own is pickled by itself: if it cannot be read, the rest can.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Begin:
-    """The first order: make ``worker(cpus=…, gpu=…)``, which is pickled."""
-
-    worker: bytes
-    cpus: float
-    gpu: bool
+# Orders, after the pickled function that makes the worker, and answers. What is a user's own is pickled by itself: if
+# it cannot be read, the rest can.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +95,7 @@ def _assign(worker: Any, order: Assign) -> Answer:
 
 
 def _serve(orders: "queue.SimpleQueue[Any]", send: Callable[[Answer], None]) -> None:
-    begin = orders.get()
-    worker = pickle.loads(begin.worker)(cpus=begin.cpus, gpu=begin.gpu)
+    worker = pickle.loads(orders.get())()
     forecasts = _Forecasts(send)
     if orders.empty():  # while the driver decodes images
         from trainables.training import cross_validation  # noqa: F401

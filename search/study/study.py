@@ -80,9 +80,8 @@ class LossStudy:
     def _keep(self, trial: FrozenTrial) -> FrozenTrial:
         """Take note of a trial that was changed in the storage or added to it, and return it."""
         if trial.number < len(self._trials):
-            self.tally.replace(self._trials[trial.number], trial)
-        else:
-            self.tally.add(trial)
+            self.tally.count(self._trials[trial.number], -1)
+        self.tally.count(trial)
         self._trials[trial.number : trial.number + 1] = [trial]
         return trial
 
