@@ -33,13 +33,12 @@ from search.selection import (
     Selection,
     frozen_baselines,
     images_in,
-    write_openings,
 )
 from search.stages import Stage, short_study_name
 from search.vault.held import HeldItems
 from search.vault.protocol import EMBEDDINGS, SentModel, ask, content_of, models_of
 from trainables.common.errors import Failure, InvalidInput, counted, listed, raise_if_any
-from trainables.common.files import digest_of, json_digest, json_text, reading, write_whole
+from trainables.common.files import digest_of, json_digest, json_text, reading, write_json, write_whole
 from trainables.data import Dataset
 from trainables.data.store.contents import read_contents
 from trainables.data.store.store_spec import StoreSpec
@@ -71,11 +70,6 @@ class _Candidate:
     @property
     def configurations(self) -> int:
         return len({(loss, trial.user_attrs["source_trial"]) for loss, trial, _, _ in self.models})
-
-    @property
-    def trained(self) -> dict[str, str]:
-        """The digests of the studies of the final trainings, by study name."""
-        return study_digests(self.search, self.selection.chosen, (Stage.TEST,))
 
     @property
     def gpu(self) -> bool:
@@ -226,7 +220,11 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
             search=opener,
             selections={entry.selection.search: entry.selection.digest for entry in sharing},
             configurations={entry.selection.search: entry.configurations for entry in sharing},
-            studies=dict(chain.from_iterable(entry.trained.items() for entry in sharing)),
+            studies={
+                name: digest
+                for entry in sharing
+                for name, digest in study_digests(entry.search, entry.selection.chosen, (Stage.TEST,)).items()
+            },
             reason=reason or "its own test stage",
         )
         openings |= dict.fromkeys(opening.selections, opening)
@@ -315,7 +313,8 @@ def _write_scores(
         write_whole(search.folder.path / "test" / opening.id / name, methodcaller("write", content))
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     record = ScoredOpening.of(opening, **{name: part for name, part in parts.items() if part != []}, files=digests)
-    write_openings(search.folder.test, [*search.openings, record])
+    openings = [scored.content() for scored in (*search.openings, record)]
+    write_json(search.folder.test, {"openings": openings})
     search.ledger.score(opening, candidate.selection.digest, record.digest)
 
 

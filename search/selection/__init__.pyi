@@ -22,7 +22,6 @@ from .score_files import (
     save_baselines as save_baselines,
     scored_openings as scored_openings,
     validate_untrained as validate_untrained,
-    write_openings as write_openings,
 )
 from .scoring import (
     embeddings_of as embeddings_of,
