@@ -69,6 +69,16 @@ def changed(trial: "FrozenTrial", **changes: Any) -> "FrozenTrial":
     return result
 
 
+class InState:
+    """The number of trials in a state, by its name."""
+
+    def __init__(self, state: str) -> None:
+        self._state = state
+
+    def __get__(self, tally: "Tally", owner: object = None) -> int:
+        return tally.states[self._state]
+
+
 @dataclass(kw_only=True)
 class Tally:
     """Counts of a study's trials and epochs.
@@ -87,6 +97,13 @@ class Tally:
     code_errors: Counter[str] = field(default_factory=Counter)
     untestable: int = 0
     best: float | None = None
+
+    waiting = InState("WAITING")
+    """The number of enqueued trials that have not started."""
+    running = InState("RUNNING")
+    complete = InState("COMPLETE")
+    pruned = InState("PRUNED")
+    failed = InState("FAIL")
 
     @classmethod
     def of(cls, trials: "Iterable[FrozenTrial]") -> "Tally":
@@ -114,27 +131,6 @@ class Tally:
     @property
     def trials(self) -> int:
         return self.states.total()
-
-    @property
-    def waiting(self) -> int:
-        """The number of enqueued trials that have not started."""
-        return self.states["WAITING"]
-
-    @property
-    def running(self) -> int:
-        return self.states["RUNNING"]
-
-    @property
-    def complete(self) -> int:
-        return self.states["COMPLETE"]
-
-    @property
-    def pruned(self) -> int:
-        return self.states["PRUNED"]
-
-    @property
-    def failed(self) -> int:
-        return self.states["FAIL"]
 
     @property
     def started(self) -> int:

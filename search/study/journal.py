@@ -172,7 +172,7 @@ class StudyCounts:
         self.reports: dict[str, list[tuple[int, int, float]]] = {}
         self._names: list[str] = []
         self._trials: list[_Trial] = []
-        self._of_study: dict[str, list[_Trial]] = {}
+        self._of_study: dict[str, list[Any]] = {}  # _Trial, which a tally takes for Optuna's
         self._tallies: dict[str, Tally] = {}
 
     def tally(self, study: str) -> Tally:
