@@ -69,42 +69,51 @@ def changed(trial: "FrozenTrial", **changes: Any) -> "FrozenTrial":
     return result
 
 
+class InState:
+    """The number of trials in a state, by its name."""
+
+    def __init__(self, state: str) -> None:
+        self._state = state
+
+    def __get__(self, tally: "Tally", owner: object = None) -> int:
+        return tally.states[self._state]
+
+
 @dataclass(kw_only=True)
 class Tally:
-    """Counts of a study's trials and epochs, kept up to date and never recounted.
+    """Counts of a study's trials and epochs.
 
     ``states`` counts trials by the name of their state (Optuna's ``TrialState``, which counting need not import),
     ``epochs`` the epochs that they reported, ``epochs_running`` those of running trials, and ``work_ms`` is the time of
     all these epochs, in whole milliseconds, so that it does not depend on their order; an epoch that was trained again
-    after a kill counts once. ``code_errors`` counts failures due to the code by their place; a tally by the database
-    leaves out these two, and so does a comparison. ``best`` is the highest value of a complete trial, None before the
-    first one.
+    after a kill counts once. ``code_errors`` counts failures due to the code by their place. ``best`` is the highest
+    value of a complete trial, None before the first one.
     """
 
     states: Counter[str] = field(default_factory=Counter)
     epochs: int = 0
     epochs_running: int = 0
-    work_ms: int = field(default=0, compare=False)
-    code_errors: Counter[str] = field(default_factory=Counter, compare=False)
-    untestable: int = field(default=0, compare=False)
+    work_ms: int = 0
+    code_errors: Counter[str] = field(default_factory=Counter)
+    untestable: int = 0
     best: float | None = None
+
+    waiting = InState("WAITING")
+    """The number of enqueued trials that have not started."""
+    running = InState("RUNNING")
+    complete = InState("COMPLETE")
+    pruned = InState("PRUNED")
+    failed = InState("FAIL")
 
     @classmethod
     def of(cls, trials: "Iterable[FrozenTrial]") -> "Tally":
         tally = cls()
         for trial in trials:
-            tally.add(trial)
+            tally.count(trial)
         return tally
 
-    def add(self, trial: "FrozenTrial") -> None:
-        self._count(trial, 1)
-
-    def replace(self, before: "FrozenTrial", after: "FrozenTrial") -> None:
-        """Update the counts after a trial has changed."""
-        self._count(before, -1)
-        self._count(after, 1)
-
-    def _count(self, trial: "FrozenTrial", sign: int) -> None:
+    def count(self, trial: "FrozenTrial", sign: int = 1) -> None:
+        """Add a trial; with ``sign`` -1, remove it as it was before a change."""
         records = epochs_of(trial)
         epochs = sign * len(records)
         self.states[trial.state.name] += sign
@@ -122,27 +131,6 @@ class Tally:
     @property
     def trials(self) -> int:
         return self.states.total()
-
-    @property
-    def waiting(self) -> int:
-        """The number of enqueued trials that have not started."""
-        return self.states["WAITING"]
-
-    @property
-    def running(self) -> int:
-        return self.states["RUNNING"]
-
-    @property
-    def complete(self) -> int:
-        return self.states["COMPLETE"]
-
-    @property
-    def pruned(self) -> int:
-        return self.states["PRUNED"]
-
-    @property
-    def failed(self) -> int:
-        return self.states["FAIL"]
 
     @property
     def started(self) -> int:

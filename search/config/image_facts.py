@@ -11,13 +11,7 @@ from trainables.data.dataset import Dataset, similar_names
 from trainables.data.sets.features import FeatureFile, is_feature_file
 from trainables.data.sets.folders import Folder
 from trainables.data.sets.manifest import Manifest, is_manifest
-from trainables.data.split import (
-    FEWEST_CLASSES,
-    FEWEST_IMAGES,
-    ClassSplit,
-    check_classes,
-    split_dataset,
-)
+from trainables.data.split import FEWEST_CLASSES, ClassSplit, check_classes, split_dataset
 from trainables.data.store.build import image_sizes
 from trainables.training.training_config import RESIZE
 
@@ -173,11 +167,6 @@ def _refuse(classes: Mapping[str, Sequence[str]]) -> None:
             f"There {count} ({', '.join(classes)}), and a search needs at least {FEWEST}: half of the classes are "
             f"held out for the test, and of the others at least {FEWEST_CLASSES} train and as many validate. Give more "
             "classes, one sub-folder each."
-        )
-    if max(map(len, classes.values())) < FEWEST_IMAGES:
-        raise InvalidInput(
-            f"Each of the {len(classes)} classes has a single item, so none has a neighbour of its class; give classes "
-            "two items or more."
         )
 
 

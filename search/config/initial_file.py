@@ -135,30 +135,29 @@ def sizes_for(facts: ImageFacts, machine: Machine, network: Pretrained | None = 
     classes = max(2, min(most, facts.train_images // (BATCHES_AN_EPOCH * images_per_class)))
     batch_size = classes * images_per_class
     steps = max(facts.train_images // batch_size, 1)
-    if facts.features is not None:
-        return Sizes(
-            backbone=f"{FEATURES}:{facts.features}", weights=None, embedding_dim=min(facts.features, 512),
-            image_size=None, images_per_class=images_per_class, batch_size=batch_size,
-            epochs=min(max(math.ceil(340 / steps), 5), 20), gpus_per_trial=0,
-        )  # fmt: skip
-    assert facts.short_side is not None, "images have sides"
     sizes = Sizes(
         backbone="convnet",
         weights=None,
         embedding_dim=64,
-        image_size=_image_size(facts.short_side.middle, SMALL_SIDE),
+        image_size=None,
         images_per_class=images_per_class,
         batch_size=batch_size,
         epochs=min(max(math.ceil(200 / steps), 8), 30),
         gpus_per_trial=0.25 if machine.gpus else 0,  # the small network leaves room for other trials
     )
-    if network is not None:
-        side = _image_size(facts.short_side.middle, LARGE_SIDE if machine.gpus else MIDDLE_SIDE)
+    if facts.features is not None:
         return replace(
-            sizes, backbone=network.backbone, weights=network.weights, frozen=True, embedding_dim=512, image_size=side,
-            epochs=20,
+            sizes, backbone=f"{FEATURES}:{facts.features}", embedding_dim=min(facts.features, 512),
+            epochs=min(max(math.ceil(340 / steps), 5), 20), gpus_per_trial=0,
         )  # fmt: skip
-    return sizes
+    assert facts.short_side is not None, "images have sides"
+    side = facts.short_side.middle
+    if network is None:
+        return replace(sizes, image_size=_image_size(side, SMALL_SIDE))
+    return replace(
+        sizes, backbone=network.backbone, weights=network.weights, frozen=True, embedding_dim=512, epochs=20,
+        image_size=_image_size(side, LARGE_SIDE if machine.gpus else MIDDLE_SIDE),
+    )  # fmt: skip
 
 
 def _image_size(short_side: int, most: int) -> int:

@@ -118,7 +118,7 @@ def matching(keys: Iterable[Key], pattern: str) -> list[Key]:
 
 def commented(target: type, content: Mapping[str, Any]) -> str:
     """Return the YAML of ``content``, a file of the kind ``target``, with the first sentence on each key above it."""
-    described = _keys_by_name(target)
+    described = {key.name: key for key in keys_of(target)}
 
     def parts(content: Mapping[str, Any], above: str) -> Iterator[str]:
         for name, value in content.items():
@@ -139,11 +139,6 @@ def commented_out(target: type, name: str) -> str:
     key, *within = [key for key in keys_of(target) if key.name.split(".")[0] == name]
     inner = ", ".join(f"{key.name.partition('.')[2]}: {key.example}" for key in within)
     return f"{key.comment}# {f'{name}: {{{inner}}}' if within else key.in_file}\n"
-
-
-@cache
-def _keys_by_name(target: type) -> Mapping[str, Key]:
-    return {key.name: key for key in keys_of(target)}
 
 
 # What a class says about its fields.

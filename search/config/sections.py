@@ -236,7 +236,7 @@ class SearchSection(ConfigSection):
 
 
 class SelectionSection(ConfigSection):
-    """The confirmation of a loss's best configurations, of which one is chosen. See :mod:`search.selection.choice`."""
+    """The confirmation of the best configurations, one of which is chosen. See :mod:`search.selection.selection`."""
 
     finalists: Annotated[int, Bounds(ge=1)] = 3
     """The number of configurations of each loss, besides the default, that are trained again with fresh seeds."""

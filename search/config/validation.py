@@ -158,7 +158,12 @@ class _Reader(Generic[Built]):
         self._found.left_out |= dict.fromkeys(paths)
 
     def _if_unusable(self, path: KeyPath, value: Any) -> Iterator[KeyPath]:
-        if why := _unusable(value):
+        why = None
+        if isinstance(value, float) and not math.isfinite(value):
+            why = "must be finite"
+        elif isinstance(value, int) and abs(value) > MOST:
+            why = f"must be between -{MOST} and {MOST}"
+        if why:
             yield from self._judge(path, Mistake("", why, f"it is {_shown(value)}"))
 
     def _report(self, path: KeyPath, errors: Sequence[Any]) -> Iterator[KeyPath]:
@@ -298,14 +303,6 @@ def _message(error: Any) -> str:
         return re.sub(r"<[\w.]+: ('\w+')>", r"\1", text)  # pydantic shows some enum members as <Stage.TEST: 'test'>
     text = str(error.get("ctx", {}).get("error") or error["msg"]).rstrip(".")
     return f"{text[0].lower()}{text[1:]}"
-
-
-def _unusable(value: Any) -> str | None:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "must be finite"
-    if isinstance(value, int) and abs(value) > MOST:
-        return f"must be between -{MOST} and {MOST}"
-    return None
 
 
 def _shown(value: Any) -> str:

@@ -8,7 +8,7 @@ from search.config.campaign import Campaign, merged, parse_campaign
 from search.config.recipes import recipes
 from search.config.search_config import SearchConfig, parse_config, paths_of_data, settled
 from search.config.yaml_file import read_yaml
-from search.driver.synchronise import synchronise_campaign
+from search.driver.synchronise import make_projection
 from search.driver.verify import Check, check, code_named, differing, guarded, lacking, verify
 from search.plan.make_plan import plan_from_rules
 from search.plan.plan import Plan
@@ -18,25 +18,26 @@ from search.results.campaign import CampaignResult, campaign_result
 from search.results.summarise import summarise
 from search.show.campaigns import campaign_csv, campaign_tables, data_set_tables
 from search.text_table import as_markdown, rows_as_markdown
+from search.tracking import SummaryRun
 from search.trust import CAMPAIGN_RECIPE, check_addresses, check_trusted, own_code
 from trainables.common.errors import InvalidInput
 from trainables.common.files import read_json, reading
 
 
 def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignResult, folder: CampaignFolder) -> None:
-    """Write the campaign's run into MLflow: its table and numbers of epochs."""
+    """Write the campaign's run, its table and numbers of epochs, to each experiment of its searches (usually one)."""
     of_data = data_set_tables(campaign.config, result)
     titles = [f"{table.title}\n\n" if len(of_data) > 1 else "" for table in of_data]
     shown = [f"{title}{rows_as_markdown(table)}" for title, table in zip(titles, of_data, strict=True)]
-    sentence = f"{campaign.config.study} The runs below this one are its searches."
-    synchronise_campaign(
-        plans,
-        campaign.name,
-        description="\n\n".join((*shown, sentence)),
+    run = SummaryRun(
+        description="\n\n".join((*shown, f"{campaign.config.study} The runs below this one are its searches.")),
         metrics={f"epochs/{stage}": count for stage, count in result.epochs.items()},
         texts={"table.md": as_markdown(campaign_tables(campaign.config, result)), "table.csv": campaign_csv(result)},
         files=[path for path in (folder.config, folder.result, folder.report) if path.exists()],
     )
+    experiments = {(plan.config.tracking.uri, plan.config.tracking.experiment): plan for plan in plans}
+    for plan in experiments.values():
+        make_projection(plan).sum_up_campaign(campaign.name, run)
 
 
 # The stored campaign, and its verification.

@@ -18,6 +18,7 @@ from optuna.trial import TrialState, create_trial
 
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
+from search.driver.inputs import REPAIR
 from search.driver.notices import without_model
 from search.engines import NoEngine
 from search.engines.base import make_engine
@@ -29,8 +30,7 @@ from search.plan.make_plan import make_plan
 from search.plan.plan import Plan, training_of
 from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.plan.work import Work, numbers_of, planned_work, seconds_left, slots_here
-from search.selection import REPAIR
+from search.plan.work import Work, planned_work, seconds_left, slots_here
 from search.stages import Stage
 from search.study import Pruner
 from search.tables import ENGINES, PRUNERS, engine_name, ray_address
@@ -233,12 +233,10 @@ def _disk(plan: Plan) -> Iterator[CheckResult]:
     yield CheckResult("disk", "ok", ", ".join(f"{_gigabytes(size)} free in {place}" for place, size in free.items()))
 
 
-def _memory(plan: Plan) -> Iterator[CheckResult]:
-    """Check the memory for all trials at once: processes, weights, gradients and Adam's moments."""
-    slots, resources = slots_here(plan.config), plan.config.resources
-    of_trials = 0 if resources.gpus_per_trial or plan.config.trainable else slots * 16 * numbers_of(plan.config)
-    need = slots * PROCESS_BYTES + of_trials
-    has = allotted_memory()
+def _memory(plan: Plan, each: int = PROCESS_BYTES) -> Iterator[CheckResult]:
+    """Check the memory for all trials at once, with ``each`` taking this many bytes."""
+    slots, has = slots_here(plan.config), allotted_memory()
+    need = slots * each
     found = f"{counted(slots, 'trial')} at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
     fix = "Lower search.max_concurrent, or raise resources.cpus_per_trial."
     yield CheckResult("memory", "ok", found) if need < has else CheckResult("memory", "failed", found, fix)
@@ -285,7 +283,9 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
     most = max(costs.values(), key=lambda cost: cost.memory)
     epoch = f"an epoch has {most.steps} and {most.validation:.2g} s of validation"
     yield CheckResult("step", "ok", f"{steps}; {epoch}; {_gigabytes(most.memory)} at the peak")
-    if most.device_memory is not None:
+    if most.device_memory is None:
+        yield from (found for found in _memory(plan, most.memory) if found.state == "failed")
+    else:
         yield _share(resources, DeviceMemory(peak=most.memory, total=most.device_memory), here)
     try:
         slots = _slots(plan.config, here)

@@ -9,7 +9,7 @@ from pathlib import Path
 from search.plan.plan import Plan
 from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.selection import BaselineScoring, SealedTest, Selection, frozen_baselines, images_in, save_baselines
+from search.selection import Opening, Selection, images_in, save_baselines
 from search.stages import Stage
 from trainables.common.errors import InvalidInput, listed
 from trainables.common.files import json_digest, write_json
@@ -68,11 +68,16 @@ def note_opened_images(plan: Plan) -> str | None:
     return sentence
 
 
-def sealed(plan: Plan) -> SealedTest:
-    """Return the sealed test classes of ``plan``."""
-    return SealedTest(
-        dataset=plan.config.dataset.source, split=plan.split, short_side=plan.short_side, cache=plan.cache
-    )
+REPAIR = "Repair them before the test: it refuses what cannot be read, and no stage before it reads them."
+
+
+def sealed_images(plan: Plan, selection: Selection, opening: Opening) -> StoreSpec:
+    """Return the test images of ``plan``, for a ``selection`` of its split and the ``opening`` of that."""
+    split = plan.split
+    assert selection.split_digest == split.digest, "the selection is of another split"
+    assert selection.digest in opening.selections.values(), "the opening is of another selection"
+    assert opening.test_digest == split.test_digest, "the opening is of another test set"
+    return replace(plan.images, class_names=split.test)
 
 
 def check_sealed_images(plans: Sequence[Plan]) -> None:
@@ -81,10 +86,16 @@ def check_sealed_images(plans: Sequence[Plan]) -> None:
     60,000 files take seconds on a local disk but minutes on a slow network. Only file headers and ends are read:
     nothing is decoded, and the test set is not opened.
     """
+    from trainables.data.images import inspect  # imports numpy and Pillow
+
     first = {(plan.config.dataset.source, plan.split.test): plan for plan in reversed(plans)}
-    for plan in reversed(first.values()):
+    for (dataset, names), plan in reversed(first.items()):
         try:
-            sentence = sealed(plan).damage(CHECK_S)
+            classes = dataset.classes()
+            seen = inspect(dataset.damage, [key for name in names for key in classes[name]], seconds=CHECK_S)
+            sentence = seen.sentence(f"{dataset.noun} of test classes")
+            if sentence and seen.damaged:
+                sentence = f"{sentence} {REPAIR}"
         except Exception as error:  # a user-defined data set may raise anything; training does not need this
             sentence = f"The test classes cannot be checked ({type(error).__name__}: {error})."
         if sentence:
@@ -153,20 +164,3 @@ def untrained_spec(plan: Plan) -> UntrainedSpec:
         gpu=config.resources.gpus_per_trial > 0,
         gallery_seed=split.seed if config.metrics.gallery == "training_half" else None,
     )
-
-
-def baseline_scorings(plan: Plan, selection: Selection, images: StoreSpec, *, gpu: bool) -> list[BaselineScoring]:
-    """Return the request to score the frozen baselines on ``images``, if any; raise if their files have changed."""
-    frozen = frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines)
-    if frozen is None:
-        return []
-    baselines, whitening = frozen
-    return [
-        BaselineScoring(
-            spec=replace(untrained_spec(plan), gpu=gpu),
-            network=baselines.network,
-            whitening=whitening,
-            images=images,
-            metrics=selection.test_metrics,
-        )
-    ]

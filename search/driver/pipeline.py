@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cache, partial
@@ -162,52 +163,39 @@ def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: P
     held = stack.enter_context(ExitStack())  # while it is open, no other search removes the images
     progresses = [StoreProgress(console, entry.dataset.noun) for entry in images]
 
-    def prepare() -> None:
-        for entry, progress in zip(images, progresses, strict=True):
-            held.enter_context(entry.held(progress))
-        engine.load()
+    preparation = Future[None]()
 
-    preparation = _Background(prepare, progresses)
+    def prepare() -> None:
+        try:
+            for entry, progress in zip(images, progresses, strict=True):
+                held.enter_context(entry.held(progress))
+            engine.load()
+            preparation.set_result(None)
+        except BaseException as error:
+            preparation.set_exception(error)
+
+    Thread(target=prepare, daemon=True).start()
     if engine.images_first:
-        preparation.wait()
+        _wait_for(preparation, progresses)
     stack.enter_context(engine.session())
-    preparation.wait()
+    _wait_for(preparation, progresses)
     concurrent = engine.slots()
     engine.prepare(images, list(dict.fromkeys(plan.checkpoint_storage for plan in plans)))
     phases.end(f"{nouns.capitalize()} and {engine.title} are ready")
     return concurrent
 
 
-class _Background:
-    """A call in a daemon thread, with the progress of the images that it decodes."""
-
-    def __init__(self, call: Callable[[], None], images: Sequence[StoreProgress]) -> None:
-        self._call = call
-        self._images = images
-        self._error: BaseException | None = None
-        self._thread = Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._call()
-        except BaseException as error:
-            self._error = error
-
-    def wait(self) -> None:
-        """Wait for the call, with a warning for every :data:`STALL_S` without progress; raise its exception."""
-        self._thread.join(STALL_S)
-        while self._thread.is_alive():
-            silent_s = time.monotonic() - max(images.heard for images in self._images)
-            if silent_s >= STALL_S:
-                logger.warning(
-                    "Nothing was read for %.0f minutes. Check that the disk or network of the data set responds, and "
-                    "that no other process that reads it is stuck (dataset.cache).",
-                    silent_s / 60,
-                )
-            self._thread.join(STALL_S)
-        if self._error is not None:
-            raise self._error
+def _wait_for(preparation: Future[None], images: Sequence[StoreProgress]) -> None:
+    """Wait for a preparation, with a warning for every :data:`STALL_S` without progress; raise its exception."""
+    while not wait([preparation], STALL_S).done:
+        silent_s = time.monotonic() - max(progress.heard for progress in images)
+        if silent_s >= STALL_S:
+            logger.warning(
+                "Nothing was read for %.0f minutes. Check that the disk or network of the data set responds, and "
+                "that no other process that reads it is stuck (dataset.cache).",
+                silent_s / 60,
+            )
+    preparation.result()
 
 
 def _opened(plans: Sequence[Plan], order: Order, stack: ExitStack) -> list[WritableRecords]:

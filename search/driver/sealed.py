@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import methodcaller
 from pathlib import Path
@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
 from search.driver.choice import study_digests, unchanged_selection
-from search.driver.inputs import baseline_scorings, sealed
+from search.driver.inputs import sealed_images, untrained_spec
 from search.driver.progress_view import StoreProgress, phase
 from search.plan.plan import Plan, best_checkpoint, training_of
 from search.plan.records import Records
@@ -33,13 +33,12 @@ from search.selection import (
     Selection,
     frozen_baselines,
     images_in,
-    write_openings,
 )
 from search.stages import Stage, short_study_name
 from search.vault.held import HeldItems
 from search.vault.protocol import EMBEDDINGS, SentModel, ask, content_of, models_of
 from trainables.common.errors import Failure, InvalidInput, counted, listed, raise_if_any
-from trainables.common.files import digest_of, json_digest, json_text, reading, write_whole
+from trainables.common.files import digest_of, json_digest, json_text, reading, write_json, write_whole
 from trainables.data import Dataset
 from trainables.data.store.contents import read_contents
 from trainables.data.store.store_spec import StoreSpec
@@ -71,11 +70,6 @@ class _Candidate:
     @property
     def configurations(self) -> int:
         return len({(loss, trial.user_attrs["source_trial"]) for loss, trial, _, _ in self.models})
-
-    @property
-    def trained(self) -> dict[str, str]:
-        """The digests of the studies of the final trainings, by study name."""
-        return study_digests(self.search, self.selection.chosen, (Stage.TEST,))
 
     @property
     def gpu(self) -> bool:
@@ -226,7 +220,11 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
             search=opener,
             selections={entry.selection.search: entry.selection.digest for entry in sharing},
             configurations={entry.selection.search: entry.configurations for entry in sharing},
-            studies=dict(chain.from_iterable(entry.trained.items() for entry in sharing)),
+            studies={
+                name: digest
+                for entry in sharing
+                for name, digest in study_digests(entry.search, entry.selection.chosen, (Stage.TEST,)).items()
+            },
             reason=reason or "its own test stage",
         )
         openings |= dict.fromkeys(opening.selections, opening)
@@ -238,7 +236,7 @@ def _scores(candidate: _Candidate, opening: Opening, console: Console, run: Run)
     from search.selection import THUMBNAILS, score, thumbnails_of  # imports torch
 
     plan, ledger = candidate.search.plan, candidate.search.ledger
-    images = sealed(plan).images(candidate.selection, opening)
+    images = sealed_images(plan, candidate.selection, opening)
     console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
     with ExitStack() as held:
         try:
@@ -274,19 +272,21 @@ def _scores(candidate: _Candidate, opening: Opening, console: Console, run: Run)
 def test_scorings(
     plan: Plan, selection: Selection, models: Sequence[FinalModel], images: StoreSpec, *, gpu: bool
 ) -> list[Scoring | BaselineScoring]:
-    """Return the requests to score the final ``models`` and the frozen baselines on the test ``images``."""
-    scorings = [
-        Scoring(
-            **scored_as(loss, trial),
-            spec=spec,
-            checkpoint=checkpoint,
-            images=images,
-            metrics=selection.test_metrics,
-            gpu=gpu,
-        )
+    """Return the requests to score the final ``models`` and the frozen baselines on the test ``images``.
+
+    Raises:
+        InvalidInput: the files of the baselines have changed.
+    """
+    common: dict[str, Any] = {"images": images, "metrics": selection.test_metrics}
+    scorings: list[Scoring | BaselineScoring] = [
+        Scoring(**scored_as(loss, trial), spec=spec, checkpoint=checkpoint, gpu=gpu, **common)
         for loss, trial, spec, checkpoint in models
     ]
-    return [*scorings, *baseline_scorings(plan, selection, images, gpu=gpu)]
+    if frozen := frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines):
+        baselines, whitening = frozen
+        spec = replace(untrained_spec(plan), gpu=gpu)
+        scorings.append(BaselineScoring(spec=spec, network=baselines.network, whitening=whitening, **common))
+    return scorings
 
 
 def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
@@ -313,7 +313,8 @@ def _write_scores(
         write_whole(search.folder.path / "test" / opening.id / name, methodcaller("write", content))
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     record = ScoredOpening.of(opening, **{name: part for name, part in parts.items() if part != []}, files=digests)
-    write_openings(search.folder.test, [*search.openings, record])
+    openings = [scored.content() for scored in (*search.openings, record)]
+    write_json(search.folder.test, {"openings": openings})
     search.ledger.score(opening, candidate.selection.digest, record.digest)
 
 

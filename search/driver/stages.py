@@ -162,9 +162,6 @@ def summarise(searches: Sequence[Records]) -> None:
 
 # The trials of a search in each stage.
 
-Wanted = Sequence[tuple[Mapping[str, Value], dict[str, Any]]]
-"""Trials to enqueue: parameters and user attributes."""
-
 
 def search_stage(search: WritableRecords) -> QueuedStage:
     """Return the search stage. Trial 0 of every loss is the default configuration from the papers."""
@@ -243,7 +240,10 @@ def side_by_side(stage: Stage, stages: Iterable[QueuedStage]) -> QueuedStage:
     return QueuedStage(stage=stage, studies=[study for stage in stages for study in stage.studies])
 
 
-def _enqueued(search: WritableRecords, loss: str, stage: Stage, wanted: Wanted) -> QueuedStudy:
+def _enqueued(
+    search: WritableRecords, loss: str, stage: Stage, wanted: Sequence[tuple[Mapping[str, Value], dict[str, Any]]]
+) -> QueuedStudy:
+    """Enqueue trials given as (parameters, user attributes); return their study."""
     study = search.study(loss, stage)
     study.enqueue(wanted)
     # A search that has grown may have confirmed other configurations before, whose trials come first.

@@ -127,7 +127,7 @@ def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, A
         enqueued = len(trials)
         trials_of_each = max(plan.config.search.trials, enqueued + len(wanted))
         plan = replace(plan, config=with_trials(plan.config, trials_of_each))
-        if over := plan.budget(loss).over(trials):
+        if over := plan.budget(loss).availability(trials).over:
             fix = "run its file again first" if over == STOPPED else "begin another search with a larger budget"
             raise InvalidInput(f"{loss} takes no more trials in {name}: {over}; {fix}.")
         with closing(open_search(plan)) as search:

@@ -3,7 +3,7 @@
 import logging
 import shlex
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.request import urlopen
@@ -213,31 +213,13 @@ def _span(trials: Sequence[FrozenTrial]) -> tuple[int | None, int | None]:
     return milliseconds(min(begun, default=None)), milliseconds(max(ended)) if all_ended else None
 
 
-def synchronise_campaign(
-    plans: Iterable[Plan],
-    name: str,
-    *,
-    description: str,
-    metrics: Mapping[str, float],
-    texts: Mapping[str, str],
-    files: Sequence[Path],
-) -> None:
-    """Write the run of the campaign ``name`` to each experiment of its searches (usually one)."""
-    run = SummaryRun(description=description, metrics=metrics, texts=texts, files=files)
-    experiments = {(plan.config.tracking.uri, plan.config.tracking.experiment): plan for plan in plans}
-    for plan in experiments.values():
-        make_projection(plan).sum_up_campaign(name, run)
-
-
 def try_to_write(write: Callable[[], object]) -> bool:
     """Call ``write`` and return True if it succeeded; log a warning if MLflow is unavailable."""
     try:
-        write()
+        with mlflow_errors():
+            write()
     except (InvalidInput, Failure) as problem:
         logger.warning("%s", problem)
-        return False
-    except Exception as error:  # any error raised by MLflow; the result of the search is kept
-        logger.warning("MLflow cannot be written (%s).", type(error).__name__)
         return False
     return True
 

@@ -1,6 +1,11 @@
-"""An engine without Ray: worker processes of this machine, reused from trial to trial."""
+"""An engine without Ray: worker processes of this machine, reused from trial to trial, and their program.
+
+A worker carries out the orders that arrive through its pipe. It exits when the pipe closes, even in the middle of an
+epoch, so no worker outlives a driver that is killed.
+"""
 
 import json
+import logging
 import os
 import pickle
 import queue
@@ -9,15 +14,19 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing import Pipe
-from typing import Any
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Literal
 
 from search.engines.base import Engine, Queue, Resources, Running
 from search.engines.capacity import Node, at_once, trials_on
-from search.engines.local_worker import Answer, Assign, Begin, Call, Step
 from search.engines.waiting import Patience, Silences
 from trainables.common import forecast
 from trainables.common.errors import Failure, without_password
@@ -30,11 +39,33 @@ POLL_S = 0.2
 END_S = 5.0
 """Time for a worker that closed its pipe to exit."""
 
-PROGRAM = f"import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from {Begin.__module__} import main; main()"
-"""Imported and not run as ``-m``, so that the orders have the same classes on both sides."""
+PROGRAM = f"import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from {__name__} import main; main()"
+"""Imported and not run as ``-m``, so that an answer has the same class on both sides."""
 
 CALLS = 3
 """Attempts at a call whose workers die."""
+
+
+# Orders, after the pickled function that makes the worker, and answers. What is a user's own is pickled by itself: if
+# it cannot be read, the rest can.
+
+Order = tuple[Literal["assign", "step", "call"], bytes | None]
+"""``assign``: drop the training, take the one of this pickled spec and train its first epoch; without a spec, wait.
+``step``: train the next epoch. ``call``: return a function of an argument, which are a pickled pair."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The result of a step or a call as ``value``; ``error`` and its traceback ``where`` if the call raised.
+
+    The value of a step is None if the spec of the training cannot be read here. Each ``forecast`` that a call logs is
+    sent as an answer before the one with the result.
+    """
+
+    value: Any = None
+    error: Exception | None = None
+    where: str = ""
+    forecast: str = ""
 
 
 class Local(Engine):
@@ -76,16 +107,16 @@ class Local(Engine):
                     if process.is_busy:
                         continue
                     if process in trials:
-                        process.order(Step())
+                        process.order(("step", None))
                     elif running := queue.next_trial():
                         trials[process] = running
                         held.discard(process)
                         silences.forget(process.name)  # the next epoch builds the model, as the first one does
                         silences.watch(process.name, running.study_name)
-                        process.order(Assign(spec=pickle.dumps(running.spec)))
+                        process.order(("assign", pickle.dumps(running.spec)))
                     elif process in held:
                         held.discard(process)
-                        process.order(Assign(spec=None))
+                        process.order(("assign", None))
                 if queue.done and not any(process.is_busy for process in self._processes.values()):
                     return
                 if event := self._next_event():
@@ -123,7 +154,7 @@ class Local(Engine):
                 for process in [self._process(number) for number in range(workers)]:
                     if waiting and not process.is_busy:
                         running[process] = number = waiting.popleft()
-                        process.order(Call(task=pickle.dumps((function, arguments[number]))))
+                        process.order(("call", pickle.dumps((function, arguments[number]))))
                 event = self._next_event()
                 if event is None or event[0] not in running:
                     patience.poll(len(waiting) + len(running))
@@ -154,12 +185,11 @@ class Local(Engine):
     def _process(self, number: int) -> "_Process":
         """Return worker ``number``, started if it is not running."""
         if number not in self._processes:
-            begin = Begin(
-                worker=pickle.dumps(self.worker),
-                cpus=self.resources.cpus_per_trial,
-                gpu=self.resources.gpus_per_trial > 0,
-            )
-            self._processes[number] = _Process(number, begin, _environment(number, self.resources), self._events)
+            resources = self.resources
+            kind: Callable[..., Any] = self.worker
+            make = partial(kind, cpus=resources.cpus_per_trial, gpu=resources.gpus_per_trial > 0)
+            environment = _environment(number, resources)
+            self._processes[number] = _Process(number, pickle.dumps(make), environment, self._events)
         return self._processes[number]
 
     def _next_event(self) -> "tuple[_Process, Answer | None] | None":
@@ -185,12 +215,15 @@ class Local(Engine):
 
 
 class _Process:
-    """A worker process, the driver's end of its pipe, and a thread that puts its answers into ``events``."""
+    """A worker process, the driver's end of its pipe, and a thread that puts its answers into ``events``.
+
+    ``worker`` is the pickled function that makes the object which trains there.
+    """
 
     def __init__(
         self,
         number: int,
-        begin: Begin,
+        worker: bytes,
         environment: Mapping[str, str],
         events: "queue.SimpleQueue[tuple[_Process, Answer | None]]",
     ) -> None:
@@ -211,14 +244,14 @@ class _Process:
                 env=environment,
             )
         threading.Thread(target=self._listen, args=(events,), daemon=True, name=f"worker {number}").start()
-        self._send(begin)
+        self._send(worker)
 
-    def order(self, order: Assign | Step | Call) -> None:
+    def order(self, order: Order) -> None:
         """Send an order; the worker is busy until its answer, or its death, is among the events."""
         self.is_busy = True
         self._send(order)
 
-    def _send(self, message: Begin | Assign | Step | Call) -> None:
+    def _send(self, message: bytes | Order) -> None:
         with suppress(OSError):  # it has died, which its listener notes
             self._connection.send(message)
 
@@ -273,3 +306,79 @@ def visible_gpus() -> list[str]:
     import torch  # takes seconds
 
     return [str(number) for number in range(torch.cuda.device_count())]
+
+
+# The program of a worker process, whose last argument is the file descriptor of its pipe.
+
+
+class _Forecasts(logging.Handler):
+    """A handler that sends what it gets to the driver."""
+
+    def __init__(self, send: Callable[[Answer], None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._send(Answer(forecast=record.getMessage()))
+
+
+def _call(task: bytes) -> Answer:
+    try:
+        function, argument = pickle.loads(task)
+        return Answer(value=function(argument))
+    except Exception as error:
+        where = "".join(traceback.format_exception(error))
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # some exceptions cannot be pickled, or not be made again
+            error = RuntimeError(f"{type(error).__name__}: {error}")
+        return Answer(error=error, where=where)
+
+
+def _assign(worker: Any, spec: bytes | None) -> Answer:
+    worker.end()
+    if spec is None:
+        return Answer()
+    try:
+        worker.assign(pickle.loads(spec))
+    except Exception:
+        traceback.print_exc()  # from the missing value the driver learns that the training was not begun
+        return Answer()
+    return Answer(value=worker.step())
+
+
+def _serve(orders: "queue.SimpleQueue[Any]", send: Callable[[Answer], None]) -> None:
+    worker = pickle.loads(orders.get())()
+    forecasts = _Forecasts(send)
+    if orders.empty():  # while the driver decodes images
+        from trainables.training import cross_validation  # noqa: F401
+    while True:
+        match orders.get():
+            case "assign", spec:
+                send(_assign(worker, spec))
+            case "step", _:
+                send(Answer(value=worker.step()))
+            case "call", task:
+                forecast.logger.addHandler(forecasts)
+                send(_call(task))
+                forecast.logger.removeHandler(forecasts)
+
+
+def _listen(connection: Connection, orders: "queue.SimpleQueue[Any]") -> None:
+    while True:
+        try:
+            orders.put(connection.recv())
+        except (EOFError, OSError):
+            os._exit(1)  # the driver has closed the pipe, or is gone
+
+
+def main() -> None:
+    """Carry out orders until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the driver, which ends the workers
+    with suppress(OSError):  # if memory runs out, Linux ends a worker, whose trial is retried, and not the driver
+        Path("/proc/self/oom_score_adj").write_text("500")
+    connection = Connection(int(sys.argv.pop()))  # a user's code may parse the command line
+    os.set_inheritable(connection.fileno(), False)
+    orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, orders), daemon=True).start()
+    _serve(orders, connection.send)

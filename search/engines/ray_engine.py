@@ -96,7 +96,6 @@ class RayEngine(Engine):
                 raise answer
 
     def run(self, queue: Queue, concurrent: int) -> None:
-        """Train everything in ``queue`` on Ray Tune's actors, which are reused."""
         from search.engines.ray_tune import run_queue
 
         run_queue(queue, self, concurrent)

@@ -134,14 +134,13 @@ def _connect(ray: ModuleType, address: str | None) -> None:
             return
         except Exception as error:  # a late start raises Ray's most general exception
             reason = str(error).strip().splitlines()[0]
-            if address:
-                fix = "see that a cluster runs there and that its token is here"
-                raise NoEngine(f"Ray did not start at {address} ({reason}); {fix}.") from error
-            ray.shutdown()
-            _end_half_started(ray)
+            if not address:
+                ray.shutdown()
+                _end_half_started(ray)
             if not left:
-                fix = "run the same command again when the machine is less busy"
-                raise NoEngine(f"Ray did not start at this machine ({reason}); {fix}.") from error
+                there = "see that a cluster runs there and that its token is here"
+                fix = there if address else "run the same command again when the machine is less busy"
+                raise NoEngine(f"Ray did not start at {address or 'this machine'} ({reason}); {fix}.") from error
             logger.warning("Ray did not start (%s); starting it again.", reason)
 
 

@@ -18,6 +18,7 @@ RAY_DIED = (
 )
 
 
+@dataclass
 class Placement:
     """The wait of trials for a machine of the cluster: regular warnings, an error where none can come.
 
@@ -25,23 +26,14 @@ class Placement:
     through which the driver starts all workers.
     """
 
-    def __init__(
-        self,
-        resources: Resources,
-        nodes: Callable[[], Sequence[Node]],
-        may_come: Sequence[Node],
-        is_here: Callable[[], bool],
-        limits: Limits = LIMITS,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._wanted = wanted(resources)
-        self._nodes = nodes
-        self._may_come = may_come
-        self._is_here = is_here
-        self._limits = limits
-        self._now = now
-        self._since: float | None = None
-        self._say_after = limits.machine_said_s
+    resources: Resources
+    nodes: Callable[[], Sequence[Node]]
+    may_come: Sequence[Node]
+    is_here: Callable[[], bool]
+    limits: Limits = LIMITS
+    now: Callable[[], float] = time.monotonic
+    _since: float | None = None
+    _warned_s: float = 0.0
 
     def poll(self, *, placed: int, waiting: int) -> None:
         """Note the number of workers with a machine and of those waiting for one. Called often.
@@ -51,21 +43,21 @@ class Placement:
                 or may come.
         """
         if placed or not waiting:
-            self._since, self._say_after = None, self._limits.machine_said_s
+            self._since, self._warned_s = None, 0.0
             return
-        if not self._is_here():
+        if not self.is_here():
             raise Failure(RAY_DIED)
         if self._since is None:
-            self._since = self._now()
-        waited = self._now() - self._since
-        if waited < self._say_after:
+            self._since = self.now()
+        waited = self.now() - self._since
+        if waited - self._warned_s < self.limits.machine_said_s:
             return
-        self._say_after = waited + self._limits.machine_said_s
-        nodes = self._nodes()
-        fits, may_fit = (any(trials_on(node, self._wanted) for node in group) for group in (nodes, self._may_come))
-        asked = f"each requests {self._wanted['CPU']:g} CPUs and {self._wanted['GPU']:g} GPUs"
+        self._warned_s = waited
+        nodes, asks = self.nodes(), wanted(self.resources)
+        fits, may_fit = (any(trials_on(node, asks) for node in group) for group in (nodes, self.may_come))
+        asked = f"each requests {asks['CPU']:g} CPUs and {asks['GPU']:g} GPUs"
         sentence = f"No trial could be scheduled for {waited / 60:.1f} minutes: {asked}, {_there(nodes)}"
-        if waited >= self._limits.machine_s and not (fits or may_fit):
+        if waited >= self.limits.machine_s and not (fits or may_fit):
             raise Failure(
                 f"{sentence}, and none can be added automatically. Add one (`ray start`), or lower resources; run the "
                 "same command again to resume."

@@ -161,7 +161,6 @@ def mark_checkpoints(folder: RunFolder) -> None:
     trials = checkpoints_elsewhere(folder)
     if trials is None:
         return
-    folder.own_id()  # written the first time
     owner = _owner(folder)
     if content := read_whole(trials.parent / MARKER):
         with reading(trials.parent / MARKER):
@@ -189,7 +188,7 @@ def owns_checkpoints(folder: RunFolder, trials: AnyPath) -> bool:
 
 
 def _owner(folder: RunFolder) -> dict[str, Any]:
-    return {"search": str(folder.path.resolve()), "id": folder.identity.read_text("utf-8").strip()}
+    return {"search": str(folder.path.resolve()), "id": folder.own_id()}
 
 
 # Removal.

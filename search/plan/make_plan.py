@@ -13,7 +13,6 @@ from search.config.yaml_file import read_yaml
 from search.plan.checks.data import (
     check_features,
     check_gallery,
-    check_images_readable,
     check_split,
     check_store_size,
     split_of,
@@ -131,8 +130,6 @@ def make_plan(
     vault = None
     if config.final.vault is not None and not resumed:
         vault = found.check(partial(check_vault, config), *OF_VAULT)
-    if data is not None and found.sentences:  # otherwise all of them are decoded next
-        check_images_readable(found, config, data)
     plan = None
     if data is not None and not found.sentences:
         split = replace(data.split, vault=tuple((name, str(vault[name])) for name in FROZEN)) if vault else data.split

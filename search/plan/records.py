@@ -159,7 +159,9 @@ class Records:
 
     def tally(self, loss: str, stage: Stage) -> Tally:
         """Return the number of trials of a loss's study in a stage, by state."""
-        return self.counts.tallies.get(study_name(self.name, loss, stage)) or Tally()
+        counts = self.counts
+        with reading(self.folder.journal):
+            return counts.tally(study_name(self.name, loss, stage))
 
     def attributes(self, loss: str, stage: Stage = Stage.SEARCH) -> dict[str, Any]:
         """Return the user attributes of a loss's study in a stage."""

@@ -1,9 +1,9 @@
-"""The planned trials: their epochs and seconds of training, how many run at once, and the weights of their network."""
+"""The planned trials: their epochs and seconds of training, and how many run at once."""
 
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial
 
@@ -14,7 +14,6 @@ from search.stages import Stage, search_of, study_name
 from search.study import Budget
 from search.trials import Tally, epochs_of
 from trainables.common.process import allotted_cpus
-from trainables.models.backbones import backbone
 
 RECENT = 50
 """The number of a loss's last epochs from which the duration of the next one is predicted."""
@@ -83,19 +82,7 @@ def planned_budgets(plan: Plan, loss: str) -> dict[Stage, Budget]:
     }
 
 
-# The weights of a network, and the trials at once.
-
-
-def numbers_of(config: SearchConfig) -> int:
-    """Return the number of weights of the network; a user-defined network is built to count them."""
-    row, model = backbone(config.model.backbone), config.model
-    if row.numbers is not None and model.head == "linear":
-        return row.numbers * (not model.is_frozen) + (model.features + 1) * model.dimensions
-    from trainables.models.embedding import EmbeddingModel
-
-    network = EmbeddingModel(replace(model, weights=None, freeze=None))
-    learned = network.head if model.is_frozen else network
-    return sum(tensor.numel() for tensor in learned.state_dict().values())
+# The trials at once, and their pace.
 
 
 def slots_here(config: SearchConfig) -> int:

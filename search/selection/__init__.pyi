@@ -1,12 +1,3 @@
-from .choice import (
-    Confirmation as Confirmation,
-    choose as choose,
-    confirmations as confirmations,
-    finalists as finalists,
-    recommend as recommend,
-    rule_in_words as rule_in_words,
-    unmet_sentence as unmet_sentence,
-)
 from .ledger import Ledger as Ledger, Opening as Opening
 from .ledger_file import ImageSet as ImageSet, LedgerFile as LedgerFile, images_in as images_in
 from .retrieval_file import (
@@ -31,7 +22,6 @@ from .score_files import (
     save_baselines as save_baselines,
     scored_openings as scored_openings,
     validate_untrained as validate_untrained,
-    write_openings as write_openings,
 )
 from .scoring import (
     embeddings_of as embeddings_of,
@@ -43,9 +33,14 @@ from .scoring import (
 )
 from .selection import (
     EXPORTED as EXPORTED,
-    REPAIR as REPAIR,
-    SealedTest as SealedTest,
+    Confirmation as Confirmation,
     Selection as Selection,
+    choose as choose,
+    confirmations as confirmations,
     exported_trial as exported_trial,
+    finalists as finalists,
+    recommend as recommend,
+    rule_in_words as rule_in_words,
     study_digest as study_digest,
+    unmet_sentence as unmet_sentence,
 )

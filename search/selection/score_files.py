@@ -4,7 +4,7 @@ These are ``baselines.json``, those of networks without training, and ``test.jso
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from operator import methodcaller
@@ -266,7 +266,3 @@ def scored_openings(path: Path) -> tuple[ScoredOpening, ...]:
         return ()
     with reading(path):
         return _TestFile.model_validate_json(path.read_bytes()).openings
-
-
-def write_openings(path: Path, openings: Sequence[ScoredOpening]) -> None:
-    write_json(path, {"openings": [opening.content() for opening in openings]})

@@ -1,13 +1,14 @@
 from .journal import JournalReader as JournalReader, StudyCounts as StudyCounts
 from .pruners import Pruner as Pruner
 from .sampler import STOPPED as STOPPED, Budget as Budget, Sampler as Sampler
-from .storage import (
+from .study import (
+    LossStudy as LossStudy,
     StudyStorage as StudyStorage,
     copy_studies as copy_studies,
     open_studies as open_studies,
+    pruning_sentence as pruning_sentence,
     read_studies as read_studies,
 )
-from .study import LossStudy as LossStudy, pruning_sentence as pruning_sentence
 from .trial_queue import (
     QueuedStage as QueuedStage,
     QueuedStudy as QueuedStudy,

@@ -14,11 +14,12 @@ import weakref
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from search.trials import EPOCH, Tally
+from search.trials import Tally
 from trainables.common.errors import Failure, InvalidInput
 from trainables.common.files import reading
 from trainables.common.storage import storage_errors
@@ -32,7 +33,7 @@ CREATE_STUDY, SET_STUDY_USER_ATTR, CREATE_TRIAL, SET_STATE, SET_VALUE, SET_USER_
 OPERATIONS = frozenset(range(10))
 NOTES = frozenset({2, 3, 8, 9})
 """The operations that set an attribute."""
-STATES = ("RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING")
+State = Enum("State", ("RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING"), start=0)
 
 _ADDED = re.compile(rb',"left":(\d+),"crc":(\d+)}$')
 
@@ -151,10 +152,13 @@ class JournalWriter(JournalReader):
 
 @dataclass
 class _Trial:
+    """What is counted of a trial, with Optuna's names."""
+
     study: str
     number: int
-    state: str = ""
-    epochs: set[str] = field(default_factory=set)
+    state: State
+    value: float | None
+    user_attrs: dict[str, Any]
 
 
 class StudyCounts:
@@ -165,24 +169,32 @@ class StudyCounts:
 
     def __init__(self) -> None:
         self.attributes: dict[str, dict[str, Any]] = {}
-        self.tallies: dict[str, Tally] = {}
         self.reports: dict[str, list[tuple[int, int, float]]] = {}
         self._names: list[str] = []
         self._trials: list[_Trial] = []
+        self._of_study: dict[str, list[Any]] = {}  # _Trial, which a tally takes for Optuna's
+        self._tallies: dict[str, Tally] = {}
+
+    def tally(self, study: str) -> Tally:
+        """Return the tally of a study; it is empty if there is none."""
+        if study not in self._tallies:
+            self._tallies[study] = Tally.of(self._of_study.get(study, ()))
+        return self._tallies[study]
 
     def apply(self, log: Log) -> str:
-        """Count an operation; return the study, or the study and the trial, that it changes."""
+        """Take note of an operation; return the study, or the study and the trial, that it changes."""
         operation = log["op_code"]
         if operation == CREATE_STUDY:
-            name = log["study_name"]
+            name = str(log["study_name"])
             self._names.append(name)
-            self.attributes[name], self.tallies[name], self.reports[name] = {}, Tally(), []
-            return str(name)
+            self.attributes[name], self.reports[name], self._of_study[name] = {}, [], []
+            return name
         if operation == CREATE_TRIAL:
             name = self._names[log["study_id"]]
-            trial = _Trial(name, self.tallies[name].trials)
+            state, attributes = State(log.get("state", 0)), dict(log.get("user_attrs", ()))
+            trial = _Trial(name, len(self._of_study[name]), state, log.get("value"), attributes)
             self._trials.append(trial)
-            self._enter(trial, STATES[log.get("state", 0)], log.get("value"), log.get("user_attrs", ()))
+            self._of_study[name].append(trial)
         elif "study_id" in log:
             name = self._names[log["study_id"]]
             if operation == SET_STUDY_USER_ATTR:
@@ -191,22 +203,10 @@ class StudyCounts:
         else:
             trial = self._trials[log["trial_id"]]
             if operation == SET_USER_ATTR:
-                self._enter(trial, trial.state, None, log["user_attr"])
+                trial.user_attrs |= log["user_attr"]
             elif operation == SET_STATE:
-                self._enter(trial, STATES[log["state"]], (log["values"] or [None])[0], ())
+                trial.state, (trial.value, *_) = State(log["state"]), log["values"] or [None]
             elif operation == SET_VALUE:
                 self.reports[trial.study].append((trial.number, log["step"], log["intermediate_value"]))
+        self._tallies.pop(trial.study, None)
         return f"{trial.study} trial {trial.number}"
-
-    def _enter(self, trial: "_Trial", state: str, value: float | None, attributes: Sequence[str]) -> None:
-        """Replace a trial's part of its tally."""
-        tally = self.tallies[trial.study]
-        for sign in (-1, 1):
-            if trial.state:
-                tally.states[trial.state] += sign
-                tally.epochs += sign * len(trial.epochs)
-                tally.epochs_running += sign * len(trial.epochs) * (trial.state == "RUNNING")
-            trial.state = state
-            trial.epochs |= {key for key in attributes if key.startswith(EPOCH)}
-        if state == "COMPLETE" and value is not None:
-            tally.best = value if tally.best is None else max(tally.best, value)

@@ -182,8 +182,9 @@ class Budget:
     hours: float | None = None
     sampler: Sampler | None = None
 
-    def availability(self, tally: Tally, trials: Sequence[FrozenTrial]) -> Availability:
-        """Return whether another trial of the study may start, given its ``trials`` and their ``tally``."""
+    def availability(self, trials: Sequence[FrozenTrial], tally: Tally | None = None) -> Availability:
+        """Return whether another trial of the study may start; ``tally`` saves counting its ``trials``."""
+        tally = tally or Tally.of(trials)
         if tally.started >= self.trials:
             return Availability(over=f"{self.trials} trials were asked for")
         if self.sampler and tally.stopped:
@@ -227,14 +228,10 @@ class Budget:
         return found
 
     def done(self, trials: Sequence[FrozenTrial], tally: Tally | None = None) -> bool:
-        """Return True if there is nothing left to start or to wait for; ``tally`` saves counting the ``trials``."""
+        """Return True if there is nothing left to start or to wait for; ``tally`` as of :meth:`availability`."""
         tally = tally or Tally.of(trials)
-        return not tally.running and self.over(trials, tally) is not None
+        return not tally.running and self.availability(trials, tally).over is not None
 
     def early_end(self, trials: Sequence[FrozenTrial]) -> str | None:
         """Return why a finished search has fewer than ``trials`` trials; None if it has all or is not finished."""
-        return self.over(trials) if len(trials) < self.trials and self.done(trials) else None
-
-    def over(self, trials: Sequence[FrozenTrial], tally: Tally | None = None) -> str | None:
-        """Return why the study with these ``trials`` starts no more; None if it will, or may when others have ended."""
-        return self.availability(tally or Tally.of(trials), trials).over
+        return self.availability(trials).over if len(trials) < self.trials and self.done(trials) else None

@@ -41,7 +41,7 @@ class QueuedStudy:
 
     @property
     def has_more(self) -> bool:
-        return bool(self.lost) or self.budget.availability(self.study.tally, self.study.trials()).open
+        return bool(self.lost) or self.budget.availability(self.study.trials(), self.study.tally).open
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +121,7 @@ PAUSES_S: tuple[float, ...] = (10, 60, 300, 900, 1800)
 
 
 class TrialQueue:
-    """The source of trials for an engine, stage by stage, and the receiver of their results.
+    """The queue of an engine (:class:`search.engines.base.Queue`): trials stage by stage, and the effect of results.
 
     ``stages`` is a generator: its code between two stages runs when the first of them is done.
     """
@@ -138,7 +138,6 @@ class TrialQueue:
     # What to train next.
 
     def next_trial(self) -> RunningTrial | None:
-        """Return the next trial to train; None if a running trial or a pause has to end first, or all is done."""
         while not self.done:
             if self._outage.left_s:
                 return None
@@ -157,7 +156,6 @@ class TrialQueue:
 
     @property
     def has_to_wait(self) -> bool:
-        """True if nothing can start before a running trial or a pause ends."""
         return bool(self._outage.left_s or (self._running and not self._lost and not self._open_studies))
 
     @property

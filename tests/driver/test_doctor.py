@@ -16,6 +16,7 @@ from search.config.search_config import SearchConfig, parse_config
 from search.driver import doctor
 from search.driver.doctor import examine
 from search.engines.ray_engine import check_token
+from search.plan.make_plan import make_plan
 from spaces.contract import CheckResult
 
 
@@ -80,6 +81,8 @@ def test_too_little_memory_is_found_with_advice(search_file: Callable[..., dict[
     memory = found(examined(parse_config(many), tmp_path), "memory")
     assert memory.state == "failed"
     assert "search.max_concurrent" in memory.fix
+    plan = make_plan(parse_config(search_file()), tmp_path / "runs")
+    assert [result.state for result in doctor._memory(plan, each=10**18)] == ["failed"], "as measured"
 
 
 @pytest.mark.parametrize(("capability", "warned"), [("AVX2", True), ("AVX512", False), ("DEFAULT", False)])

@@ -31,10 +31,9 @@ from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.plan.search import WritableRecords, open_search
 from search.results.comparison import compare
-from search.selection.choice import Confirmation
 from search.selection.ledger import Ledger
 from search.selection.score_files import Scoring
-from search.selection.selection import Selection
+from search.selection.selection import Confirmation, Selection
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.common.files import write_json

@@ -33,7 +33,6 @@ from hostile.world import LOSSES, World
 from search.config.search_config import parse_config
 from search.config.yaml_file import with_value
 from search.driver.start import enqueue
-from search.plan.checks.data import unreadable_images
 from search.plan.make_plan import make_plan
 from search.plan.search import open_search
 from search.show.live import live_app
@@ -181,7 +180,6 @@ def pixels_of_read(draw: random.Random, patch: pytest.MonkeyPatch) -> None:
     for returned, form in RETURNED.items():
         Mine.given = form(image)
         assert sentences_of(partial(build, cache=Path("wrong"))) == (f"{due} it returned {returned}.",)
-        assert sentences_of(lambda: unreadable_images(Mine(), ["a"], seconds=9)) == (f"{due} it returned {returned}.",)
     assert {path.suffix for path in Path("wrong").iterdir()} <= {".lock", ".used"}
     for number, form in enumerate(IMAGES):
         Mine.given = form(image)

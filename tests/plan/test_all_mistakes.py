@@ -2,22 +2,18 @@
 
 import itertools
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from support.own_parts import Greys
 from support.refusals import sentences_of
-from support.small_search import draw_folder, small_search
 
 from search.config.yaml_file import with_value
-from search.plan.checks.data import unreadable_images
 from search.plan.make_plan import read_plan
 from trainables.data.split import split_dataset
 
@@ -160,45 +156,6 @@ def sentences_with(entries: dict[str, Any]) -> list[str]:
 def test_no_mistake_is_reported_that_depends_on_a_wrong_entry(row: Row, key: str) -> None:
     (found,) = sentences_with({**row[0], key: {"no": "such"}})
     assert found.startswith(key)
-
-
-def test_an_unreadable_image_comes_with_the_other_mistakes(tmp_path: Path) -> None:
-    root = draw_folder(tmp_path / "images")
-    runs = tmp_path / "runs"
-    plan = read_plan(small_search(root), runs)
-    training, test = plan.split.train[0], plan.split.test[0]
-    (root / training / "00.png").write_bytes(b"no image")
-    (root / test / "00.png").write_bytes(b"no image")
-    content = small_search(root, training={"batch_size": 100000}, search={"trials": "many"})
-    found = sentences(content, runs)
-    assert found[0] == "search.trials: must be a whole number; it is 'many'."
-    assert found[1].startswith("training: A balanced batch of 100000")
-    (unreadable,) = found[2:]
-    assert unreadable.startswith(f"1 of 80 images cannot be read: {training}/00.png (not an image of a known format)")
-    assert test not in unreadable
-
-
-def test_an_item_that_is_no_image_comes_with_the_other_mistakes(search_file: SearchFile, tmp_path: Path) -> None:
-    training = {"batch_size": 4, "images_per_class": 2}
-    content = search_file(
-        dataset={"name": "support.own_parts:Greys", "wrong": True}, training=training, search={"trials": "many"}
-    )
-    first, second = sentences(content, tmp_path / "runs")
-    assert first.startswith("search.trials: must be a whole number")
-    assert second.startswith("Greys.read must return uint8, height × width × 3 (RGB)")
-
-
-class Slow(Greys):
-    """A data set whose images cannot be read, one after the other."""
-
-    def read(self, key: str) -> np.ndarray:
-        time.sleep(0.02)
-        raise OSError(2, "No such file or directory")
-
-
-def test_the_look_at_images_ends_in_time_and_says_how_far_it_came() -> None:
-    (sentence,) = unreadable_images(Slow(), [str(number) for number in range(1000)], seconds=0.1)
-    assert " images tried in 0.1 s cannot be read: 0 (No such file or directory); 1 (" in sentence
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,15 @@ from scipy import stats
 
 from search.difference import CLASS_POINTS, Basis, Difference, Family, Recommendation, shown_points
 from search.goal import Constraint, Goal
-from search.selection.choice import Confirmation, choose, confirmations, finalists, recommend, unmet_sentence
-from search.selection.selection import Selection
+from search.selection.selection import (
+    Confirmation,
+    Selection,
+    choose,
+    confirmations,
+    finalists,
+    recommend,
+    unmet_sentence,
+)
 from trainables.common.errors import InvalidInput
 
 

@@ -16,9 +16,8 @@ import holdout
 from holdout import InvalidInput
 from search.plan.records import Records, stored_search
 from search.plan.runs import RunFolder
-from search.selection.choice import Confirmation
 from search.selection.retrieval_file import RetrievalFile
-from search.selection.selection import Selection, exported_trial
+from search.selection.selection import Confirmation, Selection, exported_trial
 from search.show.model_cards import model_folder
 from trainables.training.spec import derived_seed
 

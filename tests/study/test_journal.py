@@ -123,7 +123,7 @@ def test_every_reader_finds_what_optuna_has_in_memory(
     assert told(copy_studies(path).trials_of(name)) == expected
     assert told(trials_in(path, name)) == expected
     counts = counted(path)
-    assert counts.tallies[name] == Tally.of(theirs.get_trials())
+    assert counts.tally(name) == Tally.of(theirs.get_trials())
     assert counts.attributes[name] == {"digest": {"of": [1, 2]}} == storage.attributes_of(name)
     values: dict[tuple[int, int], str] = {(number, step): repr(value) for number, step, value in counts.reports[name]}
     assert values == {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.driver.inputs import sealed
+from search.driver.inputs import sealed_images
 from search.driver.sealed import (
     ANSWER,
     Scorings,
@@ -69,7 +69,7 @@ def decoded_test(
     """Decode the images of a scored opening anew; yield them, their store, and what the ledger knows of them."""
     openings = search.ledger.of_selection(selection.digest)
     (opening,) = (entry for entry in openings if entry.id == record.id)
-    images = sealed(search.plan).images(selection, opening)
+    images = sealed_images(search.plan, selection, opening)
     with decoded_anew(images) as store:
         yield replace(images, cache=str(store.parent)), store, opening.images
 

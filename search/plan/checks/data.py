@@ -14,12 +14,9 @@ from spaces.space import MODEL
 from trainables.common.errors import InvalidInput, Mistake, counted
 from trainables.common.part_tables import is_own
 from trainables.common.process import contained
-from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems, fitting_batch, lacks
 from trainables.data.dataset import QUERY
-from trainables.data.images import cannot_be_read, inspect
 from trainables.data.split import ClassSplit, check_classes, learned_sizes, split_dataset
-from trainables.data.store.build import read_item
 from trainables.losses import loss_row
 from trainables.metrics import is_retrieval, largest_k, split_subset, superclass_metrics
 from trainables.models import ModelConfig
@@ -236,7 +233,7 @@ def check_features(found: Findings, config: SearchConfig) -> None:
     if backbone != f"{FEATURES}:{features}":
         text = f"is {backbone}, and the data are {features} features, not images"
         found.add([Mistake("model.backbone", text, f"leave it out, or set it to {FEATURES}:{features}")])
-    defaults = {"dataset": DatasetSection(name=DRAWN), "model": ModelConfig(), "training": TrainingConfig()}
+    defaults = {"dataset": DatasetSection(name="glyphs"), "model": ModelConfig(), "training": TrainingConfig()}
     changed = [key for name, of in defaults.items() for key in changed_keys(name, getattr(config, name), of)]
     if wrong := [*(key for key in OF_IMAGES if key in changed), *_searched(config)]:
         text = ": settings for images, and the data are features"
@@ -259,36 +256,3 @@ def check_gallery(found: Findings, config: SearchConfig) -> None:
         fix = "name a ranking metric such as map_at_r, or set metrics.gallery to validation"
         text, keys = f"is {gallery} and search.objective {objective}, {why}", ("metrics.gallery", "search.objective")
         found.add([Mistake("metrics.gallery", text, fix, keys)])
-
-
-INSPECT_S = 5
-"""Time limit for reading images, in seconds."""
-
-DRAWN = "glyphs"
-"""The data set that is drawn and not read."""
-
-
-def check_images_readable(found: Findings, config: SearchConfig, data: SplitClasses) -> None:
-    """Check that images of the training half can be read, as many as :data:`INSPECT_S` seconds allow.
-
-    Decoding reports the same when a search begins. This is for a search with other mistakes, so that its user learns
-    of all at once. Images of test classes are not opened.
-    """
-    if config.dataset.name != DRAWN:
-        keys = [key for name in (*data.split.train, *data.split.validation) for key in data.classes[name]]
-        found.add(found.check(lambda: unreadable_images(config.dataset.source, keys, seconds=INSPECT_S)) or ())
-
-
-def unreadable_images(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> list[str]:
-    """Return a sentence on the unreadable images among those of ``keys`` that can be tried within ``seconds``.
-
-    Raises:
-        InvalidInput: what ``read`` of a user's data set returns is no image.
-    """
-
-    def read(key: str) -> None:
-        read_item(dataset, key)  # dropped: a thousand images would fill the memory
-
-    seen = inspect(read, keys, seconds=seconds)
-    noun = dataset.noun if seen.looked == seen.total else f"{dataset.noun} tried in {seconds:g} s"
-    return [f"{cannot_be_read(seen.damaged, seen.looked, noun)} Replace or remove them."] if seen.damaged else []
