@@ -7,8 +7,8 @@ follows a running search, catches up after an outage and implements ``holdout sy
 """
 
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -49,7 +49,7 @@ from trainables.common.errors import Failure
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Run, RunInfo, RunTag
+    from mlflow.entities import Metric, RunInfo, RunTag
 
 # The metrics, parameters and tags of a trial.
 
@@ -106,23 +106,6 @@ class Projected:
     closed: bool
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """The runs of a search in MLflow: summary runs by kind and loss, trials by their tag."""
-
-    summaries: dict[tuple[str, str], str] = field(default_factory=dict)
-    trials: "dict[str, RunInfo]" = field(default_factory=dict)
-
-    def take(self, runs: "Iterable[Run]") -> None:
-        """Index ``runs`` by tag; if a lost response left duplicates, keep the newer one (listed first)."""
-        for run in runs:
-            tags = run.data.tags
-            if TRIAL in tags:
-                self.trials.setdefault(tags[TRIAL], run.info)
-            else:
-                self.summaries.setdefault((tags[KIND], tags.get(LOSS, "")), run.info.run_id)
-
-
 class Projection:
     """The runs of one search in MLflow: creates missing runs and updates existing ones."""
 
@@ -131,7 +114,7 @@ class Projection:
         self._name = experiment
         self._artifacts = artifacts
         self._search = search
-        self._stored: _Stored | None = None
+        self._stored: dict[tuple[str, str], RunInfo] | None = None
         self._known: dict[tuple[str, int], Projected] = {}
 
     @property
@@ -157,14 +140,21 @@ class Projection:
         keep_view(client, found, self._search)
         return client, str(found.experiment_id)
 
-    def _runs(self) -> "_Stored":
-        """Return the search's runs, read once and after each error, which may have hidden the creation of a run."""
+    def _runs(self) -> "dict[tuple[str, str], RunInfo]":
+        """Return the search's runs by kind, and by loss or trial; read once and after each error.
+
+        An error may have hidden the creation of a run. If a lost response left duplicates, the newer one is kept, which
+        is listed first.
+        """
         if self._stored is None:
-            token, stored = None, _Stored()
+            token = None
+            stored: dict[tuple[str, str], RunInfo] = {}
             of_search = f"tags.`{ID}` = '{self._search.id}' AND tags.`{SEARCH}` = '{self._search.name}'"
             while token is None or token:
                 page = self._client.search_runs([self.experiment], of_search, max_results=PAGE, page_token=token)
-                stored.take(page)
+                for run in page:
+                    tags = run.data.tags
+                    stored.setdefault((tags[KIND], tags.get(TRIAL) or tags.get(LOSS, "")), run.info)
                 token = page.token or ""
             self._stored = stored
         return self._stored
@@ -173,13 +163,12 @@ class Projection:
         of_campaign = f"tags.`{ID}` = '{self._search.campaign_id}' AND tags.`{KIND}` = 'campaign'"
         if found := self._client.search_runs([self.experiment], of_campaign, max_results=1):
             return str(found[0].info.run_id)
-        return self._create(
-            {**self._of_campaign(), KIND: "campaign", ID: self._search.campaign_id, NAME: campaign}, start, None
-        )
+        tags = {**self._of_campaign(), KIND: "campaign", ID: self._search.campaign_id, NAME: campaign}
+        return str(self._create(tags, start, None).run_id)
 
     def _summary_run(self, row: str, start: int | None) -> str:
         """Return the run of a loss or a network without training; if ``row`` is empty, that of the search."""
-        search, runs = self._search, self._runs().summaries
+        search, runs = self._search, self._runs()
         kind = "loss" if row else "search"
         if (kind, row) not in runs:
             if row:
@@ -188,10 +177,10 @@ class Projection:
             else:
                 above = self._campaign_run(search.campaign, start) if search.campaign else None
                 names = {NAME: search.name, NOTE: search.description}
-            run_id = self._create({**self._tags(kind), **names}, start, above)
-            self._begin(run_id, row)
-            runs[kind, row] = run_id
-        return runs[kind, row]
+            run = self._create({**self._tags(kind), **names}, start, above)
+            self._begin(run.run_id, row)
+            runs[kind, row] = run
+        return str(runs[kind, row].run_id)
 
     def _settings(self, row: str) -> Mapping[str, Value]:
         """Return the settings that are equal in all trials of a loss, or those of a baseline, or of the search."""
@@ -215,10 +204,9 @@ class Projection:
     def _short(self, name: str) -> str:
         return name.removeprefix(f"{self._name}/")
 
-    def _create(self, tags: dict[str, str], start: int | None, parent: str | None) -> str:
+    def _create(self, tags: dict[str, str], start: int | None, parent: str | None) -> "RunInfo":
         above = {PARENT: parent} if parent else {}
-        run = self._client.create_run(self.experiment, start_time=start, tags={**origin_tags(), **tags, **above})
-        return str(run.info.run_id)
+        return self._client.create_run(self.experiment, start_time=start, tags={**origin_tags(), **tags, **above}).info
 
     def _begin(self, run_id: str, row: str) -> None:
         """Write the settings and the data of a run of a loss or a search, if they are missing."""
@@ -296,7 +284,7 @@ class Projection:
 
     def _open(self, study: str, trial: FrozenTrial) -> Projected:
         identity = f"{study}/{trial.number}"
-        run, start, loss = self._runs().trials.get(identity), milliseconds(trial.datetime_start), loss_of(study)
+        run, start, loss = self._runs().get(("trial", identity)), milliseconds(trial.datetime_start), loss_of(study)
         if run and (run.status != "FAILED" or run.start_time == start):  # else its study was begun anew
             return self._found(run, trial)
         tags = {
@@ -307,8 +295,8 @@ class Projection:
             NAME: self._short(identity),
             "holdout.seed": str(trial.user_attrs.get("seed")),
         }
-        run_id = self._create(tags, start, self._summary_run(loss, start))
-        return Projected(run_id=run_id, epochs=0, closed=False)
+        run = self._create(tags, start, self._summary_run(loss, start))
+        return Projected(run_id=run.run_id, epochs=0, closed=False)
 
     def _found(self, run: "RunInfo", trial: FrozenTrial) -> Projected:
         """Return the state of an existing run; its writer may have died at any point."""
