@@ -21,7 +21,7 @@ ROOMS: dict[str, set[str]] = {
     "study": set(),
     "tracking": set(),
     "selection": set(),
-    "vault": {"answer", "held", "programs", "protocol"},
+    "vault": {"answer", "held", "models", "protocol"},
     "plan": {
         "checks.parts", "disk", "make_plan", "plan", "records", "runs", "search", "status", "work",
     },
