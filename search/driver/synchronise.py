@@ -31,7 +31,6 @@ from search.tracking import (
     DescribedSearch,
     Projection,
     Registered,
-    Registration,
     SummaryRun,
     is_outage,
     milliseconds,
@@ -174,7 +173,7 @@ def register(search: Records, projection: Projection, name: str) -> Registered:
             f"The chosen models of the search {search.name}, one version per loss. The recommended one, chosen "
             f"on the training classes, has the alias `champion`. {comparison.answers[0].recommended}"
         )
-        return projection.register(Registration(name=name, description=description, best=recommended.loss), models)
+        return projection.register(name, description, recommended.loss, models)
 
 
 @contextmanager
@@ -272,7 +271,6 @@ def _answers(server: str) -> bool:
 
 
 SHOWN = tuple(column for column in COLUMNS if column.in_mlflow)
-"""The columns of the result table in MLflow."""
 
 
 def search_run(comparison: Comparison, folder: RunFolder, description: str) -> SummaryRun:

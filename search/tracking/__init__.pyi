@@ -13,7 +13,6 @@ from .summary_runs import (
     DescribedModel as DescribedModel,
     DescribedSearch as DescribedSearch,
     Registered as Registered,
-    Registration as Registration,
     SummaryRun as SummaryRun,
     results_page as results_page,
 )

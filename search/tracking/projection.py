@@ -32,7 +32,6 @@ from search.tracking.summary_runs import (
     DescribedModel,
     DescribedSearch,
     Registered,
-    Registration,
     SummaryRun,
     bring_up_to_date,
     keep_view,
@@ -227,9 +226,11 @@ class Projection:
         name = self._short(f"{self._search.name}/{loss}")
         return keep_model(self._client, self._summary_run(loss, None), name, wanted, _now())
 
-    def register(self, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]) -> Registered:
-        """Register the model of each loss, given with its id."""
-        return keep_versions(self._client, self._search, wanted, models)
+    def register(
+        self, name: str, description: str, best: str, models: Mapping[str, tuple[str, DescribedModel]]
+    ) -> Registered:
+        """Register the models as :func:`search.tracking.models.keep_versions` does."""
+        return keep_versions(self._client, self._search, name, description, best, models)
 
     def sum_up_campaign(self, name: str, wanted: SummaryRun) -> None:
         """Update the run of a campaign, which ends with the last of its searches."""
