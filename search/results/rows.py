@@ -244,19 +244,16 @@ class Column:
     """A column of the result table.
 
     Attributes:
-        key: the CSV's ``stage``, and the group of the metrics in MLflow.
-        header: the words in the header.
-        metrics: the metrics that have such a column: the objective, all shown metrics of the test, or none.
+        key: the CSV's ``stage``, the group of the metrics in MLflow, and with spaces the words in the header.
+        metrics: the metrics that have such a column: the objective, all shown metrics of the test, or none; in the last
+            case the table leaves the column out if it has no entry.
         in_mlflow: the runs in MLflow have the column too, as metrics.
-        optional: the table leaves the column out if it has no entry.
     """
 
     key: str
-    header: str
     entry: Callable[[Row, str], Entry]
     metrics: Literal["objective", "test", "none"] = "objective"
     in_mlflow: bool = True
-    optional: bool = False
 
     def metric_names(self, objective: str, test_metrics: Sequence[str]) -> Sequence[str]:
         """Return the metrics that have such a column; one empty name if it is not about a metric."""
@@ -264,17 +261,11 @@ class Column:
 
 
 COLUMNS = (
-    Column(key="search", header="search", entry=lambda row, _: row.search_value),
-    Column(key="confirmed", header="confirmed", entry=lambda row, _: row.confirmed),
-    Column(key="final", header="final", entry=lambda row, _: row.final, in_mlflow=False),
-    Column(
-        key="distinct_proxies",
-        header="distinct proxies",
-        entry=lambda row, _: row.distinct_proxies,
-        metrics="none",
-        optional=True,
-    ),
-    Column(key="test", header="test", entry=lambda row, metric: (row.test or {}).get(metric), metrics="test"),
+    Column(key="search", entry=lambda row, _: row.search_value),
+    Column(key="confirmed", entry=lambda row, _: row.confirmed),
+    Column(key="final", entry=lambda row, _: row.final, in_mlflow=False),
+    Column(key="distinct_proxies", entry=lambda row, _: row.distinct_proxies, metrics="none"),
+    Column(key="test", entry=lambda row, metric: (row.test or {}).get(metric), metrics="test"),
 )
 """The columns of the result table, in their order."""
 
