@@ -4,7 +4,7 @@ from .client import (
     load_model as load_model,
     login_refusal as login_refusal,
 )
-from .projection import Projection as Projection, milliseconds as milliseconds
+from .projection import Projection as Projection, Tracker as Tracker, milliseconds as milliseconds
 from .summary_runs import (
     LOCAL_SERVER as LOCAL_SERVER,
     LOSS as LOSS,
@@ -16,4 +16,3 @@ from .summary_runs import (
     SummaryRun as SummaryRun,
     results_page as results_page,
 )
-from .tracker import Tracker as Tracker
