@@ -278,9 +278,7 @@ def vault(
     seed: Annotated[int, typer.Option("--seed", help="The split.seed of the searches.")] = 0,
 ) -> None:
     """Hold the test classes of a data set for others, and score their frozen models once."""
-    if action == "make":
-        _make(place, to, dataset, openings, labels_only, class_values, seed)
-    elif action == "answer":
+    if action == "answer":
         from search.vault.answer import ERRORS, answer
 
         reply = os.fdopen(os.dup(1), "wb")
@@ -289,29 +287,24 @@ def vault(
             os.dup2(file.fileno(), 2)
         with reply:
             answer(place.resolve(), sys.stdin.buffer, reply)
-    else:
+        return
+    if action == "verify":
         from search.vault.answer import problems_of
 
-        problems = list(problems_of(place.resolve()))
-        if problems:
+        if problems := list(problems_of(place.resolve())):
             raise Failure("\n".join(problems))
-        say(
-            ["Verified: every opening has its line and its answer, and its models give the same scores again."], "green"
-        )
-
-
-def _make(
-    data: Path, to: Path | None, name: str | None, openings: int, labels_only: bool, class_values: bool, seed: int
-) -> None:
+        verified = "Verified: every opening has its line and its answer, and its models give the same scores again."
+        say([verified], "green")
+        return
     from search.config.image_facts import dataset_at
     from search.config.parts import build_dataset
     from search.vault.held import LISTED, VECTORS_FILE, Policy, make_vault
 
     if to is None:
         raise InvalidInput("--to is missing: name the folder of the new vault.")
-    if not data.exists():
-        raise InvalidInput(f"{data} does not exist; give a folder of images, a CSV file or a file of embeddings.")
-    source = dataset_at(data) if name is None else build_dataset(name, {"root": str(data)})
+    if not place.exists():
+        raise InvalidInput(f"{place} does not exist; give a folder of images, a CSV file or a file of embeddings.")
+    source = dataset_at(place) if dataset is None else build_dataset(dataset, {"root": str(place)})
     to = to.resolve()
     policy = Policy(openings=openings, by_class=class_values, labels_only=labels_only)
     key = make_vault(source, to, policy, seed=seed)
@@ -321,7 +314,7 @@ def _make(
             f"The vault {key[:12]} is in {to}, which only you can read. Publish its key {key}.",
             f"Hand out {to}-training: `holdout init {to}-training/{listed}` writes the search file.",
             *([f"Hand out {to}-items, too: the test items without labels (final.vault_items)."] if labels_only else []),
-            f"Nobody who searches may read {data}, which has the test classes, too.",
+            f"Nobody who searches may read {place}, which has the test classes, too.",
         ],
         "green",
     )

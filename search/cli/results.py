@@ -108,7 +108,7 @@ def _cells(row: "TrialRow", objective: str, names: list[str]) -> tuple[str, ...]
 
 
 def _page(page: "TrialPage") -> RenderableType:
-    from search.results.formats import parameters
+    from search.results.rows import parameters
 
     row = page.row
     facts = {

@@ -15,8 +15,8 @@ from search.plan.plan import Plan
 from search.plan.records import Records
 from search.plan.runs import RunFolder, campaign_of, mlflow_page
 from search.results.comparison import Comparison, comparison_of
-from search.results.formats import NO_DIFFERENCE, difference_with_interval, interval, p_value, parameters, verdict
-from search.results.rows import COLUMNS, Row, SeedStatistics, mean_of
+from search.results.pairs import NO_DIFFERENCE, difference_with_interval, p_value, verdict
+from search.results.rows import COLUMNS, Row, SeedStatistics, interval, mean_of, parameters
 from search.results.summary import LossSummary
 from search.secrets import expand, health_page, sqlite_file
 from search.show.comparison_tables import GAINS, as_csv, baselines_sentences, gains_of, headline_losses, text_tables

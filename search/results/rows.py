@@ -1,4 +1,4 @@
-"""A row of the result table (one configuration of a loss in one search) and the table's columns.
+"""A row of the result table (one configuration of a loss in one search), the table's columns, and numbers as text.
 
 A column is one entry of :data:`COLUMNS`. The terminal tables, CSV, Markdown, LaTeX and MLflow all read it from there.
 """
@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict
 
 from search.difference import RowKey
 from search.stages import Role
-from spaces.space import Value
+from spaces.space import Value, value_text
 from trainables.common.errors import suggestion
-from trainables.metrics import score_text
+from trainables.metrics import is_bounded, score_text, unit
 
 if TYPE_CHECKING:
     import pandas
@@ -270,11 +270,52 @@ COLUMNS = (
 """The columns of the result table, in their order."""
 
 
+def mean_of(entry: Entry) -> float | None:
+    """Return the number of an entry: a mean over seeds, or the number itself."""
+    return entry.mean if isinstance(entry, SeedStatistics) else entry
+
+
+# Numbers and hyperparameters as text.
+
+MOST_DIGITS = 6
+
+
+def parameters(params: Mapping[str, Value]) -> str:
+    """Return hyperparameters in one line."""
+    return ", ".join(f"{name}={value_text(value)}" for name, value in params.items())
+
+
+def sentence(text: str) -> str:
+    """Return a phrase with a full stop, and an initial capital unless it begins with a name and a colon."""
+    first = text[0] if text.split(" ")[0].endswith(":") else text[0].upper()
+    return f"{first}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
+
+
 def spread_text(metric: str, mean: float | None, std: float | None) -> str:
     """Return mean ± sample deviation, without a deviation of 0 or None."""
     return score_text(metric, mean) + (f" ± {score_text(metric, std)}" if std else "")
 
 
-def mean_of(entry: Entry) -> float | None:
-    """Return the number of an entry: a mean over seeds, or the number itself."""
-    return entry.mean if isinstance(entry, SeedStatistics) else entry
+def interval(ends: tuple[float, float] | None, *, scale: float = 1.0, digits: int = 4) -> str:
+    """Return an interval, if there is one, in units of 1 / ``scale``; an end that is not 0 is not shown as 0."""
+    return f"[{', '.join(_end(scale * end, digits) for end in ends)}]" if ends else ""
+
+
+def _end(value: float, digits: int) -> str:
+    while value and round(value, digits) == 0 and digits < MOST_DIGITS:
+        digits += 1
+    return f"{value:.{digits}f}" if round(value, digits) or not value else f"{value:.0e}"
+
+
+def shown_interval(metric: str, ends: tuple[float, float] | None) -> str:
+    """Return the interval of a metric, if there is one, as :func:`trainables.metrics.score_text` its values."""
+    return interval(ends, scale=unit(metric), digits=2 if is_bounded(metric) else 4)
+
+
+def difference_text(metric: str, difference: float) -> str:
+    """Return a difference in points, or in its own unit if the metric is not between 0 and 1.
+
+    >>> difference_text("map_at_r", 0.0514)
+    '+5.1'
+    """
+    return f"{100 * difference:+.1f}" if is_bounded(metric) else f"{difference:+.4g}"

@@ -12,9 +12,8 @@ from search.plan.records import stored_search
 from search.plan.runs import CampaignFolder, RunFolder
 from search.results.campaign import METRIC, ROLE, CampaignResult, Cell, columns_of, joined, row_axes, stored_result
 from search.results.comparison import summary_of
-from search.results.formats import parameters
 from search.results.pairs import METHOD
-from search.results.rows import spread_text
+from search.results.rows import parameters, spread_text
 from search.show.comparison_tables import differences_table, units_note
 from search.show.document import ReportPage, as_html, write_search_report
 from search.show.drawing import Figure, Section, axis_title, looks_of, plotted, rounded, scatter

@@ -8,17 +8,17 @@ from functools import partial
 
 from search.difference import RowKey
 from search.results.comparison import Comparison
-from search.results.formats import (
-    difference_interval,
+from search.results.pairs import METHOD, Pair, difference_interval, not_different, p_value, verdict
+from search.results.rows import (
+    COLUMNS,
+    Column,
+    Row,
+    SeedStatistics,
     difference_text,
-    not_different,
-    p_value,
     parameters,
     shown_interval,
-    verdict,
+    spread_text,
 )
-from search.results.pairs import METHOD, Pair
-from search.results.rows import COLUMNS, Column, Row, SeedStatistics, spread_text
 from search.stages import UNTRAINED, WHITENED, Role
 from search.text_table import NOTHING, TextTable
 from trainables.common.errors import counted, listed

@@ -8,9 +8,8 @@ from search import __version__
 from search.plan.records import Records
 from search.plan.runs import mlflow_page
 from search.results.comparison import Comparison
-from search.results.formats import sentence, shown_interval, the_same
-from search.results.pairs import Pair
-from search.results.rows import Row, SeedStatistics
+from search.results.pairs import Pair, the_same
+from search.results.rows import Row, SeedStatistics, sentence, shown_interval
 from search.results.summary import Summary
 from search.show.comparison_tables import (
     baselines_sentences,
