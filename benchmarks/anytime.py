@@ -28,7 +28,7 @@ from search.driver.pipeline import run_stages
 from search.driver.stages import Order
 from search.plan.make_plan import read_campaign_plans
 from search.plan.plan import Plan, training_of
-from search.results.formats import interval
+from search.results.rows import interval
 from search.results.statistics import over_seeds
 from search.results.summarise import summarise
 from search.results.summary import Incumbent

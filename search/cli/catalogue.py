@@ -6,14 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from search.cli.options import Json
-from search.cli.output import Tables, aligned, messages, show, stacked
+from search.cli.output import Tables, aligned, messages, show, shown_checks, stacked
 from search.text_table import TextTable
 from trainables.common.errors import InvalidInput
 from trainables.common.part_tables import is_own, load_part
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from search.config.keys import Key
     from search.config.parts import LossDescription
     from search.config.recipes import Paper
-    from spaces.contract import CheckResult
 
 
 # holdout keys
@@ -166,7 +163,7 @@ def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
     else:
         rows.append(("imagenet", "no published weights"))
     heading = Text.assemble((entry["name"], "bold"), "  ", entry["summary"])
-    return heading, Padding(aligned(rows, 9), (0, 0, 1, 1))
+    return heading, Padding(aligned(rows), (0, 0, 1, 1))
 
 
 # holdout papers
@@ -189,7 +186,7 @@ def papers(
 
 
 def _tables(name: str, paper: "Paper") -> Iterator[TextTable]:
-    """Yield the items with a command, those without one yet, and those that need none."""
+    """Yield the items with a command, and those that need none."""
     title = f"{name}: {paper.paper}"
     yield TextTable(
         title=title,
@@ -202,12 +199,12 @@ def _tables(name: str, paper: "Paper") -> Iterator[TextTable]:
         prose=(1, 4),
         notes=(LEGEND,),
     )
-    for what, header, key in (
-        ("no command yet", "missing", "missing"),
-        ("conceptual, without a command", "why", "conceptual"),
-    ):
-        reasons = [(entry.item, entry.title, getattr(entry, key)) for entry in paper.items if getattr(entry, key)]
-        yield TextTable(title=f"{title}: {what}", header=("", "shows", header), rows=tuple(reasons), prose=(1, 2))
+    yield TextTable(
+        title=f"{title}: conceptual, without a command",
+        header=("", "shows", "why"),
+        rows=tuple((entry.item, entry.title, entry.conceptual) for entry in paper.items if entry.conceptual),
+        prose=(1, 2),
+    )
 
 
 def _lines(commands: str) -> str:
@@ -230,7 +227,6 @@ def check(
         list[str] | None,
         typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of the data set (also a trainable's)."),
     ] = None,
-    image_size: Annotated[int, typer.Option("--image-size", help="The image size for testing a backbone.")] = 224,
     as_json: Json = False,
 ) -> None:
     """Run the contract tests of a loss, data set, backbone, sampler, metric or trainable; exit code 1 if one fails."""
@@ -241,10 +237,10 @@ def check(
     options = apply_settings({}, settings or [])
     if options and known not in ("dataset", "trainable"):
         raise InvalidInput(f"--set sets an option of a data set, but {part} is a {known}; leave it out.")
-    outcomes = list(check_part(part, options, kind=known, image_size=image_size))
+    outcomes = list(shown_checks(check_part(part, options, kind=known), as_json))
     ok = all(outcome.ok for outcome in outcomes)
-    record = {"part": part, "kind": known, "ok": ok, "checks": [asdict(outcome) for outcome in outcomes]}
-    show(record, as_json, lambda: _table(part, known, outcomes))
+    if as_json:
+        show({"part": part, "kind": known, "ok": ok, "checks": [*map(asdict, outcomes)]}, as_json, str)
     if not ok:
         raise typer.Exit(1)
 
@@ -261,15 +257,3 @@ def _known_kind(part: str, kind: str | None) -> str:
     if kind not in (None, found):
         raise InvalidInput(f"--kind is {kind}, but {part} is a {found}; leave it out.")
     return found
-
-
-def _table(part: str, kind: str, outcomes: "list[CheckResult]") -> Table:
-    failed = sum(not outcome.ok for outcome in outcomes)
-    verdict = f"{failed} of {len(outcomes)} checks failed" if failed else f"all {len(outcomes)} checks passed"
-    table = Table(title=f"{part}, a {kind}: {verdict}", title_justify="left", box=SIMPLE_HEAD, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for outcome in outcomes:
-        state = Text("passed", style="green") if outcome.ok else Text("failed", style="red")
-        table.add_row(state, Text.assemble(outcome.check, (f"\n{outcome.found}" if not outcome.ok else "", "bold")))
-    return table

@@ -1,8 +1,5 @@
 """Commands for running searches, here or on a cluster: `status`, and for a cluster `submit`, `logs`, `stop`."""
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,14 +8,13 @@ import typer
 
 from search.cli.options import RUNS, AllowFailed, Json, Runs, SearchFile, Settings, known_names
 from search.cli.output import Tables, say, show
-from search.config.names import is_plain_name
 from search.stages import Stage
 from search.text_table import NOTHING, TextTable
-from trainables.common.errors import InvalidInput, counted
+from trainables.common.errors import counted
 from trainables.metrics import score_text
 
 if TYPE_CHECKING:
-    from search.cli.ray_jobs import Jobs, SearchJob
+    from search.cli.ray_jobs import SearchJob
     from search.plan.records import Records
 
 
@@ -51,8 +47,10 @@ def status(
 ) -> None:
     """Show the searches and their progress, on this machine or on a cluster."""
     if jobs:
+        from search.cli.ray_jobs import connected
+
         place = address or ADDRESS
-        with _cluster(place, name) as cluster:
+        with connected(place) as cluster:
             listed = cluster.searches() if name is None else [cluster.get(name)]
         show([asdict(job) for job in listed], as_json, lambda: Tables([_jobs_table(listed, place)]))
         return
@@ -114,35 +112,6 @@ def _status_table(found: list[dict[str, Any]], location: str) -> TextTable:
 # Jobs on a cluster.
 
 
-@contextmanager
-def _cluster(address: str, name: str | None = None) -> "Iterator[Jobs]":
-    """Connect to a cluster; if that fails, or ``name`` is not there, also mention the searches of this machine."""
-    from search.cli.ray_jobs import connected
-
-    try:
-        with connected(address) as jobs:
-            yield jobs
-    except InvalidInput as error:
-        runs = Path(os.path.expanduser(os.environ.get("HOLDOUT_RUNS") or RUNS))
-        raise InvalidInput([*error.sentences, *_here(runs, name)]) from error
-
-
-def _here(runs: Path, name: str | None) -> "Iterator[str]":
-    """Yield what to do instead if the search ``name``, or any search, is in the runs folder of this machine."""
-    from search.plan.runs import RunFolder, find_runs
-
-    if name is None:
-        if find_runs(runs):
-            yield f"`holdout status` lists the searches of this machine, which are in {runs}."
-    elif is_plain_name(name) and (folder := RunFolder(runs, name)).config.is_file():
-        driver = folder.driver()
-        yield (
-            f"{name} is a search of this machine, in {runs}: `holdout status {name}` shows its progress, `holdout "
-            f"trials {name} LOSS NUMBER` a trial's log. "
-            + (f"It is run by {driver}; Ctrl-C or `kill` stops it." if driver else "It is not running.")
-        )
-
-
 def submit(
     file: SearchFile,
     settings: Settings = None,
@@ -186,14 +155,14 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """Show the log of a search on a cluster, including its workers' errors."""
-    from search.cli.ray_jobs import MISTAKE, LogFilter
+    from search.cli.ray_jobs import MISTAKE, LogFilter, connected
 
     lines, shown = LogFilter(), ""
 
     def take(text: str) -> str:
         return text if whole else lines.take(text)
 
-    with _cluster(address, name) as jobs:
+    with connected(address) as jobs:
         job = jobs.get(name, runs)
         if follow and not as_json:
             jobs.follow(job, lambda text: print(take(text), end="", flush=True))
@@ -217,7 +186,9 @@ def logs(
 
 def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """Stop a search on a cluster; `submit` resumes it."""
-    with _cluster(address, name) as jobs:
+    from search.cli.ray_jobs import connected
+
+    with connected(address) as jobs:
         job = jobs.get(name, runs)
         was_live = job.is_live
         if was_live:

@@ -46,9 +46,6 @@ def datasets(
             "--picture", metavar="FILE", help="Write random images of the training half to a .png or .webp file."
         ),
     ] = None,
-    to: Annotated[
-        Path | None, typer.Option("--to", metavar="FOLDER", help="Write all images as files, a folder for each class.")
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """List the data sets, with publisher and layout on disk; with --root, check a folder."""
@@ -57,25 +54,23 @@ def datasets(
     from trainables.data import DATASETS
     from trainables.data.dataset import similar_names
 
-    if root is None and not settings and picture is None and to is None:
+    if root is None and not settings and picture is None:
         entries = [_described(entry) for entry in (DATASETS if name is None else [known_dataset(name)])]
         show(entries, as_json, lambda: stacked(map(_entry, entries)))
         return
     if name is None:
         raise InvalidInput(
-            "--root, --set, --picture and --to need the name of a data set, as in `holdout datasets cub200 --root DIR`."
+            "--root, --set and --picture need the name of a data set, as in `holdout datasets cub200 --root DIR`."
         )
     refuse_unknown([] if picture is None else [picture], PICTURES, "--picture")
     options = apply_settings({} if root is None else {"root": str(root)}, settings or [])
     dataset = build_dataset(name, options)
-    if (picture or to) and dataset.noun != "images":
-        raise InvalidInput(f"{'--picture' if picture else '--to'}: the data set has no images; leave it out.")
+    if picture and dataset.noun != "images":
+        raise InvalidInput("--picture: the data set has no images; leave it out.")
     split = _split(dataset)
     counts = _counts(dataset, split)
     if picture is not None:
         _draw(dataset, split, picture)
-    if to is not None:
-        _write_images(dataset, to)
     _say_damage(dataset, split)
     say([similar_names(dataset.classes()), dataset.left_out()], "yellow")
     show({"name": name, **counts}, as_json, lambda: _counted(name, counts, dataset.noun))
@@ -144,19 +139,6 @@ def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
     with writing("--picture", file):
         write_whole(file, lambda opened: picture.save(opened, file.suffix.removeprefix(".")))
     say([f"Wrote {len(shown)} of {len(keys):,} images of the training half to {file}."])
-
-
-def _write_images(dataset: "Dataset", folder: Path) -> None:
-    """Write the images into a new ``folder``, with names of digits."""
-    from PIL import Image
-
-    if folder.exists():
-        raise InvalidInput(f"--to {folder} exists already; name a folder that does not.")
-    for name, keys in dataset.classes().items():
-        (folder / name).mkdir(parents=True)
-        for number, key in enumerate(keys):
-            Image.fromarray(dataset.read(key)).save(folder / name / f"{number:04d}.png")
-    say([f"Wrote the images to {folder}."])
 
 
 def _counts(dataset: "Dataset", split: "ClassSplit") -> dict[str, Any]:
@@ -296,9 +278,7 @@ def vault(
     seed: Annotated[int, typer.Option("--seed", help="The split.seed of the searches.")] = 0,
 ) -> None:
     """Hold the test classes of a data set for others, and score their frozen models once."""
-    if action == "make":
-        _make(place, to, dataset, openings, labels_only, class_values, seed)
-    elif action == "answer":
+    if action == "answer":
         from search.vault.answer import ERRORS, answer
 
         reply = os.fdopen(os.dup(1), "wb")
@@ -307,29 +287,24 @@ def vault(
             os.dup2(file.fileno(), 2)
         with reply:
             answer(place.resolve(), sys.stdin.buffer, reply)
-    else:
+        return
+    if action == "verify":
         from search.vault.answer import problems_of
 
-        problems = list(problems_of(place.resolve()))
-        if problems:
+        if problems := list(problems_of(place.resolve())):
             raise Failure("\n".join(problems))
-        say(
-            ["Verified: every opening has its line and its answer, and its models give the same scores again."], "green"
-        )
-
-
-def _make(
-    data: Path, to: Path | None, name: str | None, openings: int, labels_only: bool, class_values: bool, seed: int
-) -> None:
+        verified = "Verified: every opening has its line and its answer, and its models give the same scores again."
+        say([verified], "green")
+        return
     from search.config.image_facts import dataset_at
     from search.config.parts import build_dataset
     from search.vault.held import LISTED, VECTORS_FILE, Policy, make_vault
 
     if to is None:
         raise InvalidInput("--to is missing: name the folder of the new vault.")
-    if not data.exists():
-        raise InvalidInput(f"{data} does not exist; give a folder of images, a CSV file or a file of embeddings.")
-    source = dataset_at(data) if name is None else build_dataset(name, {"root": str(data)})
+    if not place.exists():
+        raise InvalidInput(f"{place} does not exist; give a folder of images, a CSV file or a file of embeddings.")
+    source = dataset_at(place) if dataset is None else build_dataset(dataset, {"root": str(place)})
     to = to.resolve()
     policy = Policy(openings=openings, by_class=class_values, labels_only=labels_only)
     key = make_vault(source, to, policy, seed=seed)
@@ -339,7 +314,7 @@ def _make(
             f"The vault {key[:12]} is in {to}, which only you can read. Publish its key {key}.",
             f"Hand out {to}-training: `holdout init {to}-training/{listed}` writes the search file.",
             *([f"Hand out {to}-items, too: the test items without labels (final.vault_items)."] if labels_only else []),
-            f"Nobody who searches may read {data}, which has the test classes, too.",
+            f"Nobody who searches may read {place}, which has the test classes, too.",
         ],
         "green",
     )

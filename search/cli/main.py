@@ -29,11 +29,23 @@ UNUSABLE = (
 """Error numbers that mean that a path given by the user cannot be used."""
 
 
-class _Command(TyperCommand):
-    """A command whose flags have no type in ``--help``, as they take no value; ``~`` in its paths is expanded."""
+class _PlainFlags:
+    """Flags that have no type in ``--help``, as they take no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _without_type(super().get_params(ctx))
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class _Group(_PlainFlags, TyperGroup):
+    """The program."""
+
+
+class _Command(_PlainFlags, TyperCommand):
+    """A command; ``~`` in its paths is expanded."""
 
     def invoke(self, ctx: Any) -> Any:
         ctx.params.update({name: _expanded(value) for name, value in ctx.params.items()})
@@ -45,20 +57,6 @@ def _expanded(value: Any) -> Any:
     if isinstance(value, list):
         return [*map(_expanded, value)]
     return Path(os.path.expanduser(value)) if isinstance(value, Path) else value
-
-
-class _Group(TyperGroup):
-    """The program, with flags as those of :class:`_Command`."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _without_type(super().get_params(ctx))
-
-
-def _without_type(params: list[Any]) -> list[Any]:
-    for param in params:
-        if getattr(param, "is_flag", False):
-            param.metavar = ""
-    return params
 
 
 PANELS: dict[str, tuple[str, ...]] = {

@@ -11,7 +11,7 @@ from functools import cache
 from io import TextIOWrapper
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -23,7 +23,10 @@ from rich.text import Text
 
 from search.packages import PACKAGES
 from search.text_table import TextTable
-from trainables.common.errors import printable, traced, without_password
+from trainables.common.errors import counted, printable, traced, without_password
+
+if TYPE_CHECKING:
+    from spaces.contract import CheckResult
 
 
 def show(record: Any, as_json: bool, for_people: Callable[[], RenderableType]) -> None:
@@ -41,10 +44,10 @@ def stacked(entries: Iterable[Iterable[RenderableType]]) -> Group:
     return Group(*chain.from_iterable(entries))
 
 
-def aligned(rows: Iterable[Sequence[str | Text]], first: int | None = None) -> Table:
-    """Return cells in columns without lines; the first column has ``first`` characters at least and is not wrapped."""
+def aligned(rows: Iterable[Sequence[str | Text]]) -> Table:
+    """Return cells in columns without lines; the first column is not wrapped."""
     table = Table(box=None, padding=(0, 1), show_header=False)
-    table.add_column(no_wrap=True, min_width=first)
+    table.add_column(no_wrap=True)
     for cells in rows:
         table.add_row(*(Text(cell, overflow="fold") if isinstance(cell, str) else cell for cell in cells))
     return table
@@ -58,6 +61,27 @@ def show_line(text: str) -> None:
 def say(sentences: Iterable[str | None], style: str | None = None) -> None:
     for sentence in filter(None, sentences):
         messages().print(printable(sentence), style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
+
+
+def shown_checks(results: Iterable["CheckResult"], as_json: bool) -> Iterator["CheckResult"]:
+    """Yield the results of checks; unless it is for ``as_json``, print each, and then how many passed."""
+    done = []
+    for result in results:
+        done.append(result)
+        state = Text(result.state.ljust(max(map(len, STYLES))), style=STYLES[result.state])
+        text = f"{result.found}. {result.fix}" if result.fix else result.found
+        if not as_json:
+            _results().print(aligned([(state, result.check.ljust(len("training vectors")), text)]))
+        yield result
+    failed = [result.check for result in done if result.state == "failed"]
+    warned = sum(result.state == "warning" for result in done)
+    warnings = f", with {counted(warned, 'warning')}" if warned else ""
+    passed = f"All {len(done)} checks passed{warnings}."
+    if not as_json:
+        say([f"{len(failed)} of {len(done)} checks failed: {', '.join(failed)}." if failed else passed])
 
 
 _FORMAT = warnings.formatwarning

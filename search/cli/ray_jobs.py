@@ -41,10 +41,10 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_S = 10
 ANSWER_S = 60
-
-
-class ClusterFailure(Failure):
-    """A request that the cluster answers but cannot carry out."""
+ELSEWHERE = (
+    "Of searches on this machine, `holdout status` shows the progress and `holdout trials NAME LOSS NUMBER` a trial's "
+    "log; Ctrl-C or `kill` stops them."
+)
 
 
 def _authorization() -> dict[str, str]:
@@ -78,8 +78,8 @@ def check_answers(address: str) -> None:
     except (OSError, ValueError, HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise InvalidInput(
-            f"No cluster answers at {address} ({reason}); start it, forward its port with `ray dashboard`, "
-            "or correct --address."
+            f"No cluster answers at {address} ({reason}); start it, forward its port with `ray dashboard`, or correct "
+            f"--address. {ELSEWHERE}"
         ) from error
     if not is_ray:
         raise InvalidInput(f"The server at {address} is not a Ray cluster; correct --address.")
@@ -210,7 +210,7 @@ class Jobs:
             if error.code in (401, 403):
                 raise wrong_token(self._address) from error
             reason = error.read(2000).decode(errors="replace")[:500]
-            raise ClusterFailure(f"The cluster at {self._address} refuses: {reason}") from error
+            raise Failure(f"The cluster at {self._address} refuses: {reason}") from error
         except (OSError, ValueError) as error:
             raise unanswered(self._address) from error
 
@@ -261,7 +261,9 @@ class Jobs:
             return job
         location = f"the cluster at {self._address}" + (f" in {runs}" if runs else "")
         there = ", ".join(searches) or "none yet"
-        raise InvalidInput(f"There is no search {name!r} on {location}; it has: {there}. `holdout submit` starts one.")
+        raise InvalidInput(
+            f"There is no search {name!r} on {location}; it has: {there}. `holdout submit` starts one. {ELSEWHERE}"
+        )
 
     def submit(self, submission: "Submission", runs: str, *options: str) -> tuple[SearchJob, bool]:
         """Submit a search; return its job, and True if this is a new attempt, False if the search runs already.
@@ -318,7 +320,7 @@ class Jobs:
                     if NO_AGENT not in str(error):
                         raise
                     if time.monotonic() > deadline:
-                        raise ClusterFailure(
+                        raise Failure(
                             f"The cluster at {self._address} has no agent that starts jobs; its head is starting, or "
                             "another Ray of that machine holds the agent's port (`--dashboard-agent-listen-port`)."
                         ) from error
@@ -363,7 +365,7 @@ class Jobs:
         if details["status"] != "SUCCEEDED":
             if details["driver_exit_code"] == MISTAKE:
                 raise InvalidInput(lines)
-            raise ClusterFailure(f"The cluster could not carry out `holdout {words}`: {details['message']}")
+            raise Failure(f"The cluster could not carry out `holdout {words}`: {details['message']}")
         start = next(number for number, line in enumerate(lines) if line[:1] in ("[", "{"))
         return json.loads("\n".join(lines[start:]))
 
@@ -405,5 +407,5 @@ def connected(address: str) -> Iterator[Jobs]:
         if type(error).__name__ == "AuthenticationError":  # Ray's, which is imported only for submitting and following
             raise wrong_token(address) from error
         if isinstance(error, RuntimeError):  # all other errors of Ray's client
-            raise ClusterFailure(f"The cluster at {address} refuses: {error}") from error
+            raise Failure(f"The cluster at {address} refuses: {error}") from error
         raise

@@ -4,17 +4,15 @@ import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from search.cli.options import RUNS, AnyName, Json, Name, Names, Output, Runs, Settings, TrustCode
-from search.cli.output import Tables, aligned, messages, say, show, show_line
+from search.cli.output import Tables, aligned, messages, say, show, show_line, shown_checks
 from search.driver.progress_view import phase
 from search.packages import check_extra
 from search.text_table import TextTable, refuse_unknown, write_output
@@ -28,13 +26,12 @@ if TYPE_CHECKING:
     from search.plan.runs import RunFolder
     from search.plan.status import TrialRow
     from search.show.trial_page import TrialPage
-    from spaces.contract import CheckResult
 
 
 # holdout trials
 
 MOST_ROWS = 500
-"""The maximum number of trials in a table without ``--top``."""
+"""The maximum number of trials in a table."""
 
 
 def trials(
@@ -48,12 +45,6 @@ def trials(
     number: Annotated[
         int | None, typer.Argument(metavar="NUMBER", help="Show this trial: its params, curve, checkpoint and log.")
     ] = None,
-    top: Annotated[
-        int,
-        typer.Option(
-            "--top", min=0, metavar="N", help="List only the N best trials of each study; 0: all, at most 500."
-        ),
-    ] = 0,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write all trials to a CSV file.")] = None,
     runs: Runs = RUNS,
     trust_code: TrustCode = False,
@@ -65,8 +56,8 @@ def trials(
 
     search = stored_search(runs, name)
     if loss is not None and number is not None:
-        if top or csv:
-            raise InvalidInput("--top and --csv are for lists of trials; leave out the number of the trial.")
+        if csv:
+            raise InvalidInput("--csv is for lists of trials; leave out the number of the trial.")
         from search.show.trial_page import trial_page
 
         page = trial_page(search, loss, number)
@@ -79,11 +70,11 @@ def trials(
     show(
         {study: [asdict(row) for row in rows] for study, rows in tables.items()},
         as_json,
-        lambda: Tables([_of_study(search, study, rows, top) for study, rows in tables.items()]),
+        lambda: Tables([_of_study(search, study, rows) for study, rows in tables.items()]),
     )
 
 
-def _of_study(search: "Records", study: str, rows: list["TrialRow"], top: int) -> TextTable:
+def _of_study(search: "Records", study: str, rows: list["TrialRow"]) -> TextTable:
     """Return the table of a study: all rows, or the best if there are more than :data:`MOST_ROWS`."""
     from search.plan.status import param_names
 
@@ -91,9 +82,9 @@ def _of_study(search: "Records", study: str, rows: list["TrialRow"], top: int) -
     notes = [] if rows else [f"{title}: no trial yet"]
     if retried:
         notes.append(f"{title} began anew after {counted(len(retried), 'trial')} failed without a value: {retried[0]}")
-    if len(rows) > (most := top or MOST_ROWS):
-        notes.append(f"The best {most:,} of {len(rows):,} trials; --csv FILE or --json gives all.")
-        rows = sorted(rows, key=lambda row: -math.inf if row.value is None else row.value, reverse=True)[:most]
+    if len(rows) > MOST_ROWS:
+        notes.append(f"The best {MOST_ROWS:,} of {len(rows):,} trials; --csv FILE or --json gives all.")
+        rows = sorted(rows, key=lambda row: -math.inf if row.value is None else row.value, reverse=True)[:MOST_ROWS]
     names, objective = param_names(rows), metric_name(search.content["search"]["objective"])
     header = ("trial", "state", objective, "epochs", *names, "outcome")
     return TextTable(
@@ -117,7 +108,7 @@ def _cells(row: "TrialRow", objective: str, names: list[str]) -> tuple[str, ...]
 
 
 def _page(page: "TrialPage") -> RenderableType:
-    from search.results.formats import parameters
+    from search.results.rows import parameters
 
     row = page.row
     facts = {
@@ -284,8 +275,6 @@ def serve(
 
 # holdout doctor
 
-STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
-
 
 def doctor(
     file: Annotated[
@@ -304,24 +293,8 @@ def doctor(
 
     found = validate_config(read_search(file, settings or [])) if file else None
     config, fits_batch = (found.result(), not found.gives("training.batch_size")) if found else (None, False)
-    results = []
-    for result in examine(config, runs, fits_batch=fits_batch):
-        results.append(result)
-        if not as_json:
-            show(None, False, partial(_doctor_row, result))
-    failed = [result.check for result in results if result.state == "failed"]
+    results = list(shown_checks(examine(config, runs, fits_batch=fits_batch), as_json))
     if as_json:
         show([asdict(result) for result in results], as_json, str)
-    else:
-        warned = sum(result.state == "warning" for result in results)
-        warnings = f", with {counted(warned, 'warning')}" if warned else ""
-        passed = f"All {len(results)} checks passed{warnings}."
-        say([f"{len(failed)} of {len(results)} checks failed: {', '.join(failed)}." if failed else passed])
-    if failed:
+    if any(result.state == "failed" for result in results):
         raise typer.Exit(1)
-
-
-def _doctor_row(result: "CheckResult") -> Table:
-    state = Text(result.state.ljust(max(map(len, STYLES))), style=STYLES[result.state])
-    text = f"{result.found}. {result.fix}" if result.fix else result.found
-    return aligned([(result.check, state, text)], len("training vectors"))

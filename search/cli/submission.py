@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -88,17 +88,11 @@ def _parse_anywhere(content: dict[str, Any]) -> SearchConfig:
 
 def _dataset_anywhere(section: Any) -> Any:
     """Return the section of a data set that needs no files; ``section`` itself if it is invalid on any machine."""
-    if not isinstance(section, dict) or not _is_known(section.get("name")):
-        return section
-    return {"name": ANYWHERE, **{key: section[key] for key in ("store_size", "cache") if key in section}}
-
-
-def _is_known(dataset: Any) -> bool:
-    """Return True if ``dataset`` is a built-in data set or a user-defined one that can be imported here."""
-    try:
-        return isinstance(dataset, str) and (dataset in DATASETS or (is_own(dataset) and bool(DATASETS[dataset])))
-    except InvalidInput:
-        return False
+    name = section.get("name") if isinstance(section, dict) else None
+    with suppress(InvalidInput):  # a user-defined one that cannot be imported here
+        if isinstance(name, str) and (name in DATASETS or (is_own(name) and DATASETS[name])):
+            return {"name": ANYWHERE, **{key: section[key] for key in ("store_size", "cache") if key in section}}
+    return section
 
 
 def _paths_of_this_machine(content: dict[str, Any], config: SearchConfig) -> Iterator[str]:

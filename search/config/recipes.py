@@ -94,9 +94,8 @@ class PaperItem(ConfigSection):
     """One table or figure.
 
     If it is ``conceptual``, that is the reason why no command makes it. Otherwise ``small`` makes it in minutes on two
-    cores, ``full`` in the paper's setting, and ``shown`` says where to find the result; ``missing`` is the part without
-    a command. Commands are shell lines, joined by ``&&``; ``DIR`` is the folder of a data set, and ``FILE`` one that is
-    written.
+    cores, ``full`` in the paper's setting, and ``shown`` says where to find the result. Commands are shell lines,
+    joined by ``&&``; ``DIR`` is the folder of a data set, and ``FILE`` one that is written.
     """
 
     item: str
@@ -105,7 +104,6 @@ class PaperItem(ConfigSection):
     full: str | None = None
     shown: str | None = None
     conceptual: str | None = None
-    missing: str | None = None
 
 
 class Paper(ConfigSection):

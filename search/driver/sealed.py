@@ -36,7 +36,7 @@ from search.selection import (
 )
 from search.stages import Stage, short_study_name
 from search.vault.held import HeldItems
-from search.vault.protocol import EMBEDDINGS, SentModel, ask, content_of, models_of
+from search.vault.protocol import EMBEDDINGS, SentModel, ask, content_of
 from trainables.common.errors import Failure, InvalidInput, counted, listed, raise_if_any
 from trainables.common.files import digest_of, json_digest, json_text, reading, write_json, write_whole
 from trainables.data import Dataset
@@ -344,6 +344,7 @@ def test_items(plan: Plan) -> StoreSpec:
 def models_to_send(scorings: Scorings, run: Run, *, labels_only: bool) -> list[SentModel]:
     """Return the models of ``scorings``, or what they ``run`` on workers to give for :func:`test_items`."""
     from search.selection import embeddings_of  # imports torch
+    from search.vault.models import models_of
 
     if not labels_only:
         return [model for scoring in scorings for model in models_of(scoring)]

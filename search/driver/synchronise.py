@@ -15,8 +15,8 @@ from search.plan.plan import Plan
 from search.plan.records import Records
 from search.plan.runs import RunFolder, campaign_of, mlflow_page
 from search.results.comparison import Comparison, comparison_of
-from search.results.formats import NO_DIFFERENCE, difference_with_interval, interval, p_value, parameters, verdict
-from search.results.rows import COLUMNS, Row, SeedStatistics, mean_of
+from search.results.pairs import NO_DIFFERENCE, difference_with_interval, p_value, verdict
+from search.results.rows import COLUMNS, Row, SeedStatistics, interval, mean_of, parameters
 from search.results.summary import LossSummary
 from search.secrets import expand, health_page, sqlite_file
 from search.show.comparison_tables import GAINS, as_csv, baselines_sentences, gains_of, headline_losses, text_tables
@@ -31,7 +31,6 @@ from search.tracking import (
     DescribedSearch,
     Projection,
     Registered,
-    Registration,
     SummaryRun,
     is_outage,
     milliseconds,
@@ -174,7 +173,7 @@ def register(search: Records, projection: Projection, name: str) -> Registered:
             f"The chosen models of the search {search.name}, one version per loss. The recommended one, chosen "
             f"on the training classes, has the alias `champion`. {comparison.answers[0].recommended}"
         )
-        return projection.register(Registration(name=name, description=description, best=recommended.loss), models)
+        return projection.register(name, description, recommended.loss, models)
 
 
 @contextmanager
@@ -254,7 +253,6 @@ def _answers(server: str) -> bool:
 
 
 SHOWN = tuple(column for column in COLUMNS if column.in_mlflow)
-"""The columns of the result table in MLflow."""
 
 
 def search_run(comparison: Comparison, folder: RunFolder, description: str) -> SummaryRun:

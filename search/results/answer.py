@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 from search.difference import Recommendation
 from search.plan.records import Records
 from search.plan.runs import campaign_of
-from search.results.formats import difference_with_interval, parameters, the_same
-from search.results.pairs import Pair
-from search.results.rows import Result
+from search.results.pairs import Pair, difference_with_interval, the_same
+from search.results.rows import Result, parameters
 from search.results.summary import Summary
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role
 from trainables.common.errors import counted, listed

@@ -180,7 +180,7 @@ def campaign_result(
     campaign: Campaign, searches: Sequence[Records], of: Callable[[Records], Summary] = summary_of
 ) -> CampaignResult:
     """Return the result of a campaign, whose searches are in the order of its members, from their summaries."""
-    config, data = campaign.config, data_axes(campaign)
+    config, data, family = campaign.config, data_axes(campaign), campaign_family(campaign)
     summaries = [of(search) for search in searches]
     labels = {member.config.name: labels_of(campaign, member) for member in campaign.members}
     cells = tuple(measured(campaign, summaries))
@@ -188,7 +188,14 @@ def campaign_result(
     for search in searches:
         by_image_set.setdefault(search.image_set, []).append(search)
     rows = [row for summary in summaries for row in summary.rows]
-    pairs, left_out = _comparisons(campaign, by_image_set.values(), rows)
+    wanted, keys = _wanted_pairs(campaign), (*_paired_rows(campaign), *_untrained(campaign).values())
+    pairs: list[Pair] = []
+    left_out: list[str] = []
+    for sharing in by_image_set.values():
+        of_set = [row for row in rows if row.search in {search.name for search in sharing}]
+        found, missing = pairs_of(sharing, of_set, tested_metrics(config), keys, wanted, family.within)
+        pairs += found
+        left_out += missing
     return CampaignResult(
         name=campaign.name,
         study=config.study,
@@ -215,7 +222,7 @@ def campaign_result(
         warnings=(
             *training_sentences(searches, rows),
             *_unlike_sentences(campaign, searches, rows),
-            *chosen_after_opening(searches, campaign_family(campaign), [row.key for row in rows if row.test]),
+            *chosen_after_opening(searches, family, [row.key for row in rows if row.test]),
             *sweeps(config, data),
         ),
     )
@@ -298,36 +305,14 @@ def campaign_family(campaign: Campaign) -> Family:
     )
 
 
-def _comparisons(
-    campaign: Campaign, sharing: Iterable[Sequence[Records]], rows: Sequence[Row]
-) -> tuple[list[Pair], list[str]]:
-    """Return the pairs of the tested rows of each test set, and sentences on what is left out."""
-    wanted, coordinates = _wanted_pairs(campaign), _paired_rows(campaign)
-    pairs: list[Pair] = []
-    left_out: list[str] = []
-    for searches in sharing:
-        names = {search.name for search in searches}
-        of_set = [row for row in rows if row.search in names]
-        keys = (*coordinates, *_untrained(campaign).values())
-        within = campaign.members[0].config.final.within
-        found, missing = pairs_of(searches, of_set, tested_metrics(campaign.config), keys, wanted, within)
-        pairs += found
-        left_out += missing
-    return pairs, left_out
-
-
 def _untrained(campaign: Campaign) -> dict[str, RowKey]:
     return {key.search: key for key in rows_of(campaign) if key.role is Role.BASELINE and key.loss == UNTRAINED}
 
 
 def _paired_rows(campaign: Campaign) -> dict[RowKey, dict[str, str]]:
-    """Return the loss and the labels of the rows that are paired: the tuned ones if the table has both roles."""
+    """Return the coordinates of the rows that are paired: the tuned ones if the table has both roles."""
     role = Role.TUNED if Role.TUNED in campaign.config.table.roles else Role.DEFAULT
-    return {
-        key: {name: label for name, label in place.items() if name != ROLE}
-        for key, place in rows_of(campaign).items()
-        if key.role is role
-    }
+    return {key: place for key, place in rows_of(campaign).items() if key.role is role}
 
 
 def _paired_columns(campaign: Campaign) -> list[str]:

@@ -33,56 +33,47 @@ def edges(space: Space, best: Mapping[str, Value], allowed: Callable[[str, Value
     have a value, inside its range or outside.
     """
     for name, value in best.items():
-        place = _place(space[name], value)
-        if place is None or value == space[name].default or NEAR < place < 1 - NEAR:
+        found = _end_near(space[name], value)
+        if found is None or value == space[name].default:
             continue
-        upwards = place > 0.5
-        if allowed(name, _beyond(space[name], upwards)):
+        upwards, end, beyond = found
+        if allowed(name, beyond):
             direction, its_end = ("upwards", "high") if upwards else ("downwards", "low")
             yield Finding(
                 kind="edge",
                 parameters=(name,),
-                sentence=f"the best {name}, {value:.4g}, is at the {its_end} end of its range, "
-                f"{_end(space[name], upwards):.4g}: a new search may widen it {direction}",
+                sentence=f"the best {name}, {value:.4g}, is at the {its_end} end of its range, {end:.4g}: a new search "
+                f"may widen it {direction}",
             )
 
 
-def _place(entry: Range, value: Value) -> float | None:
-    """Return the place of a value in the range, 0 to 1; None for constants and for non-numeric choices.
+def _end_near(entry: Range, value: Any) -> tuple[bool, float, float] | None:
+    """Return True for the high end that ``value`` is near, that end, and a value beyond it; None if it is near none.
 
-    In a list of three or more numbers, it is the position in the list.
+    In a list of three or more numbers, a value's place is its position; constants and other lists have no ends. Beyond
+    an end is one step or a hundredth of the range.
     """
-    if entry.is_single:
+    numbers: list[float] = []
+    if isinstance(entry, Choice) and len(entry.numbers) >= max(3, len(entry.choices)):
+        numbers = entry.numbers
+        place = numbers.index(value) / (len(numbers) - 1)
+    elif isinstance(entry, Float) and not entry.is_single:
+        place = entry.position(value)
+    else:
         return None
-    if isinstance(entry, Choice):
-        numbers = _numbers(entry)
-        return numbers.index(value) / (len(numbers) - 1) if numbers else None  # type: ignore[arg-type]
+    if NEAR < place < 1 - NEAR:
+        return None
+    upwards = place > 0.5
+    if numbers:
+        end, before = (numbers[-1], numbers[-2]) if upwards else (numbers[0], numbers[1])
+        gap = 1 if isinstance(end, int) else abs(end - before)
+        return upwards, end, end + (gap if upwards else -gap)
     assert isinstance(entry, Float)
-    return entry.position(value)
-
-
-def _numbers(entry: Choice) -> list[float]:
-    """Return the choices in order if they are three or more numbers, else none."""
-    return entry.numbers if len(entry.numbers) >= max(3, len(entry.choices)) else []
-
-
-def _end(entry: Range, upwards: bool) -> float:
-    ends: Sequence[Any] = _numbers(entry) if isinstance(entry, Choice) else entry.ends
-    return float(ends[-1 if upwards else 0])
-
-
-def _beyond(entry: Range, upwards: bool) -> float:
-    """Return a value beyond an end, one step or a hundredth of the range away."""
-    sign = 1 if upwards else -1
-    if isinstance(entry, Choice):
-        numbers = _numbers(entry)
-        end = numbers[-1 if upwards else 0]
-        return end + sign * (1 if isinstance(end, int) else abs(end - numbers[-2 if upwards else 1]))
-    assert isinstance(entry, Float)
+    end = entry.high if upwards else entry.low
     if isinstance(entry, Int):
-        return entry.high + 1 if upwards else entry.low - 1
+        return upwards, end, end + (1 if upwards else -1)
     step = entry.step / (entry.high - entry.low) if entry.step else 0.01
-    return entry.value_at(1 + step if upwards else -step)
+    return upwards, end, entry.value_at(1 + step if upwards else -step)
 
 
 # Best epochs that are the first ones (the networks soon fit the training classes alone) or the last.
@@ -152,8 +143,8 @@ def diagnose(
     """Return the findings about a search study of ``loss``, which is None for a user-defined training."""
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     nothing = tuple(nothing_learned(complete, objective, own=loss is None))
-    at = {name: _place(space[name], value) for name, value in (best or {}).items()}
-    high_rates = [name for name, place in at.items() if name.endswith("lr") and (place or 0.0) >= 1 - NEAR]
+    ends = {name: _end_near(space[name], value) for name, value in (best or {}).items() if name.endswith("lr")}
+    high_rates = [name for name, end in ends.items() if end and end[0]]
     return (
         *edges(space, best or {}, lambda name, value: _allowed(loss, training, name, value)),
         *(nothing or extreme_epochs(complete, objective, training.epochs, high_rates)),

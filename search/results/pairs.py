@@ -1,4 +1,4 @@
-"""The scores of an opening of the test classes by class, and the differences of pairs of rows."""
+"""The scores of an opening of the test classes by class, the differences of pairs of rows, and these as text."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from search.difference import RowKey
+from search.difference import LEVEL, RowKey
 from search.plan.records import Records
-from search.results.rows import Result, Row
+from search.results.rows import Result, Row, difference_text, interval
 from search.results.statistics import MIN_CLASSES, ScoredRows
 from search.stages import Role
+from trainables.common.errors import counted
 from trainables.common.files import array_names, digest_of, read_arrays, reading
+from trainables.metrics import is_bounded
 
 # Per-image results of a test opening, summed by test class. Shapes: N images, C test classes.
 
@@ -220,3 +222,64 @@ def _differences(
             within=margin,
             same=margin is not None and estimate.is_within(margin),
         )
+
+
+# Pairs as text.
+
+NO_DIFFERENCE = "no significant difference"
+
+SMALLEST_P = 0.0001
+
+
+def difference_interval(pair: Pair) -> str:
+    """Return the interval of a pair, in the unit of :func:`difference_text`."""
+    return interval(pair.ci95, scale=100.0, digits=1) if is_bounded(pair.metric) else interval(pair.ci95)
+
+
+def difference_with_interval(pair: Pair) -> str:
+    """Return the difference of a pair with its interval: ``+5.1 points [1.8, 8.5]``."""
+    points = " points" if is_bounded(pair.metric) else ""
+    return f"{difference_text(pair.metric, pair.difference)}{points} {difference_interval(pair)}"
+
+
+def p_value(p: float) -> str:
+    """Return a p-value with four digits, more if it is above the level of the tests and would be rounded to it."""
+    digits = 4
+    while p > LEVEL and round(p, digits) == LEVEL:
+        digits += 1
+    return f"< {SMALLEST_P}" if p < SMALLEST_P else f"{p:.{digits}f}"
+
+
+def verdict(pair: Pair) -> str:
+    """Return "higher" or "lower" for the first row of a pair; empty if the difference is not significant.
+
+    With a margin of equivalence, pairs within it are "the same", and those that may be either "undecided".
+    """
+    if pair.differ:
+        higher = "higher" if pair.difference > 0 else "lower"
+        return f"{higher}, but {the_same(pair)}" if pair.same else higher
+    if pair.within is None:
+        return ""
+    return the_same(pair) if pair.same else "undecided"
+
+
+def the_same(pair: Pair) -> str:
+    """Return "the same within 1 point", with the margin of equivalence of ``pair``."""
+    assert pair.within is not None
+    points = f"{100 * pair.within:g}"
+    return f"the same within {points} point{'s' * (points != '1')}"
+
+
+def not_different(pairs: Sequence[Pair]) -> list[str]:
+    """Return a sentence on the number of pairs without a significant difference; none if all differ."""
+    same = sum(not pair.differ for pair in pairs)
+    if not same:
+        return []
+    count = f"{same} of {len(pairs)} pairs" if same < len(pairs) else f"any of the {len(pairs)} pairs"
+    where = "the pair" if len(pairs) == 1 else count
+    equal = [pair for pair in pairs if pair.same]
+    sentence = f"{NO_DIFFERENCE} in {where} ({pairs[0].metric} on the test classes)"
+    if equal:
+        are = "is" if len(equal) == 1 else "are"
+        sentence += f"; {len(equal)} of {counted(len(pairs), 'pair')} {are} {the_same(equal[0])}"
+    return [sentence]

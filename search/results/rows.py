@@ -1,4 +1,4 @@
-"""A row of the result table (one configuration of a loss in one search) and the table's columns.
+"""A row of the result table (one configuration of a loss in one search), the table's columns, and numbers as text.
 
 A column is one entry of :data:`COLUMNS`. The terminal tables, CSV, Markdown, LaTeX and MLflow all read it from there.
 """
@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict
 
 from search.difference import RowKey
 from search.stages import Role
-from spaces.space import Value
+from spaces.space import Value, value_text
 from trainables.common.errors import suggestion
-from trainables.metrics import score_text
+from trainables.metrics import is_bounded, score_text, unit
 
 if TYPE_CHECKING:
     import pandas
@@ -244,19 +244,16 @@ class Column:
     """A column of the result table.
 
     Attributes:
-        key: the CSV's ``stage``, and the group of the metrics in MLflow.
-        header: the words in the header.
-        metrics: the metrics that have such a column: the objective, all shown metrics of the test, or none.
+        key: the CSV's ``stage``, the group of the metrics in MLflow, and with spaces the words in the header.
+        metrics: the metrics that have such a column: the objective, all shown metrics of the test, or none; in the last
+            case the table leaves the column out if it has no entry.
         in_mlflow: the runs in MLflow have the column too, as metrics.
-        optional: the table leaves the column out if it has no entry.
     """
 
     key: str
-    header: str
     entry: Callable[[Row, str], Entry]
     metrics: Literal["objective", "test", "none"] = "objective"
     in_mlflow: bool = True
-    optional: bool = False
 
     def metric_names(self, objective: str, test_metrics: Sequence[str]) -> Sequence[str]:
         """Return the metrics that have such a column; one empty name if it is not about a metric."""
@@ -264,19 +261,34 @@ class Column:
 
 
 COLUMNS = (
-    Column(key="search", header="search", entry=lambda row, _: row.search_value),
-    Column(key="confirmed", header="confirmed", entry=lambda row, _: row.confirmed),
-    Column(key="final", header="final", entry=lambda row, _: row.final, in_mlflow=False),
-    Column(
-        key="distinct_proxies",
-        header="distinct proxies",
-        entry=lambda row, _: row.distinct_proxies,
-        metrics="none",
-        optional=True,
-    ),
-    Column(key="test", header="test", entry=lambda row, metric: (row.test or {}).get(metric), metrics="test"),
+    Column(key="search", entry=lambda row, _: row.search_value),
+    Column(key="confirmed", entry=lambda row, _: row.confirmed),
+    Column(key="final", entry=lambda row, _: row.final, in_mlflow=False),
+    Column(key="distinct_proxies", entry=lambda row, _: row.distinct_proxies, metrics="none"),
+    Column(key="test", entry=lambda row, metric: (row.test or {}).get(metric), metrics="test"),
 )
 """The columns of the result table, in their order."""
+
+
+def mean_of(entry: Entry) -> float | None:
+    """Return the number of an entry: a mean over seeds, or the number itself."""
+    return entry.mean if isinstance(entry, SeedStatistics) else entry
+
+
+# Numbers and hyperparameters as text.
+
+MOST_DIGITS = 6
+
+
+def parameters(params: Mapping[str, Value]) -> str:
+    """Return hyperparameters in one line."""
+    return ", ".join(f"{name}={value_text(value)}" for name, value in params.items())
+
+
+def sentence(text: str) -> str:
+    """Return a phrase with a full stop, and an initial capital unless it begins with a name and a colon."""
+    first = text[0] if text.split(" ")[0].endswith(":") else text[0].upper()
+    return f"{first}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
 
 
 def spread_text(metric: str, mean: float | None, std: float | None) -> str:
@@ -284,6 +296,26 @@ def spread_text(metric: str, mean: float | None, std: float | None) -> str:
     return score_text(metric, mean) + (f" ± {score_text(metric, std)}" if std else "")
 
 
-def mean_of(entry: Entry) -> float | None:
-    """Return the number of an entry: a mean over seeds, or the number itself."""
-    return entry.mean if isinstance(entry, SeedStatistics) else entry
+def interval(ends: tuple[float, float] | None, *, scale: float = 1.0, digits: int = 4) -> str:
+    """Return an interval, if there is one, in units of 1 / ``scale``; an end that is not 0 is not shown as 0."""
+    return f"[{', '.join(_end(scale * end, digits) for end in ends)}]" if ends else ""
+
+
+def _end(value: float, digits: int) -> str:
+    while value and round(value, digits) == 0 and digits < MOST_DIGITS:
+        digits += 1
+    return f"{value:.{digits}f}" if round(value, digits) or not value else f"{value:.0e}"
+
+
+def shown_interval(metric: str, ends: tuple[float, float] | None) -> str:
+    """Return the interval of a metric, if there is one, as :func:`trainables.metrics.score_text` its values."""
+    return interval(ends, scale=unit(metric), digits=2 if is_bounded(metric) else 4)
+
+
+def difference_text(metric: str, difference: float) -> str:
+    """Return a difference in points, or in its own unit if the metric is not between 0 and 1.
+
+    >>> difference_text("map_at_r", 0.0514)
+    '+5.1'
+    """
+    return f"{100 * difference:+.1f}" if is_bounded(metric) else f"{difference:+.4g}"

@@ -24,14 +24,7 @@ from search.results.summary import (
     TimeSummary,
     TrialCounts,
 )
-from search.selection import (
-    Baselines,
-    Confirmation,
-    ScoredModel,
-    ScoredOpening,
-    Selection,
-    confirmations,
-)
+from search.selection import Baselines, Confirmation, ScoredOpening, confirmations
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
 from search.trials import epochs_of, running_value
 from spaces.space import Value
@@ -84,10 +77,10 @@ def summarise(search: Records, stored: Summary | None = None) -> Summary:
         whitened=baselines.get(WHITENED),
         recommended=selection.recommended if selection else None,
         losses={
-            loss: _loss_summary(plan, loss, of_loss, selection, test, stored.losses.get(loss) if stored else None)
+            loss: _loss_summary(search, loss, of_loss, stored.losses.get(loss) if stored else None)
             for loss, of_loss in trials.items()
         },
-        time=_time_summary(list(trials.values()), search.sessions, search.slots, test),
+        time=_time_summary(search, list(trials.values())),
     )
 
 
@@ -111,14 +104,8 @@ def _baselines(stored: Baselines | None, test: Sequence[ScoredOpening]) -> dict[
 # One loss.
 
 
-def _loss_summary(
-    plan: Plan,
-    loss: str,
-    trials: Trials,
-    selection: Selection | None,
-    test: Sequence[ScoredOpening],
-    stored: LossSummary | None,
-) -> LossSummary:
+def _loss_summary(search: Records, loss: str, trials: Trials, stored: LossSummary | None) -> LossSummary:
+    plan, selection = search.plan, search.selection
     searched, confirmed, objective = trials[Stage.SEARCH], trials[Stage.SELECT], plan.config.objective
     states = [trial.state for trial in searched]
     complete = [trial for trial in searched if trial.state == TrialState.COMPLETE]
@@ -129,7 +116,7 @@ def _loss_summary(
         default = confirmations(searched, confirmed, [0], objective)[0]
     space = plan.spaces[loss]
     tuned = chosen or best
-    row = partial(_row, plan, loss, trials, test)
+    row = partial(_row, search, loss, trials)
     summary = LossSummary(
         trials=TrialCounts(
             complete=states.count(TrialState.COMPLETE),
@@ -160,16 +147,16 @@ def _loss_summary(
 
 
 def _row(
-    plan: Plan,
+    search: Records,
     loss: str,
     trials: Trials,
-    test: Sequence[ScoredOpening],
     role: Role,
     confirmation: Confirmation | None,
     number: int | None,
     params: Mapping[str, Value] | None,
 ) -> Row:
     """Return a row of the result table; everything after the search needs the ``confirmation``."""
+    plan = search.plan
     complete = [trial for trial in trials[Stage.SEARCH] if trial.state == TrialState.COMPLETE]
     row = Row(
         search=plan.config.name,
@@ -188,51 +175,37 @@ def _row(
     )
     models = [
         model
-        for opening in test[:1]
+        for opening in search.openings[:1]
         for model in opening.scores
         if (model.loss, model.source_trial) == (loss, confirmation.number)
     ]
+    trained = [(trial, trial.user_attrs["seed"]) for trial in final if trial.state == TrialState.COMPLETE]
+    kept = [([record for record in epochs_of(trial) if record["checkpoint"]], seed) for trial, seed in trained]
+    validates = plan.config.final.train_on != "all"
+    tested = {
+        name: _over(((of.metrics[name], of.seed) for of in models), partial(over_seeds, bounded=is_bounded(name)))
+        for first in models[:1]
+        for name in first.metrics
+    }
     return row.model_copy(
         update={
             "confirmed": SeedStatistics.over(confirmation.values) if confirmation.values else None,
-            "final": _final(plan, final),
-            "test": _tested(models),
-            "distinct_proxies": _distinct_proxies(final),
+            "final": _over((trial.value, seed) for trial, seed in trained if validates),  # each at its best epoch
+            "test": tested if models else None,
+            "distinct_proxies": _over((records[-1].get("distinct_proxies"), seed) for records, seed in kept if records),
             "confirmed_seeds": SeedOutcomes.of(confirmed, wanted=0),
             "final_seeds": SeedOutcomes.of(final, wanted=plan.config.final.seeds),
         }
     )
 
 
-def _final(plan: Plan, trained: Sequence[FrozenTrial]) -> SeedStatistics | None:
-    """Return the validation values of the trainings for the test, each at its best epoch; None if nothing validates."""
-    if plan.config.final.train_on == "all":
-        return None
-    return _over((trial.value, trial.user_attrs["seed"]) for trial in trained if trial.state == TrialState.COMPLETE)
-
-
-def _distinct_proxies(trained: Sequence[FrozenTrial]) -> SeedStatistics | None:
-    """Return the number of distinct proxies of a class in each best model; None unless a class has several proxies."""
-    complete = [trial for trial in trained if trial.state == TrialState.COMPLETE]
-    kept = [(trial, [record for record in epochs_of(trial) if record["checkpoint"]]) for trial in complete]
-    return _over((records[-1].get("distinct_proxies"), trial.user_attrs["seed"]) for trial, records in kept if records)
-
-
-def _over(found: Iterable[tuple[float | None, int]]) -> SeedStatistics | None:
+def _over(
+    found: Iterable[tuple[float | None, int]],
+    statistics_of: Callable[[Sequence[float], Sequence[int]], SeedStatistics] = SeedStatistics.over,
+) -> SeedStatistics | None:
     """Return the statistics of values and their seeds; None without a value."""
     known = [(value, seed) for value, seed in found if value is not None]
-    return SeedStatistics.over(*zip(*known, strict=True)) if known else None
-
-
-def _tested(models: Sequence[ScoredModel]) -> Mapping[str, SeedStatistics | None] | None:
-    """Return each metric of the models on the test classes, with its interval; None without models."""
-    if not models:
-        return None
-    found: dict[str, SeedStatistics | None] = {}
-    for name in models[0].metrics:
-        values = [(value, model.seed) for model in models if (value := model.metrics[name]) is not None]
-        found[name] = over_seeds(*zip(*values, strict=True), bounded=is_bounded(name)) if values else None
-    return found
+    return statistics_of(*zip(*known, strict=True)) if known else None
 
 
 def _best(complete: Sequence[FrozenTrial], goal: Goal) -> BestTrial | None:
@@ -287,13 +260,12 @@ def _value(plan: Plan, records: Sequence[EpochRecord]) -> float | None:
     return running_value(records, plan.config.objective)
 
 
-def _time_summary(
-    trials: Sequence[Trials], sessions: Sequence[float], slots: int, test: Sequence[ScoredOpening]
-) -> TimeSummary:
+def _time_summary(search: Records, trials: Sequence[Trials]) -> TimeSummary:
     """Return the durations; the time between two sessions (a driver was killed and started again) is excluded."""
     of_search = [record for loss in trials for trial in loss[Stage.SEARCH] for record in epochs_of(trial)]
     of_all = [record for loss in trials for stage in loss.values() for trial in stage for record in epochs_of(trial)]
-    moments = [record["end"] for record in of_all] + [opening.finished for opening in test]
+    moments = [record["end"] for record in of_all] + [opening.finished for opening in search.openings]
+    sessions = search.sessions
     ends = [*sessions, math.inf][1:]  # not now: the clock may have been turned since, and verify derives the same
     wall = startup = search_wall = 0.0
     for start, end in zip(sessions, ends, strict=True):
@@ -308,5 +280,5 @@ def _time_summary(
         startup_s=round(startup, 3),
         search_wall_s=round(search_wall, 3),
         trial_work_s=round(sum(record["end"] - record["start"] for record in of_search), 3),
-        slots=slots,
+        slots=search.slots,
     )

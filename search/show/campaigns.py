@@ -12,10 +12,9 @@ from search.plan.records import stored_search
 from search.plan.runs import CampaignFolder, RunFolder
 from search.results.campaign import METRIC, ROLE, CampaignResult, Cell, columns_of, joined, row_axes, stored_result
 from search.results.comparison import summary_of
-from search.results.formats import p_value, parameters, shown_interval, verdict
 from search.results.pairs import METHOD
-from search.results.rows import spread_text
-from search.show.comparison_tables import units_note
+from search.results.rows import parameters, spread_text
+from search.show.comparison_tables import differences_table, units_note
 from search.show.document import ReportPage, as_html, write_search_report
 from search.show.drawing import Figure, Section, axis_title, looks_of, plotted, rounded, scatter
 from search.show.sections.answer import again, anytime_curves
@@ -23,7 +22,7 @@ from search.stages import Role
 from search.text_table import NOTHING, TextTable
 from trainables.common.errors import InvalidInput
 from trainables.common.files import write_text
-from trainables.metrics import score_text, unit
+from trainables.metrics import unit
 
 # Tables.
 
@@ -177,24 +176,12 @@ PAIRED = (
 def _differences(config: CampaignConfig, result: CampaignResult) -> TextTable:
     pairs = result.pairs
     count = f"{sum(pair.differ for pair in pairs)} of {len(pairs)}"
-    return TextTable(
-        title="Differences on the test classes",
-        header=("pair", "difference", "95 % interval", "p (corrected)", ""),
-        rows=tuple(
-            (
-                " − ".join(row_name(config, result, key) for key in (pair.first, pair.second)),
-                score_text(pair.metric, pair.difference, "+"),
-                shown_interval(pair.metric, pair.ci95),
-                p_value(pair.p_corrected),
-                verdict(pair),
-            )
-            for pair in pairs
-            if len(pairs) <= MANY or pair.differ or pair.same
-        ),
-        notes=(
-            *([f"significant differences of {pairs[0].metric}: {count} pairs; {PAIRED}"] if pairs else []),
-            *result.left_out,
-        ),
+    notes = [f"significant differences of {pairs[0].metric}: {count} pairs; {PAIRED}"] if pairs else []
+    return differences_table(
+        [pair for pair in pairs if len(pairs) <= MANY or pair.differ or pair.same],
+        lambda pair: " − ".join(row_name(config, result, key) for key in (pair.first, pair.second)),
+        "corrected",
+        [*notes, *result.left_out],
     )
 
 
@@ -293,10 +280,9 @@ def against_number(cells: Sequence[Cell], axis: str, data_set: str = "") -> Figu
     if all(len(line) < 3 for line in lines.values()):
         return None
     metric, scale = cells[0].coordinates[METRIC], unit(cells[0].measured)
-    looks, traces, findings, shown = looks_of(list(lines)), [], [], []
+    looks, traces, findings = looks_of(list(lines)), [], []
     for label, line in lines.items():
         numbers, (colour, mark) = sorted(line), looks[label]
-        shown += [line[number] for number in numbers]
         means = [scale * (line[number].mean or 0.0) for number in numbers]
         deviations = [scale * (line[number].std or 0.0) for number in numbers]
         traces.append(
@@ -317,7 +303,6 @@ def against_number(cells: Sequence[Cell], axis: str, data_set: str = "") -> Figu
         )
     ticks = sorted({number for line in lines.values() for number in line})
     is_log = ticks[0] > 0 and ticks[-1] / ticks[0] > 20
-    rows = [key for key in cells[0].coordinates if key != METRIC]
     return Figure(
         name=re.sub(r"[^A-Za-z0-9-]+", "-", "-".join(filter(None, (f"{metric}-against-{axis}", data_set)))),
         title=", ".join(filter(None, (f"{metric} against {axis}", data_set))),
@@ -329,5 +314,4 @@ def against_number(cells: Sequence[Cell], axis: str, data_set: str = "") -> Figu
                 "yaxis": {"title": {"text": axis_title(metric)}},
             },
         ),
-        table=cell_table([(cell.coordinates, cell) for cell in shown], rows, [METRIC]),
     )

@@ -2,22 +2,23 @@
 
 import csv
 import io
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from search.difference import RowKey
 from search.results.comparison import Comparison
-from search.results.formats import (
-    difference_interval,
+from search.results.pairs import METHOD, Pair, difference_interval, not_different, p_value, verdict
+from search.results.rows import (
+    COLUMNS,
+    Column,
+    Row,
+    SeedStatistics,
     difference_text,
-    not_different,
-    p_value,
     parameters,
     shown_interval,
-    verdict,
+    spread_text,
 )
-from search.results.pairs import METHOD, Pair
-from search.results.rows import COLUMNS, Column, Entry, Row, SeedStatistics, spread_text
 from search.stages import UNTRAINED, WHITENED, Role
 from search.text_table import NOTHING, TextTable
 from trainables.common.errors import counted, listed
@@ -26,26 +27,20 @@ from trainables.metrics import is_bounded, score_text, split_subset, unit
 # The columns of the result table that an output shows.
 
 
-@dataclass(frozen=True, kw_only=True)
-class FilledColumn:
-    """A column for one metric, with an entry per row."""
-
-    column: Column
-    metric: str
-    entries: tuple[Entry, ...]
-
-    @property
-    def is_empty(self) -> bool:
-        return all(entry is None for entry in self.entries)
-
-
-def filled_columns(comparison: Comparison, rows: Sequence[Row]) -> list[FilledColumn]:
-    """Return the columns of all metrics; while the test is sealed, its column is that of the objective."""
+def all_columns(comparison: Comparison) -> list[tuple[Column, str]]:
+    """Return the columns, each with its metric; while the test is sealed, its column is that of the objective."""
     objective = comparison.objective
+    metrics = comparison.test_metrics or (objective,)
+    return [(column, metric) for column in COLUMNS for metric in column.metric_names(objective, metrics)]
+
+
+def filled_columns(comparison: Comparison) -> list[tuple[Column, str]]:
+    """Return the columns in which a row that is shown has an entry."""
+    rows = shown_rows(comparison)
     return [
-        FilledColumn(column=column, metric=metric, entries=tuple(column.entry(row, metric) for row in rows))
-        for column in COLUMNS
-        for metric in column.metric_names(objective, comparison.test_metrics or (objective,))
+        (column, metric)
+        for column, metric in all_columns(comparison)
+        if any(column.entry(row, metric) is not None for row in rows)
     ]
 
 
@@ -71,13 +66,13 @@ def as_csv(comparison: Comparison) -> str:
 
 
 def _records(comparison: Comparison) -> Iterator[Record]:
-    columns = filled_columns(comparison, comparison.rows)
-    for position, row in enumerate(comparison.rows):
+    columns = all_columns(comparison)
+    for row in comparison.rows:
         earlier = comparison.earlier_openings.get(row.search)
         name: Record = {**row.key._asdict(), "trial": row.number, "earlier_openings": earlier}
-        for filled in columns:
-            if (entry := filled.entries[position]) is not None:
-                yield {**name, "metric": filled.metric, "stage": filled.column.key, **_numbers(entry)}
+        for column, metric in columns:
+            if (entry := column.entry(row, metric)) is not None:
+                yield {**name, "metric": metric, "stage": column.key, **_numbers(entry)}
     for pair in comparison.pairs:
         low, high = pair.ci95
         yield {
@@ -170,45 +165,50 @@ def _text(notes: Sequence[str]) -> TextTable:
 
 def losses_table(comparison: Comparison) -> TextTable:
     """Return the values of every row at each stage."""
-    rows = shown_rows(comparison)
-    filled = filled_columns(comparison, rows)
-    columns = [entry for entry in filled if not (entry.column.optional and entry.is_empty)]
-    return _with_chance(_losses_table(comparison, rows, columns, long=True), comparison, columns)
-
-
-def _with_chance(table: TextTable, comparison: Comparison, columns: Sequence[FilledColumn]) -> TextTable:
-    """Prepend the row of a random ranking, if its values are known and the table has the test's."""
-    known = [comparison.chance if entry.column.key == "test" else {} for entry in columns]
-    cells = [score_text(entry.metric, chance.get(entry.metric)) for entry, chance in zip(columns, known)]
-    gains = [NOTHING] * (len(table.header) - 2 - len(cells))
-    row = ("chance", NOTHING, *cells, *gains)
-    return table if {*cells} <= {NOTHING} else replace(table, rows=(row, *table.rows))
+    filled = filled_columns(comparison)
+    columns = [entry for entry in all_columns(comparison) if entry[1] or entry in filled]
+    return _losses_table(comparison, columns, {}, long=True)
 
 
 def _losses_table(
-    comparison: Comparison, rows: Sequence[Row], columns: Sequence[FilledColumn], *, long: bool = False
+    comparison: Comparison,
+    columns: Sequence[tuple[Column, str]],
+    gains: Mapping[str, Mapping[RowKey, str]],
+    *,
+    long: bool = False,
 ) -> TextTable:
+    """Return ``columns`` and ``gains`` of all rows, below those of a random ranking if its values are known."""
     is_sealed = not (comparison.test_metrics or comparison.changed)
     names = ", ".join(summary.name for summary in comparison.searches)
     baselines = any(summary.baselines for summary in comparison.searches)
-    metrics = [f"{entry.metric}\n{entry.column.header}".strip() for entry in columns]
+    by_chance = [comparison.chance.get(metric) if column.key == "test" else None for column, metric in columns]
 
-    def text(filled: FilledColumn, position: int) -> str:
-        if is_sealed and filled.column.metrics == "test":
+    def text(row: Row, column: Column, metric: str) -> str:
+        if is_sealed and column.metrics == "test":
             return "sealed"
-        entry = filled.entries[position]
+        entry = column.entry(row, metric)
         if not isinstance(entry, SeedStatistics):
-            return score_text(filled.metric, entry)
-        text = spread_text(filled.metric, entry.mean, entry.std)
-        return f"{text}\n{shown_interval(filled.metric, entry.ci95)}" if long and entry.ci95 else text
+            return score_text(metric, entry)
+        text = spread_text(metric, entry.mean, entry.std)
+        return f"{text}\n{shown_interval(metric, entry.ci95)}" if long and entry.ci95 else text
 
+    rows = [
+        (
+            row_loss_label(comparison, row),
+            row.name,
+            *(text(row, *column) for column in columns),
+            *(of_role.get(row.key, NOTHING) for of_role in gains.values()),
+        )
+        for row in shown_rows(comparison)
+    ]
+    if any(value is not None for value in by_chance):
+        values = (score_text(metric, value) for (_, metric), value in zip(columns, by_chance, strict=True))
+        rows.insert(0, ("chance", NOTHING, *values, *[NOTHING] * len(gains)))
+    headers = (f"{metric}\n{column.key.replace('_', ' ')}".strip() for column, metric in columns)
     return TextTable(
         title=f"{names}: {'networks without training, and ' * baselines}losses, default and tuned",
-        header=("loss", "trial", *metrics),
-        rows=tuple(
-            (row_loss_label(comparison, row), row.name, *(text(filled, position) for filled in columns))
-            for position, row in enumerate(rows)
-        ),
+        header=("loss", "trial", *headers, *gains),
+        rows=tuple(rows),
         labels=2,
     )
 
@@ -295,13 +295,20 @@ def pairs_table(comparison: Comparison) -> TextTable:
     notes = [*comparison.left_out, *not_different(pairs)]
     if pairs:
         notes.append(f"{METHOD} {counted(len(pairs), 'pair')} (Bonferroni)")
+    return differences_table(pairs, partial(pair_name, comparison), _corrected(pairs), notes)
+
+
+def differences_table(
+    pairs: Sequence[Pair], name_of: Callable[[Pair], str], corrected: str, notes: Sequence[str]
+) -> TextTable:
+    """Return the difference of each pair; ``corrected`` says what its interval is corrected for."""
     unit = ", in points" if pairs and is_bounded(pairs[0].metric) else ""
     return TextTable(
         title=f"Differences{f' of {pairs[0].metric}' if pairs else ''} on the test classes{unit}",
-        header=("pair", "difference", f"95 % interval\n{_corrected(pairs)}", "p alone", "p (corrected)", ""),
+        header=("pair", "difference", f"95 % interval\n{corrected}", "p alone", "p (corrected)", ""),
         rows=tuple(
             (
-                pair_name(comparison, pair),
+                name_of(pair),
                 difference_text(pair.metric, pair.difference),
                 difference_interval(pair),
                 p_value(pair.p),
@@ -332,29 +339,22 @@ def headline_tables(comparison: Comparison) -> list[TextTable]:
 
 def headline_losses(comparison: Comparison) -> TextTable:
     """Return the values of the last stage, with the differences from the default and from no training."""
-    rows = shown_rows(comparison)
-    filled = [entry for entry in filled_columns(comparison, rows) if not entry.is_empty]
-    present = {entry.column.key for entry in filled}
+    filled = filled_columns(comparison)
+    present = {column.key for column, _ in filled}
     last = next((key for key in ("test", "confirmed", "search") if key in present), "")
-    columns = [entry for entry in filled if entry.column.key == last]
-    table = _losses_table(comparison, rows, columns)
-    gains = {name: of_role for name, role in GAINS.items() if (of_role := gains_of(comparison, role))}
+    columns = [entry for entry in filled if entry[0].key == last]
     points = "\npoints" if comparison.pairs and is_bounded(comparison.pairs[0].metric) else ""
-    table = replace(
+    gains = {f"{name}{points}": of_role for name, role in GAINS.items() if (of_role := gains_of(comparison, role))}
+    table = _losses_table(comparison, columns, gains)
+    return replace(
         table,
         title=table.title if len(comparison.searches) > 1 else "",
-        header=(*table.header, *(f"{name}{points}" for name in gains)),
-        rows=tuple(
-            (*cells, *(of_role.get(row.key, NOTHING) for of_role in gains.values()))
-            for cells, row in zip(table.rows, rows, strict=True)
-        ),
         spare=tuple(
             position
-            for position, entry in enumerate(columns, 2)
-            if entry.column.metrics == "test" and entry.metric in comparison.test_metrics[1:]
+            for position, (column, metric) in enumerate(columns, 2)
+            if column.metrics == "test" and metric in comparison.test_metrics[1:]
         ),
     )
-    return _with_chance(table, comparison, columns)
 
 
 GAINS = {"minus default": Role.DEFAULT, "minus no training": Role.BASELINE}

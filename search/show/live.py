@@ -57,29 +57,30 @@ class FailedTrial(Result):
     reason: str
 
 
-class LiveSearch(Result):
-    """The state of a search: its phase, running trials, remaining time, and failures.
+class ListedSearch(Result):
+    """A search in the list of all.
 
-    ``elapsed_s`` counts from the start of the last driver, ``left_s`` estimates the rest of all stages at the pace so
-    far (both None without a driver, ``left_s`` also before the first trial has ended), and ``slots`` is the most trials
-    that run at once. Values times ``unit`` are shown.
+    ``left_s`` estimates the rest of all stages at the pace so far; None without a driver and before the first trial has
+    ended.
     """
 
     status: SearchStatus
+    left_s: float | None
+
+
+class LiveSearch(ListedSearch):
+    """The state of a search: its phase, running trials, remaining time, and failures.
+
+    ``elapsed_s`` counts from the start of the last driver (None without one), and ``slots`` is the most trials that run
+    at once. Values times ``unit`` are shown.
+    """
+
     objective: str
     unit: int
     slots: int
     elapsed_s: float | None
-    left_s: float | None
     running: tuple[LiveTrial, ...]
     failures: tuple[FailedTrial, ...]
-
-
-class ListedSearch(Result):
-    """A search in the list of all; ``left_s`` as in :class:`LiveSearch`."""
-
-    status: SearchStatus
-    left_s: float | None
 
 
 class SectionSoFar(Result):
@@ -175,25 +176,6 @@ def _running(search: WritableRecords, loss: str, stage: Stage, trial: FrozenTria
 # The report so far.
 
 
-class ReportsSoFar:
-    """A cache of the sections of each search's report, valid until its records change.
-
-    A lock lets requests at the same time share one rendering.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: dict[str, tuple[Any, tuple[SectionSoFar, ...]]] = {}
-
-    def of(self, search: Records) -> tuple[SectionSoFar, ...]:
-        with self._lock:
-            now = _state(search)
-            before = self._kept.get(search.name)
-            if before is None or before[0] != now:
-                before = self._kept[search.name] = (now, _rendered(search_report([search])))
-            return before[1]
-
-
 def _state(search: Records) -> Any:
     """Return a value that changes with every finished trial and every written file."""
     tallies = [search.tally(loss, stage) for stage in Stage for loss in search.losses]
@@ -234,7 +216,8 @@ def live_app(runs: Path) -> FastAPI:
     Only requests to this machine's own names are served: a site whose name resolves to it must not read the page.
     """
     app = FastAPI(title="Holdout", version=__version__, docs_url=None, redoc_url=None)
-    reports = ReportsSoFar()
+    rendering = threading.Lock()  # requests at the same time share one rendering
+    rendered: dict[str, tuple[Any, tuple[SectionSoFar, ...]]] = {}  # of each search, until its records change
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=OURS)
 
     @app.middleware("http")
@@ -266,8 +249,11 @@ def live_app(runs: Path) -> FastAPI:
 
     @app.get("/api/searches/{name}/report", summary="Sections of its report so far, as HTML")
     def report(name: str) -> tuple[SectionSoFar, ...]:
-        with _opened(runs, name) as records:
-            return reports.of(records)
+        with _opened(runs, name) as records, rendering:
+            now, (before, sections) = _state(records), rendered.get(name, (None, ()))
+            if before != now:
+                _, sections = rendered[name] = now, _rendered(search_report([records]))
+            return sections
 
     @app.get("/api/campaigns", summary="The campaigns in the runs folder, with their searches")
     def campaigns() -> tuple[LiveCampaign, ...]:

@@ -10,7 +10,7 @@ from search import __version__
 from search.plan.plan import best_checkpoint
 from search.plan.records import Records
 from search.results.comparison import Comparison, comparison_of
-from search.results.formats import parameters, sentence
+from search.results.rows import parameters, sentence
 from search.selection import Selection, exported_trial, frozen_baselines
 from search.show.comparison_tables import baselines_sentences, headline_losses, headline_sentences
 from search.stages import BASELINES, UNTRAINED, Stage, short_study_name
@@ -33,41 +33,6 @@ from trainables.models.backbones import backbone, on_features
 # cards, so that the card can be published unchanged.
 
 
-def _model_card(
-    comparison: Comparison, selection: Selection, loss: str, spec: EmbedderSpec | TrainableSpec, programs: str
-) -> str:
-    """Return the card of the chosen model of ``loss``, from the comparison of its search alone."""
-    from jinja2 import StrictUndefined, Template
-
-    dataset = spec.origin["dataset"]
-    features, of_images = None, isinstance(spec, EmbedderSpec)
-    if isinstance(spec, EmbedderSpec) and on_features(spec.model.backbone):
-        features, of_images = backbone(spec.model.backbone).features, False
-    weights = spec.origin["initial_weights"] if isinstance(spec, EmbedderSpec) else None
-    entry = comparison.searches[0].losses[loss]
-    chosen = selection.chosen[loss]
-    text = (Path(__file__).parent / "assets" / "card.md").read_text("utf-8")
-    # not HTML, and names that users give were validated before
-    return Template(text, undefined=StrictUndefined, keep_trailing_newline=True).render(
-        head=_head(loss, of_images=of_images),
-        features=features,
-        items="images" if of_images else "items",
-        own=isinstance(spec, TrainableSpec),
-        epochs=spec.origin["training"]["epochs"] if isinstance(spec, EmbedderSpec) else spec.origin["epochs"],
-        comparison=comparison,
-        selection=selection,
-        loss=loss,
-        spec=spec,
-        dataset=dataset,
-        version=__version__,
-        parameters=parameters(chosen.params) or "without hyperparameters",
-        programs=programs,
-        weights=f"the weights `{Path(weights).name}`" if weights else "random weights",
-        trials=entry.trials,
-        scores=_scores(comparison) if entry.test else "",
-    )
-
-
 def _scores(comparison: Comparison) -> str:
     """Return the table and the sentences that a search prints at its end."""
     sentences = map(sentence, (*headline_sentences(comparison), *baselines_sentences(comparison)))
@@ -81,22 +46,6 @@ def _head(loss: str, *, of_images: bool) -> str:
         "tags": ["metric-learning", *(["image-retrieval"] if of_images else []), loss],
     }
     return str(yaml.safe_dump(head, sort_keys=False, allow_unicode=True))
-
-
-def _baseline_card(comparison: Comparison, selection: Selection, name: str, programs: str) -> str:
-    (summary,) = comparison.searches
-    parts = (
-        f"---\n{yaml.safe_dump({'library_name': 'holdout', 'tags': ['metric-learning', name]}, sort_keys=False)}---",
-        f"# {summary.name}: {name}",
-        *comparison.changed,
-        *comparison.answers[0].lines[:-1],
-        '```python\nimport holdout\n\nmodel = holdout.load("FOLDER")\n```',
-        programs,
-        f"The choice is frozen as `{selection.digest}`.",
-        _scores(comparison) if summary.baselines[name].test else "",
-        "Licence: not stated; it depends on those of the data and of the weights.",
-    )
-    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 # The chosen model of each loss as a folder, ``models/<loss>``, that is independent of its search.
@@ -113,9 +62,30 @@ class ChosenModel:
 
     def card(self, comparison: Comparison, programs: str = "") -> str:
         """Return its card, from the comparison of its search alone and a Markdown table of other files."""
-        if self.loss in BASELINES:
-            return _baseline_card(comparison, self.selection, self.loss, programs)
-        return _model_card(comparison, self.selection, self.loss, self.spec, programs)
+        from jinja2 import StrictUndefined, Template
+
+        loss, spec, (summary,) = self.loss, self.spec, comparison.searches
+        features, of_images = None, isinstance(spec, EmbedderSpec)
+        if isinstance(spec, EmbedderSpec) and on_features(spec.model.backbone):
+            features, of_images = backbone(spec.model.backbone).features, False
+        chosen, entry = self.selection.chosen.get(loss), summary.losses.get(loss) or summary.baselines[loss]
+        text = (Path(__file__).parent / "assets" / "card.md").read_text("utf-8")
+        # not HTML, and names that users give were validated before
+        return Template(text, undefined=StrictUndefined, keep_trailing_newline=True).render(
+            head=_head(loss, of_images=of_images),
+            features=features,
+            items="images" if of_images else "items",
+            own=isinstance(spec, TrainableSpec),
+            baseline=loss in BASELINES,
+            comparison=comparison,
+            selection=self.selection,
+            loss=loss,
+            spec=spec,
+            version=__version__,
+            parameters=parameters(chosen.params if chosen else {}) or "without hyperparameters",
+            programs=programs,
+            scores=_scores(comparison) if entry.test else "",
+        )
 
     def write(self, folder: Path, comparison: Comparison) -> None:
         write_model(folder, self.weights, self.spec, self.card(comparison))

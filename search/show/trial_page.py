@@ -1,14 +1,12 @@
 """The page of one trial, as `holdout trials` prints it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
 from search.plan.records import Records
 from search.plan.status import TrialRow, trial_row
-from search.results.formats import parameters
-from search.results.rows import Shown
+from search.results.rows import Shown, parameters
 from search.text_table import sparkline
 from search.trials import epochs_of, value_in
 from trainables.metrics import metric_name, score_text
@@ -23,18 +21,24 @@ _WIDTH = 72
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TrialPage(Shown):
-    """A trial's row, its objective after each epoch, the path or URL of its best model, and its log.
-
-    ``curve`` draws ``values`` as a line of text, one character per epoch.
-    """
+    """A trial's row, its objective after each epoch, the path or URL of its best model, and its log."""
 
     study: str
     objective: str
     row: TrialRow
     values: tuple[float, ...]
-    curve: str
     checkpoint: str | None
     log: str
+
+    @property
+    def curve(self) -> str:
+        """The values as a line of block characters, scaled from their minimum to their maximum."""
+        if not (values := self.values):
+            return ""
+        width = min(len(values), _WIDTH)
+        drawn = [values[place * len(values) // width] for place in range(width)]
+        low, high = (score_text(self.objective, end(values)) for end in (min, max))
+        return f"{self.objective} by epoch, 1 to {len(values)}, from {low} to {high}:\n{sparkline(drawn, width)}"
 
     def to_frame(self) -> "pandas.DataFrame":
         import pandas
@@ -61,17 +65,6 @@ def trial_page(search: Records, study: str, number: int) -> TrialPage:
         objective=objective,
         row=trial_row(trial),
         values=tuple(values),
-        curve=text_curve(values, objective),
         checkpoint=f"{directory}/{kept[-1]}" if kept else None,
         log=read_log(directory),
     )
-
-
-def text_curve(values: Sequence[float], name: str) -> str:
-    """Draw ``values`` as a line of block characters, scaled from their minimum to their maximum."""
-    if not values:
-        return ""
-    width = min(len(values), _WIDTH)
-    drawn = [values[place * len(values) // width] for place in range(width)]
-    low, high = score_text(name, min(values)), score_text(name, max(values))
-    return f"{name} by epoch, 1 to {len(values)}, from {low} to {high}:\n{sparkline(drawn, width)}"

@@ -4,7 +4,7 @@ from .client import (
     load_model as load_model,
     login_refusal as login_refusal,
 )
-from .projection import Projection as Projection, milliseconds as milliseconds
+from .projection import Projection as Projection, Tracker as Tracker, milliseconds as milliseconds
 from .summary_runs import (
     LOCAL_SERVER as LOCAL_SERVER,
     LOSS as LOSS,
@@ -13,8 +13,6 @@ from .summary_runs import (
     DescribedModel as DescribedModel,
     DescribedSearch as DescribedSearch,
     Registered as Registered,
-    Registration as Registration,
     SummaryRun as SummaryRun,
     results_page as results_page,
 )
-from .tracker import Tracker as Tracker

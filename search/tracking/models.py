@@ -25,7 +25,6 @@ from search.tracking.summary_runs import (
     DescribedModel,
     DescribedSearch,
     Registered,
-    Registration,
     log_values,
     metrics_of,
     origin_tags,
@@ -174,40 +173,40 @@ CHAMPION = "champion"
 def keep_versions(
     client: "MlflowClient",
     search: DescribedSearch,
-    wanted: Registration,
+    name: str,
+    description: str,
+    best: str,
     models: Mapping[str, tuple[str, DescribedModel]],
 ) -> Registered:
-    """Register the ``models`` of ``search`` and set the alias.
+    """Register the ``models`` of ``search`` as versions of ``name``, and set the alias of the row ``best``.
 
     ``models`` has the id of the logged model and its description by loss.
 
     Raises:
         InvalidInput: a registered model with this name belongs to something else.
     """
-    registered = _registered(client, search, wanted)
-    there = {
-        version.tags.get(LOGGED_MODEL): version for version in client.search_model_versions(f"name = '{wanted.name}'")
-    }
+    registered = _registered(client, search, name, description)
+    there = {version.tags.get(LOGGED_MODEL): version for version in client.search_model_versions(f"name = '{name}'")}
     versions = {}
     for loss, (model_id, described) in models.items():
-        version = there.get(model_id) or _made(client, wanted.name, model_id, described)
+        version = there.get(model_id) or _made(client, name, model_id, described)
         _update_version(client, version, described)
         _link_version(client, model_id, version)
         versions[loss] = str(version.version)
-    if str(registered.aliases.get(CHAMPION)) != versions[wanted.best]:
-        client.set_registered_model_alias(wanted.name, CHAMPION, versions[wanted.best])
-    return Registered(name=wanted.name, versions=versions, best=wanted.best)
+    if str(registered.aliases.get(CHAMPION)) != versions[best]:
+        client.set_registered_model_alias(name, CHAMPION, versions[best])
+    return Registered(name=name, versions=versions, best=best)
 
 
-def _registered(client: "MlflowClient", search: DescribedSearch, wanted: Registration) -> "RegisteredModel":
-    found = client.search_registered_models(f"name = '{wanted.name}'")
+def _registered(client: "MlflowClient", search: DescribedSearch, name: str, description: str) -> "RegisteredModel":
+    found = client.search_registered_models(f"name = '{name}'")
     if not found:
         tags = {KIND: "search", SEARCH: search.name, ID: search.id}
-        return client.create_registered_model(wanted.name, tags=tags, description=wanted.description)
+        return client.create_registered_model(name, tags=tags, description=description)
     registered = found[0]
     if registered.tags.get(ID) != search.id:
         raise InvalidInput(
-            f"MLflow already has a registered model {wanted.name}, which does not belong to the search {search.name}; "
+            f"MLflow already has a registered model {name}, which does not belong to the search {search.name}; "
             f"register under another name: `holdout sync {search.name} --register --as NAME`."
         )
     return registered

@@ -1,4 +1,4 @@
-"""The projection of studies to MLflow; nothing is read back from it into a study.
+"""The projection of studies to MLflow, and its writer in the background; nothing is read back into a study.
 
 A search is one run, below it there is one run per loss, and below that one run per trial of any stage. The run of a
 search is below that of its campaign, if it has one. Runs are identified by their tags. :meth:`Projection.project` reads
@@ -6,17 +6,20 @@ a trial from its study and writes the epochs, parameters, tags and status that i
 follows a running search, catches up after an outage and implements ``holdout sync``.
 """
 
+import logging
+import textwrap
+import threading
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.stages import BASELINES, loss_of, trainings_of
-from search.tracking.client import open_client
+from search.stages import BASELINES, loss_of, search_of, trainings_of
+from search.tracking.client import is_outage, open_client
 from search.tracking.models import keep_model, keep_versions
 from search.tracking.summary_runs import (
     CAMPAIGN,
@@ -32,7 +35,6 @@ from search.tracking.summary_runs import (
     DescribedModel,
     DescribedSearch,
     Registered,
-    Registration,
     SummaryRun,
     bring_up_to_date,
     keep_view,
@@ -45,11 +47,13 @@ from search.tracking.summary_runs import (
 )
 from search.trials import epochs_of
 from spaces.space import Value
-from trainables.common.errors import Failure
+from trainables.common.errors import Failure, counted, without_password
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Run, RunInfo, RunTag
+    from mlflow.entities import Metric, RunInfo, RunTag
+
+logger = logging.getLogger(__name__)
 
 # The metrics, parameters and tags of a trial.
 
@@ -106,23 +110,6 @@ class Projected:
     closed: bool
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """The runs of a search in MLflow: summary runs by kind and loss, trials by their tag."""
-
-    summaries: dict[tuple[str, str], str] = field(default_factory=dict)
-    trials: "dict[str, RunInfo]" = field(default_factory=dict)
-
-    def take(self, runs: "Iterable[Run]") -> None:
-        """Index ``runs`` by tag; if a lost response left duplicates, keep the newer one (listed first)."""
-        for run in runs:
-            tags = run.data.tags
-            if TRIAL in tags:
-                self.trials.setdefault(tags[TRIAL], run.info)
-            else:
-                self.summaries.setdefault((tags[KIND], tags.get(LOSS, "")), run.info.run_id)
-
-
 class Projection:
     """The runs of one search in MLflow: creates missing runs and updates existing ones."""
 
@@ -131,7 +118,7 @@ class Projection:
         self._name = experiment
         self._artifacts = artifacts
         self._search = search
-        self._stored: _Stored | None = None
+        self._stored: dict[tuple[str, str], RunInfo] | None = None
         self._known: dict[tuple[str, int], Projected] = {}
 
     @property
@@ -157,14 +144,21 @@ class Projection:
         keep_view(client, found, self._search)
         return client, str(found.experiment_id)
 
-    def _runs(self) -> "_Stored":
-        """Return the search's runs, read once and after each error, which may have hidden the creation of a run."""
+    def _runs(self) -> "dict[tuple[str, str], RunInfo]":
+        """Return the search's runs by kind, and by loss or trial; read once and after each error.
+
+        An error may have hidden the creation of a run. If a lost response left duplicates, the newer one is kept, which
+        is listed first.
+        """
         if self._stored is None:
-            token, stored = None, _Stored()
+            token = None
+            stored: dict[tuple[str, str], RunInfo] = {}
             of_search = f"tags.`{ID}` = '{self._search.id}' AND tags.`{SEARCH}` = '{self._search.name}'"
             while token is None or token:
                 page = self._client.search_runs([self.experiment], of_search, max_results=PAGE, page_token=token)
-                stored.take(page)
+                for run in page:
+                    tags = run.data.tags
+                    stored.setdefault((tags[KIND], tags.get(TRIAL) or tags.get(LOSS, "")), run.info)
                 token = page.token or ""
             self._stored = stored
         return self._stored
@@ -173,13 +167,12 @@ class Projection:
         of_campaign = f"tags.`{ID}` = '{self._search.campaign_id}' AND tags.`{KIND}` = 'campaign'"
         if found := self._client.search_runs([self.experiment], of_campaign, max_results=1):
             return str(found[0].info.run_id)
-        return self._create(
-            {**self._of_campaign(), KIND: "campaign", ID: self._search.campaign_id, NAME: campaign}, start, None
-        )
+        tags = {**self._of_campaign(), KIND: "campaign", ID: self._search.campaign_id, NAME: campaign}
+        return str(self._create(tags, start, None).run_id)
 
     def _summary_run(self, row: str, start: int | None) -> str:
         """Return the run of a loss or a network without training; if ``row`` is empty, that of the search."""
-        search, runs = self._search, self._runs().summaries
+        search, runs = self._search, self._runs()
         kind = "loss" if row else "search"
         if (kind, row) not in runs:
             if row:
@@ -188,10 +181,10 @@ class Projection:
             else:
                 above = self._campaign_run(search.campaign, start) if search.campaign else None
                 names = {NAME: search.name, NOTE: search.description}
-            run_id = self._create({**self._tags(kind), **names}, start, above)
-            self._begin(run_id, row)
-            runs[kind, row] = run_id
-        return runs[kind, row]
+            run = self._create({**self._tags(kind), **names}, start, above)
+            self._begin(run.run_id, row)
+            runs[kind, row] = run
+        return str(runs[kind, row].run_id)
 
     def _settings(self, row: str) -> Mapping[str, Value]:
         """Return the settings that are equal in all trials of a loss, or those of a baseline, or of the search."""
@@ -215,10 +208,9 @@ class Projection:
     def _short(self, name: str) -> str:
         return name.removeprefix(f"{self._name}/")
 
-    def _create(self, tags: dict[str, str], start: int | None, parent: str | None) -> str:
+    def _create(self, tags: dict[str, str], start: int | None, parent: str | None) -> "RunInfo":
         above = {PARENT: parent} if parent else {}
-        run = self._client.create_run(self.experiment, start_time=start, tags={**origin_tags(), **tags, **above})
-        return str(run.info.run_id)
+        return self._client.create_run(self.experiment, start_time=start, tags={**origin_tags(), **tags, **above}).info
 
     def _begin(self, run_id: str, row: str) -> None:
         """Write the settings and the data of a run of a loss or a search, if they are missing."""
@@ -239,9 +231,11 @@ class Projection:
         name = self._short(f"{self._search.name}/{loss}")
         return keep_model(self._client, self._summary_run(loss, None), name, wanted, _now())
 
-    def register(self, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]) -> Registered:
-        """Register the model of each loss, given with its id."""
-        return keep_versions(self._client, self._search, wanted, models)
+    def register(
+        self, name: str, description: str, best: str, models: Mapping[str, tuple[str, DescribedModel]]
+    ) -> Registered:
+        """Register the models as :func:`search.tracking.models.keep_versions` does."""
+        return keep_versions(self._client, self._search, name, description, best, models)
 
     def sum_up_campaign(self, name: str, wanted: SummaryRun) -> None:
         """Update the run of a campaign, which ends with the last of its searches."""
@@ -296,7 +290,7 @@ class Projection:
 
     def _open(self, study: str, trial: FrozenTrial) -> Projected:
         identity = f"{study}/{trial.number}"
-        run, start, loss = self._runs().trials.get(identity), milliseconds(trial.datetime_start), loss_of(study)
+        run, start, loss = self._runs().get(("trial", identity)), milliseconds(trial.datetime_start), loss_of(study)
         if run and (run.status != "FAILED" or run.start_time == start):  # else its study was begun anew
             return self._found(run, trial)
         tags = {
@@ -307,8 +301,8 @@ class Projection:
             NAME: self._short(identity),
             "holdout.seed": str(trial.user_attrs.get("seed")),
         }
-        run_id = self._create(tags, start, self._summary_run(loss, start))
-        return Projected(run_id=run_id, epochs=0, closed=False)
+        run = self._create(tags, start, self._summary_run(loss, start))
+        return Projected(run_id=run.run_id, epochs=0, closed=False)
 
     def _found(self, run: "RunInfo", trial: FrozenTrial) -> Projected:
         """Return the state of an existing run; its writer may have died at any point."""
@@ -325,3 +319,93 @@ def milliseconds(moment: datetime | None) -> int | None:
 
 def _now() -> int:
     return int(time.time() * 1000)
+
+
+# Writing in the background.
+
+RETRY_S = 5.0
+SAY_S = 5.0
+SHARE = 0.25
+"""The maximum share of the time spent on MLflow while trials run."""
+
+
+class Tracker:
+    """Background writer that projects changed trials to MLflow in the background; training never waits for MLflow.
+
+    ``projections`` are those of the searches, by name. Only the latest stored state of each trial is queued, so MLflow
+    never shows anything that is not in a study, and skips states to catch up after an outage.
+    """
+
+    def __init__(self, projections: Mapping[str, Projection]) -> None:
+        self._projections = projections
+        self._waiting: dict[tuple[str, int], FrozenTrial] = {}
+        self._changed = threading.Condition()
+        self._begun = False
+        self._closing = threading.Event()
+        self._told = False
+        self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+        self._thread.start()
+
+    @property
+    def behind(self) -> int:
+        """The number of trials that are not up to date in MLflow."""
+        return len(self._waiting)
+
+    def mark(self, study: str, trial: FrozenTrial, *, begin: bool = True) -> None:
+        """Queue a changed trial of the study with this name.
+
+        Calls with ``begin=False`` do not start the writing, because importing MLflow would delay the workers.
+        """
+        with self._changed:
+            self._begun |= begin
+            self._waiting[study, trial.number] = trial
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while (key := self._next()) is not None:
+            study, trial = key[0], self._waiting[key]
+            start = time.monotonic()
+            try:
+                self._projections[search_of(study)].project(study, trial)
+            except Exception as error:  # training continues after any error of MLflow
+                self._tell(error)
+                if is_outage(error):
+                    if self._closing.is_set():
+                        return
+                    self._closing.wait(RETRY_S)
+                    continue
+            else:
+                self._told = False
+            with self._changed:
+                if self._waiting[key] is trial:  # otherwise it changed meanwhile
+                    del self._waiting[key]
+            # MLflow's library competes with the driver for the interpreter, so it pauses while trials run. The pause is
+            # limited, so that an outage is noticed soon after the first write, which includes the import.
+            self._closing.wait(min((time.monotonic() - start) * (1 / SHARE - 1), RETRY_S))
+
+    def _next(self) -> tuple[str, int] | None:
+        """Wait for a queued trial and return the oldest; None if everything is written and the tracker is closing."""
+        with self._changed:
+            while not (self._waiting and (self._begun or self._closing.is_set())):
+                if self._closing.is_set():
+                    return None
+                self._changed.wait()
+            return next(iter(self._waiting))
+
+    def _tell(self, error: Exception) -> None:
+        if not self._told:
+            # The database's own error, without the repetitions of SQLAlchemy and MLflow.
+            cause = getattr(error.__cause__, "orig", None) or error
+            reason = textwrap.shorten(f"{type(cause).__name__}: {without_password(str(cause))}", 160)
+            logger.warning("MLflow cannot be written (%s). Training continues; the rest is written later.", reason)
+        self._told = True
+
+    def close(self, say: Callable[[str], None]) -> None:
+        """Write the rest, reporting progress to ``say``, or give up in an outage; :attr:`behind` is what is missing."""
+        with self._changed:
+            self._closing.set()
+            self._changed.notify()
+        self._thread.join(SAY_S)
+        while self._thread.is_alive():
+            say(f"MLflow is {counted(self.behind, 'trial')} behind and catching up …")
+            self._thread.join(SAY_S)

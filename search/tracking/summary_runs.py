@@ -91,18 +91,6 @@ class DescribedModel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Registration:
-    """A registered model ``name`` whose versions are the chosen models of a search.
-
-    The model of the row ``best`` has the alias "champion".
-    """
-
-    name: str
-    description: str
-    best: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Registered:
     """The registered model ``name``: the version of each row's model, and the row whose model is the champion."""
 
@@ -297,12 +285,6 @@ def _column(kind: str, name: str) -> str:
     return f"{kind}.`{key_of(name)}`"
 
 
-def shown_tags(objective: str) -> dict[str, int]:
-    """Return the tags of a loss's run that the results view shows, with the widths of their columns in pixels."""
-    values = dict.fromkeys((f"confirmed {objective}", f"test {objective}"), 185)
-    return {"recommended": 110, **values, "minus default": 135, "minus no training": 145}
-
-
 def _view(search: DescribedSearch, before: str | None) -> str:
     """Return the view in MLflow's format, with the columns and the creation time of the view ``before``.
 
@@ -310,7 +292,9 @@ def _view(search: DescribedSearch, before: str | None) -> str:
     Tags stand for the metrics, which MLflow shows with all their digits.
     """
     there, created = [], int(time.time() * 1000)
-    first = {_column("tags", name): width for name, width in shown_tags(search.objective).items()}
+    values = dict.fromkeys((f"confirmed {search.objective}", f"test {search.objective}"), 185)
+    shown = {"recommended": 110, **values, "minus default": 135, "minus no training": 145}
+    first = {_column("tags", name): width for name, width in shown.items()}
     with suppress(*DAMAGED):  # anybody may change a tag; a damaged view is made anew
         stored = json.loads(before) if before else {}
         there = [str(column) for column in json.loads(stored["state"])["selectedColumns"]]

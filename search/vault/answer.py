@@ -79,7 +79,7 @@ def _opening(vault: Vault, head: Mapping[str, Any], blobs: Mapping[str, bytes]) 
         if len(known) >= policy.openings:
             allowed = counted(policy.openings, "opening")
             raise InvalidInput(f"The vault allows {allowed}, and {len(known)} were made; ask its owner for another.")
-        from search.vault.scoring import tried  # imports torch
+        from search.vault.models import tried  # imports torch
 
         for model in models:
             isolated(partial(tried, model, vault.items, policy.device), policy)
@@ -125,7 +125,7 @@ def _answered(vault: Vault, folder: Path) -> tuple[dict[str, Any], list[bytes]]:
 
 def _scored(vault: Vault, folder: Path) -> tuple[dict[str, Any], list[bytes]]:
     """Score the models of the request in ``folder``; return the content of the answer, and its files."""
-    from search.vault.scoring import score, side_of
+    from search.vault.models import score, side_of
     from trainables.data.store.view import Store
 
     request, policy, found = read_json(folder / REQUEST), vault.policy, images_in(vault.store(1))

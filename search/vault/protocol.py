@@ -8,20 +8,19 @@ import json
 import secrets
 import shlex
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from typing import IO, TYPE_CHECKING, Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from search.stages import BASELINES
 from trainables.common.errors import Failure, InvalidInput
-from trainables.common.files import DAMAGED, as_path, digest_of, reading
+from trainables.common.files import DAMAGED, digest_of, reading
 
 if TYPE_CHECKING:
-    from search.selection import BaselineScoring, Scoring
+    pass
 
 FORMAT = 1
 """Version of the messages, incremented with every change of their keys or their meaning."""
@@ -130,7 +129,7 @@ class SentModel:
         return cls(**{**sent, "files": tuple(map(file_of, sent["files"]))})
 
 
-# The side of a search: what it asks a vault, and the models that it sends.
+# The side of a search: what it asks a vault.
 
 DESCRIBED = (
     "key", "test", "features", "classes", "items", "by_class", "labels_only", "openings", "opened", "problems",
@@ -184,36 +183,3 @@ def describe(address: str, metrics: Sequence[str]) -> dict[str, Any]:
         if content["nonce"] != nonce:
             raise ValueError("it is that to another request")
         return {name: content[name] for name in DESCRIBED}
-
-
-def models_of(scoring: "Scoring | BaselineScoring") -> Iterator[SentModel]:
-    """Yield the model of a final training, or the baselines; a backbone that was frozen is a file of its own."""
-    from search.selection import BaselineScoring, baseline_entry
-    from search.vault.programs import program_of
-    from trainables.inference.model_files import FROZEN, EmbedderSpec, description_of, read_network, tensors_bytes
-    from trainables.models.backbones import is_own_network
-    from trainables.training.inputs import of_backbone, untrained, whole_network
-
-    config = scoring.spec.model
-    is_own, backbone = is_own_network(config.backbone), of_backbone(config)
-    form = PROGRAM if is_own else NETWORK
-    files: tuple[bytes, ...]
-    if isinstance(scoring, BaselineScoring):
-        layer, state = scoring.whitening, untrained(backbone).state_dict()
-        description = description_of(layer)
-        spec = replace(EmbedderSpec.from_json(description, "The whitening"), model=backbone)
-        files = (program_of(spec, state) if is_own else tensors_bytes(state), layer)
-        for name in BASELINES:
-            row = baseline_entry(name, scoring.network, digest_of(layer))
-            yield SentModel(row=row, form=form, files=files, description=description)
-        return
-    path = as_path(scoring.checkpoint)
-    row = {**scoring.row, "model_sha256": digest_of(path.read_bytes())}
-    state, description = read_network(path)
-    frozen = description["origin"].get(FROZEN)
-    if is_own:
-        whole = whole_network(state, config, frozen) if frozen else state
-        files = (program_of(EmbedderSpec.from_json(description, path), whole),)
-    else:
-        files = (*([tensors_bytes(untrained(backbone).state_dict())] if frozen else []), tensors_bytes(state))
-    yield SentModel(row=row, form=form, files=files, description=description)

@@ -111,7 +111,7 @@ def outcomes(load: Callable[..., Contract], *part: Any) -> Iterator[CheckResult]
 
 
 def check_part(
-    name: str, options: Mapping[str, Any] | None = None, *, kind: str | None = None, image_size: int = 224
+    name: str, options: Mapping[str, Any] | None = None, *, kind: str | None = None, image_size: int | None = None
 ) -> Iterator[CheckResult]:
     """Check that a part keeps the contract of its kind.
 
@@ -119,7 +119,7 @@ def check_part(
         name: name of a built-in part, or an import path.
         options: a data set's options, as in a search file; for a training, those of its data set with its ``name``.
         kind: one of those of :func:`kind_of`, which finds it by default.
-        image_size: size of a backbone's images in pixels.
+        image_size: side of a backbone's images in pixels; by default that of its weights' evaluation, or 224.
     """
     with TemporaryDirectory(prefix="holdout-check-") as folder:
 
@@ -141,11 +141,11 @@ def check_part(
 
 
 class BackboneContract:
-    """The checks of a backbone (name or import path), for images of ``image_size`` pixels."""
+    """The checks of a backbone (name or import path), for images of ``image_size`` pixels, by default its own size."""
 
-    def __init__(self, name: str, image_size: int) -> None:
-        self._name, self._size = name, image_size
-        self._row = backbone(name)
+    def __init__(self, name: str, image_size: int | None) -> None:
+        self._name, self._row = name, backbone(name)
+        self._size = image_size or (self._row.crop.side if self._row.crop else 224)
 
     def checks(self) -> Mapping[str, Check]:
         size = self._size

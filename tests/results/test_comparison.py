@@ -26,9 +26,8 @@ from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.plan.search import WritableRecords
 from search.results.comparison import Comparison, compare, summary_of, unlike_sentences
-from search.results.formats import p_value, sentence as sentence_of
-from search.results.pairs import pairs_of
-from search.results.rows import Row, SeedStatistics
+from search.results.pairs import p_value, pairs_of
+from search.results.rows import Row, SeedStatistics, sentence as sentence_of
 from search.selection.selection import Selection
 from search.show.comparison_tables import as_csv, headline_tables, text_tables
 from search.show.sections.answer import answer, outcome

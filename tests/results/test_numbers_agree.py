@@ -27,8 +27,7 @@ from search.plan.search import WritableRecords
 from search.plan.status import status_of, trial_rows
 from search.results.answer import Answer
 from search.results.comparison import Comparison, compare
-from search.results.formats import difference_interval, p_value, verdict
-from search.results.pairs import Pair
+from search.results.pairs import Pair, difference_interval, p_value, verdict
 from search.show.comparison_tables import as_csv, headline_tables, text_tables
 from search.show.drawing import Plot
 from search.show.sections.answer import answer as section, anytime_curves, outcome, pair_matrix

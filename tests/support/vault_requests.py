@@ -18,7 +18,7 @@ from support.forks import forked
 from support.small_search import draw_folder
 
 from search.selection.ledger_file import ImageSet
-from search.vault import scoring as scoring  # here, and not again in each copy of this process
+from search.vault import models as models  # here, and not again in each copy of this process
 from search.vault.answer import answer
 from search.vault.held import LEDGER, Policy, Vault, make_vault
 from search.vault.protocol import FORMAT, NETWORK, SentModel, content_of, receive, send

@@ -35,7 +35,7 @@ from search.plan.search import WritableRecords, open_search
 from search.results.comparison import summary_of
 from search.tracking.client import downloaded_model
 from search.tracking.models import keep_versions
-from search.tracking.summary_runs import DescribedModel, Registration
+from search.tracking.summary_runs import DescribedModel
 from trainables.common.errors import Failure, InvalidInput
 
 LOSSES = ("pnp", "triplet")
@@ -216,15 +216,15 @@ def test_what_a_killed_process_left_is_completed_and_another_model_is_another_on
 def test_the_alias_moves_and_those_of_users_stay(search: WritableRecords, client: MlflowClient) -> None:
     nothing = DescribedModel(folder=Path(), description="", tags={}, metrics={}, params={})
     models = {loss: (model.model_id, nothing) for loss, model in logged(search, client).items()}
-    wanted = Registration(name="small-aliases", description="", best="pnp")
+    name = "small-aliases"
     for best in ("pnp", "pnp", "triplet", "pnp"):
-        found = keep_versions(client, described(search.plan), replace(wanted, best=best), models)
+        found = keep_versions(client, described(search.plan), name, "", best, models)
         assert found.best == best
-        assert client.get_registered_model(wanted.name).aliases == {"champion": found.versions[best]}
+        assert client.get_registered_model(name).aliases == {"champion": found.versions[best]}
         assert sorted(found.versions.values()) == ["1", "2"]
-    client.set_registered_model_alias(wanted.name, "production", "1")
-    keep_versions(client, described(search.plan), wanted, models)
-    assert client.get_registered_model(wanted.name).aliases == {"champion": found.versions["pnp"], "production": "1"}
+    client.set_registered_model_alias(name, "production", "1")
+    keep_versions(client, described(search.plan), name, "", "pnp", models)
+    assert client.get_registered_model(name).aliases == {"champion": found.versions["pnp"], "production": "1"}
 
 
 def test_the_command_registers_under_another_name_but_nobody_elses(

@@ -23,9 +23,8 @@ from search.plan.search import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 from search.tracking.client import open_client
-from search.tracking.projection import Projection
+from search.tracking.projection import Projection, Tracker
 from search.tracking.summary_runs import key_of, origin_tags
-from search.tracking.tracker import Tracker
 from trainables.common.errors import Failure
 from trainables.training.spec import Epochs, Failed
 

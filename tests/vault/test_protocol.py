@@ -28,7 +28,7 @@ from support.vault_requests import (
     vault_of_vectors,
 )
 
-from search.vault.programs import check_program
+from search.vault.models import check_program
 from search.vault.protocol import EMBEDDINGS, FORMAT, PROGRAM, SentModel
 from trainables.inference.model_files import tensors_bytes
 from trainables.models.embedding import EmbeddingModel

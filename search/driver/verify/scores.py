@@ -38,7 +38,7 @@ from search.selection import (
 )
 from search.stages import BASELINES, Stage
 from search.trials import epochs_of
-from search.vault.protocol import content_of, models_of
+from search.vault.protocol import content_of
 from trainables.common.errors import InvalidInput
 from trainables.common.files import digest_of, json_digest, read_arrays, read_json, reading
 from trainables.data.store.store_spec import StoreSpec
@@ -233,6 +233,8 @@ def check_answer(search: Records, record: ScoredOpening) -> Iterator[str]:
 
 def check_sent(search: Records, record: ScoredOpening, scorings: Scorings, training: ImageSet) -> Iterator[str]:
     """Yield which models or training images that are kept here are not those of the signed answer."""
+    from search.vault.models import models_of  # imports torch
+
     answer, kept = _answer(search, record), {"training": digest_of(training.to_bytes())}
     if not record.vault["labels_only"]:
         kept["models"] = json_digest([model.to_json() for scoring in scorings for model in models_of(scoring)])

@@ -173,7 +173,7 @@ def check_network(
 
     loaded = found.check(lambda: smoke_test(model, size), "model.backbone", "model.weights")
     if config.final.vault and config.final.vault_items is None and is_own_network(model.backbone):
-        from search.vault.programs import program_of
+        from search.vault.models import program_of
         from trainables.inference.model_files import EmbedderSpec
 
         tried = EmbedderSpec(model=model, decoded_side=size, frame=config.training.frame, batch_size=1, origin={})

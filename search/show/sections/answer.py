@@ -8,9 +8,8 @@ from search import __version__
 from search.plan.records import Records
 from search.plan.runs import mlflow_page
 from search.results.comparison import Comparison
-from search.results.formats import sentence, shown_interval, the_same
-from search.results.pairs import Pair
-from search.results.rows import Row, SeedStatistics
+from search.results.pairs import Pair, the_same
+from search.results.rows import Row, SeedStatistics, sentence, shown_interval
 from search.results.summary import Summary
 from search.show.comparison_tables import (
     baselines_sentences,
@@ -40,7 +39,7 @@ from search.show.drawing import (
     scatter,
 )
 from search.stages import Role
-from search.text_table import NOTHING, TextTable
+from search.text_table import TextTable
 from trainables.common.errors import counted
 from trainables.metrics import score_text, unit
 
@@ -187,19 +186,6 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
         title=f"{metric} on the test classes",
         finding=_finding(comparison, tested, metric),
         picture=plotted(traces, named_rows(labels, axis_title(metric)), height=110 + 26 * len(tested)),
-        table=TextTable(
-            header=("configuration", metric, "deviation", "95 % interval", "seeds"),
-            rows=tuple(
-                (
-                    label,
-                    score_text(metric, entry.mean),
-                    score_text(metric, entry.std or None),
-                    shown_interval(metric, entry.ci95) or NOTHING,
-                    str(entry.seeds),
-                )
-                for label, (_, entry) in zip(labels, tested, strict=True)
-            ),
-        ),
     )
 
 

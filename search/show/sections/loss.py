@@ -7,7 +7,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from search.plan.records import Records
-from search.results.formats import parameters, sentence
+from search.results.rows import parameters, sentence
 from search.results.summary import Summary
 from search.show.drawing import (
     COLOURS,
@@ -97,7 +97,7 @@ def _table(searched: SearchedLoss) -> TextTable:
     notes = ["the default is clipped to the nearest value in the search range"] if default.clipped else []
     return TextTable(
         title="Hyperparameters",
-        header=("hyperparameter", "default", searched.chosen_word, "search range"),
+        header=("hyperparameter", "default", searched.special[searched.chosen].name, "search range"),
         rows=tuple(
             (name, param_text(default.params or {}, name), param_text(params, name), range_text(entry))
             for name, entry in searched.varying.items()
@@ -132,12 +132,10 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
     if not searched.valued:
         return None
     traces = [_curves(searched, of_state, state) for state in LOOKS if (of_state := in_state(searched.valued, state))]
-    special = {DEFAULT: ("default", COLOURS[1], "dash"), searched.chosen: (searched.chosen_word, COLOURS[2], "solid")}
     for trial in searched.valued:
-        if trial.number in special:
-            name, colour, dash = special[trial.number]
-            look = {"color": colour, "width": 3, "dash": dash}
-            traces.append(scatter(name, "lines", *_curve(searched, trial), line=look, hoverinfo="skip"))
+        if look := searched.special.get(trial.number):
+            line = {"color": look.colour, "width": 3, "dash": "solid" if trial.number == searched.chosen else "dash"}
+            traces.append(scatter(look.name, "lines", *_curve(searched, trial), line=line, hoverinfo="skip"))
     rungs, last = searched.pruner.rungs, searched.pruner.steps
     reached = [
         f"{sum(step in trial.intermediate_values for trial in searched.valued)} reached epoch {step}"
@@ -239,22 +237,16 @@ def slices(searched: SearchedLoss) -> Figure | None:
     from plotly.subplots import make_subplots  # half a second
 
     trials = searched.valued
-    series = [
-        (LOOKS[state].name, in_state(trials, state), LOOKS[state].colour, LOOKS[state].mark, 6)
-        for state in (TrialState.PRUNED, TrialState.COMPLETE)
-    ]
-    for number, label, colour, mark in (
-        (DEFAULT, "default", COLOURS[1], "diamond"),
-        (searched.chosen, searched.chosen_word, COLOURS[2], "star"),
-    ):
-        series.append((label, [trial for trial in trials if trial.number == number], colour, mark, 11))
+    series = [(LOOKS[state], in_state(trials, state), 6) for state in (TrialState.PRUNED, TrialState.COMPLETE)]
+    for number, look in searched.special.items():
+        series.append((look, [trial for trial in trials if trial.number == number], 11))
     rows = -(-len(searched.varying) // _COLUMNS)
     figure = make_subplots(rows, _COLUMNS, shared_yaxes="all", vertical_spacing=0.45 / rows).update_yaxes(
         title_text=axis_title(searched.objective), col=1
     )
     for place, (parameter, entry) in enumerate(searched.varying.items()):
         at = {"row": place // _COLUMNS + 1, "col": place % _COLUMNS + 1}
-        for label, of_series, colour, mark, size in series:
+        for (label, colour, mark), of_series, size in series:
             having = [trial for trial in of_series if parameter in trial.params]
             figure.add_scatter(
                 name=label,
@@ -277,7 +269,7 @@ def slices(searched: SearchedLoss) -> Figure | None:
         name=f"{searched.name}-slices",
         title="Value by hyperparameter",
         finding=f"{searched.objective} of {counted(len(trials), 'trial')} against {', '.join(searched.varying)}, "
-        f"with the default and the {searched.chosen_word} configuration.",
+        f"with the default and the {searched.special[searched.chosen].name} configuration.",
         picture=as_plot(figure.update_layout(margin={"t": 30}), height=80 + 200 * rows),
     )
 
@@ -297,9 +289,8 @@ def _place(value: Value, entry: Range) -> Value:
 
 
 def _title(searched: SearchedLoss, trial: FrozenTrial) -> str:
-    roles = {DEFAULT: "default", searched.chosen: searched.chosen_word}
-    role = roles.get(trial.number)
-    return f"trial {trial.number} ({role})" if role else f"trial {trial.number}"
+    look = searched.special.get(trial.number)
+    return f"trial {trial.number} ({look.name})" if look else f"trial {trial.number}"
 
 
 def _trials(searched: SearchedLoss) -> TextTable:

@@ -179,8 +179,10 @@ class SearchedLoss:
         return self.summary.tuned.number
 
     @property
-    def chosen_word(self) -> str:
-        return "chosen" if self.summary.chosen else "best so far"
+    def special(self) -> dict[int | None, Look]:
+        """Return the looks of the default's trial and of the chosen one, by number."""
+        chosen = Look("chosen" if self.summary.chosen else "best so far", COLOURS[2], "star")
+        return {DEFAULT: Look("default", COLOURS[1], "diamond"), self.chosen: chosen}
 
     @cached_property
     def importances(self) -> Importances | None:

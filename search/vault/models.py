@@ -1,10 +1,12 @@
-"""Scores of a model that was sent to a vault, from data alone: a description and tensors, or an ONNX program.
+"""Models as they are sent to a vault, data alone: a description and tensors, or an ONNX program; and their scores.
 
-Shapes: N test items, C classes, D embedding dimensions.
+Shapes: N test items, C classes, D embedding dimensions; B items of a batch.
 """
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stderr
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,24 +15,32 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from search.selection import test_scores
-from search.stages import WHITENED
+from search.selection import BaselineScoring, Scoring, baseline_entry, test_scores
+from search.stages import BASELINES, WHITENED
 from search.vault.held import HeldItems
-from search.vault.programs import Program
-from search.vault.protocol import EMBEDDINGS, PROGRAM, SentModel
+from search.vault.protocol import EMBEDDINGS, NETWORK, PROGRAM, SentModel
 from search.vault.sandbox import Outcome
-from trainables.common.errors import InvalidInput
+from trainables.common.errors import InvalidInput, listed
+from trainables.common.files import as_path, digest_of
 from trainables.common.vectors import without_order
 from trainables.data.loading import FeaturesInMemory, ImagesInMemory
 from trainables.data.store.view import Store, StoreView
-from trainables.inference.model_files import FROZEN, EmbedderSpec, of_network, parsed_tensors
+from trainables.inference.model_files import (
+    FROZEN,
+    EmbedderSpec,
+    description_of,
+    of_network,
+    parsed_tensors,
+    read_network,
+    tensors_bytes,
+)
 from trainables.metrics import is_retrieval
 from trainables.models import library_networks as library_networks  # makes a folder when imported, which a child cannot
 from trainables.models.backbones import FEATURES, is_own_network
 from trainables.models.embedding import EmbeddingModel, embed
-from trainables.models.model_config import ModelConfig
+from trainables.models.model_config import Lora, ModelConfig
 from trainables.training.epoch_training import KeptModel, probed
-from trainables.training.inputs import BATCH, of_backbone
+from trainables.training.inputs import BATCH, of_backbone, untrained, whole_network
 from trainables.training.untrained_network import whitened
 
 MOST_DIMENSIONS = 16_384
@@ -172,3 +182,128 @@ def _loaded(config: ModelConfig, tensors: Mapping[str, Tensor]) -> EmbeddingMode
     except (KeyError, RuntimeError) as error:
         raise InvalidInput(f"The weights of the model are not those of its network {config.backbone}.") from error
     return network
+
+
+# The models that a search sends.
+
+
+def models_of(scoring: Scoring | BaselineScoring) -> Iterator[SentModel]:
+    """Yield the model of a final training, or the baselines; a backbone that was frozen is a file of its own."""
+    config = scoring.spec.model
+    is_own, backbone = is_own_network(config.backbone), of_backbone(config)
+    form = PROGRAM if is_own else NETWORK
+    files: tuple[bytes, ...]
+    if isinstance(scoring, BaselineScoring):
+        layer, state = scoring.whitening, untrained(backbone).state_dict()
+        description = description_of(layer)
+        spec = replace(EmbedderSpec.from_json(description, "The whitening"), model=backbone)
+        files = (program_of(spec, state) if is_own else tensors_bytes(state), layer)
+        for name in BASELINES:
+            row = baseline_entry(name, scoring.network, digest_of(layer))
+            yield SentModel(row=row, form=form, files=files, description=description)
+        return
+    path = as_path(scoring.checkpoint)
+    row = {**scoring.row, "model_sha256": digest_of(path.read_bytes())}
+    state, description = read_network(path)
+    frozen = description["origin"].get(FROZEN)
+    if is_own:
+        whole = whole_network(state, config, frozen) if frozen else state
+        files = (program_of(EmbedderSpec.from_json(description, path), whole),)
+    else:
+        files = (*([tensors_bytes(untrained(backbone).state_dict())] if frozen else []), tensors_bytes(state))
+    yield SentModel(row=row, form=form, files=files, description=description)
+
+
+# ONNX programs in place of networks of the user's own: an allowed list of operators, and no data beside them.
+
+OPERATORS = frozenset(
+    """
+    Abs Add And AveragePool BatchNormalization Cast Ceil Clip Concat Constant Conv Cos Div Dropout Elu Equal Erf
+    Exp Expand Flatten Floor Gather GatherElements Gelu Gemm GlobalAveragePool GlobalMaxPool Greater
+    GreaterOrEqual GroupNormalization HardSigmoid HardSwish Identity InstanceNormalization LayerNormalization
+    LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max MaxPool Min Mish Mul Neg Not Or PRelu Pad Pow Range
+    Reciprocal ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape Resize Round Selu Shape Sigmoid
+    Sign Sin Slice Softmax Softplus Split Sqrt Squeeze Sub Sum Swish Tanh Tile Transpose Trilu Unsqueeze Where
+    """.split()  # noqa: SIM905
+)
+"""Operators of networks. Loops and branches, whose time tells of an item, random numbers and models in models are not
+among them."""
+
+
+def check_program(content: bytes) -> None:
+    """Raise :class:`InvalidInput` if an ONNX program holds anything but allowed operators and inline weights."""
+    import onnx
+
+    try:
+        program = onnx.load_model_from_string(content)
+    except Exception as error:  # of protobuf, or of ONNX's C++
+        raise InvalidInput("The ONNX program cannot be read; export the network again.") from error
+    graph, standard = program.graph, ("", "ai.onnx")
+    if program.functions or any(entry.domain not in standard for entry in program.opset_import):
+        raise InvalidInput(
+            "The ONNX program has functions or operators of its own; export it with standard ones alone."
+        )
+    entries = [entry for node in graph.node for entry in node.attribute]
+    tensors = [*graph.initializer, *(tensor for entry in entries for tensor in (entry.t, *entry.tensors))]
+    if graph.sparse_initializer or any(tensor.external_data or tensor.data_location for tensor in tensors):
+        raise InvalidInput("The ONNX program has weights in other files; export it with all of them inside.")
+    unknown = {node.op_type for node in graph.node if node.op_type not in OPERATORS or node.domain not in standard}
+    if unknown or any(entry.g.node or entry.graphs for entry in entries):
+        raise InvalidInput(f"The ONNX program has the operators {listed(sorted(unknown))}, which a vault does not run.")
+    if len(graph.input) != 1 or len(graph.output) != 1:
+        raise InvalidInput("The ONNX program must have one input and one output; export it as `holdout export` does.")
+
+
+def program_of(spec: EmbedderSpec, tensors: Mapping[str, Tensor] | None = None) -> bytes:
+    """Return the program of the user's own network of ``spec``, with its initial weights or ``tensors``.
+
+    Raises:
+        InvalidInput: a vault could not run it.
+    """
+    from trainables.inference.embedder import Embedder
+    from trainables.inference.portable import onnx_bytes
+
+    plain = replace(spec, model=replace(spec.model, weights=None, freeze=None, lora=Lora()))
+    network = untrained(plain.model)
+    if tensors is not None:
+        network.load_state_dict(tensors)
+    logging.disable(logging.WARNING)
+    try:
+        with redirect_stderr(io.StringIO()):  # torch logs and prints the graph of what it cannot export
+            content = onnx_bytes(Embedder(network, plain, "", torch.device("cpu")), raw=True)
+    except Exception as error:  # a network of the user's can make the exporter raise anything
+        reason = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
+        raise InvalidInput(
+            f"model.backbone: {spec.model.backbone} cannot be exported to ONNX ({reason:.200}), in which form a vault "
+            "takes a network of your own; change it, or ask for a vault of `--labels-only`."
+        ) from error
+    finally:
+        logging.disable(logging.NOTSET)
+    check_program(content)
+    return content
+
+
+class Program(nn.Module):
+    """A checked program as a network from images or vectors to embeddings."""
+
+    def __init__(self, content: bytes) -> None:
+        from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
+
+        super().__init__()
+        check_program(content)
+        options = SessionOptions()
+        options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL  # it computes constants when loading
+        options.log_severity_level = 4
+        try:
+            self._session: Any = InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # of C++
+            raise InvalidInput("The ONNX program cannot be loaded; export the network again.") from error
+
+    def forward(self, items_B: Tensor) -> Tensor:
+        try:
+            (found,) = self._session.run(None, {self._session.get_inputs()[0].name: items_B.cpu().numpy()})
+        except Exception as error:  # of C++
+            if "alloc" in str(error):
+                raise MemoryError from error
+            raise InvalidInput("The ONNX program cannot embed the items; it takes others.") from error
+        return torch.from_numpy(np.asarray(found, dtype=np.float32)).to(items_B.device)
