@@ -42,6 +42,13 @@ UNTRAINED, WHITENED = BASELINES = ("untrained", "whitened")
 """The networks that are scored without training: the pooled features of the initial network, and these whitened."""
 
 
+def baseline_phrase(name: str, *, of_vectors: bool) -> str:
+    """Return what a sentence calls one of the baselines, of a network or of a data set of vectors."""
+    if of_vectors:
+        return {UNTRAINED: "the vectors as they are", WHITENED: "the whitened vectors"}[name]
+    return f"the {name} network"
+
+
 class Role(StrEnum):
     """The role of a row: the papers' default of a loss (trial 0), its tuned configuration, or one of the baselines."""
 

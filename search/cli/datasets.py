@@ -46,6 +46,9 @@ def datasets(
             "--picture", metavar="FILE", help="Write random images of the training half to a .png or .webp file."
         ),
     ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FOLDER", help="Write all images as files, a folder for each class.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List the data sets, with publisher and layout on disk; with --root, check a folder."""
@@ -54,23 +57,25 @@ def datasets(
     from trainables.data import DATASETS
     from trainables.data.dataset import similar_names
 
-    if root is None and not settings and picture is None:
+    if root is None and not settings and picture is None and to is None:
         entries = [_described(entry) for entry in (DATASETS if name is None else [known_dataset(name)])]
         show(entries, as_json, lambda: stacked(map(_entry, entries)))
         return
     if name is None:
         raise InvalidInput(
-            "--root, --set and --picture need the name of a data set, as in `holdout datasets cub200 --root DIR`."
+            "--root, --set, --picture and --to need the name of a data set, as in `holdout datasets cub200 --root DIR`."
         )
     refuse_unknown([] if picture is None else [picture], PICTURES, "--picture")
     options = apply_settings({} if root is None else {"root": str(root)}, settings or [])
     dataset = build_dataset(name, options)
-    if picture and dataset.noun != "images":
-        raise InvalidInput("--picture: the data set has no images; leave it out.")
+    if (picture or to) and dataset.noun != "images":
+        raise InvalidInput(f"{'--picture' if picture else '--to'}: the data set has no images; leave it out.")
     split = _split(dataset)
     counts = _counts(dataset, split)
     if picture is not None:
         _draw(dataset, split, picture)
+    if to is not None:
+        _write_images(dataset, to)
     _say_damage(dataset, split)
     say([similar_names(dataset.classes()), dataset.left_out()], "yellow")
     show({"name": name, **counts}, as_json, lambda: _counted(name, counts, dataset.noun))
@@ -139,6 +144,19 @@ def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
     with writing("--picture", file):
         write_whole(file, lambda opened: picture.save(opened, file.suffix.removeprefix(".")))
     say([f"Wrote {len(shown)} of {len(keys):,} images of the training half to {file}."])
+
+
+def _write_images(dataset: "Dataset", folder: Path) -> None:
+    """Write the images into a new ``folder``, with names of digits."""
+    from PIL import Image
+
+    if folder.exists():
+        raise InvalidInput(f"--to {folder} exists already; name a folder that does not.")
+    for name, keys in dataset.classes().items():
+        (folder / name).mkdir(parents=True)
+        for number, key in enumerate(keys):
+            Image.fromarray(dataset.read(key)).save(folder / name / f"{number:04d}.png")
+    say([f"Wrote the images to {folder}."])
 
 
 def _counts(dataset: "Dataset", split: "ClassSplit") -> dict[str, Any]:

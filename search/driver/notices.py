@@ -7,11 +7,12 @@ from rich.console import Console
 from search.driver.progress_view import duration
 from search.plan.records import Records
 from search.plan.work import Pace, planned_work, seconds_left
-from search.stages import Stage, study_name
+from search.stages import Stage, baseline_phrase, study_name
 from search.study import Sampler
 from search.tables import PRUNERS
 from trainables.common.errors import counted
 from trainables.metrics import is_bounded, score_text
+from trainables.models.backbones import on_features
 
 
 def say(console: Console, sentences: Iterable[str]) -> None:
@@ -34,8 +35,9 @@ def at_ceiling(searches: Sequence[Records]) -> Iterator[str]:
         best = max(values, key=lambda name: values[name], default=None)
         if best and values[best] >= CEILING:
             shown, classes = score_text(objective, values[best]), search.plan.split.validating
+            name = baseline_phrase(best, of_vectors=on_features(search.config.model.backbone))
             yield (
-                f"The {best} network already has {objective} {shown} on the {classes} validation classes, so "
+                f"The {objective} of {name} is already {shown} on the {classes} validation classes, so "
                 "configurations hardly differ there; let more classes validate (split.ratio), or rank their items "
                 "among training items too (metrics.gallery: training_half)."
             )

@@ -38,7 +38,7 @@ from search.plan.records import Records
 from search.plan.runs import folder_if_needed
 from search.plan.search import WritableRecords, copy_trials, open_search
 from search.selection import validate_untrained
-from search.stages import Stage
+from search.stages import UNTRAINED, Stage, baseline_phrase
 from search.study import TrialQueue
 from search.tracking import Tracker, import_mlflow
 from trainables.common.errors import InvalidInput, counted
@@ -106,7 +106,7 @@ def _carry_out(
     images.start()
     if missing := without_baselines(searches):
         on_vectors = all(search.plan.images.dataset.features() is not None for search in missing)
-        with phase(order.console, f"Scoring the {'vectors as they are' if on_vectors else 'untrained network'} …"):
+        with phase(order.console, f"Scoring {baseline_phrase(UNTRAINED, of_vectors=on_vectors)} …"):
             validate_baselines(missing, partial(engine.map, validate_untrained))
     if Stage.SEARCH in of:
         say(order.console, (*pruning(searches), *first_proposals(searches, slots), *at_ceiling(searches)))

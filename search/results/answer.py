@@ -9,7 +9,7 @@ from search.plan.runs import campaign_of
 from search.results.pairs import Pair, difference_with_interval, the_same
 from search.results.rows import Result, parameters
 from search.results.summary import Summary
-from search.stages import BASELINES, UNTRAINED, WHITENED, Role
+from search.stages import BASELINES, Role, baseline_phrase
 from trainables.common.errors import counted, listed
 from trainables.models.backbones import on_features
 
@@ -59,7 +59,7 @@ def answers(comparison: "Comparison", searches: Sequence[Records]) -> Iterator[A
         where = f"on the {counted(summary.split.test_classes, 'test class', 'test classes')} (corrected for "
         where += f"{counted(len(comparison.pairs), 'pair')})"
         of_vectors = on_features(str(search.settings.get("model.backbone")))
-        names = NAMES_OF_VECTORS if of_vectors else {name: f"the {name} network" for name in BASELINES}
+        names = {name: baseline_phrase(name, of_vectors=of_vectors) for name in BASELINES}
         rival = next((f" ({names[pair.second.loss]})" for pair in pairs if pair.second.role is Role.BASELINE), "")
         yield Answer(
             search=summary.name,
@@ -70,9 +70,6 @@ def answers(comparison: "Comparison", searches: Sequence[Records]) -> Iterator[A
             not_different=_not_different(model, pairs),
             next=f"Next: {_next(search, model, tested=tested, changed=bool(comparison.changed))}.",
         )
-
-
-NAMES_OF_VECTORS = {UNTRAINED: "the vectors as they are", WHITENED: "the whitened vectors"}
 
 
 def _recommended(summary: Summary, model: Recommendation, names: Mapping[str, str]) -> str:
@@ -136,5 +133,4 @@ def _next(search: Records, model: Recommendation, *, tested: bool, changed: bool
         name = search.folder.predecessor_name() or name
     if search.content.get("trainable"):
         return f"`holdout compare {name}` shows every value"
-    what = f"the {model.loss} network" if model.number is None else f"this {model.loss} model"
-    return f"`holdout export {name} --to FOLDER` writes {what}"
+    return f"`holdout export {name} --to FOLDER` writes this {model.loss} model"

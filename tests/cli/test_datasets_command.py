@@ -22,6 +22,7 @@ from support.without_ray import MADE_UP
 from trainables.common.errors import InvalidInput
 from trainables.data import DATASETS
 from trainables.data.sets.folders import Folder
+from trainables.data.sets.glyphs import Glyphs
 
 
 def test_each_is_listed_with_publisher_layout_and_options() -> None:
@@ -69,6 +70,18 @@ def test_a_picture_shows_images_that_train_and_no_others(tmp_path: Path) -> None
         assert {drawn.getpixel((132 * (at % 8) + 64, 132 * (at // 8) + 64)) for at in range(24)} == colours
 
 
+def test_images_are_written_as_files_of_a_folder(tmp_path: Path) -> None:
+    """A search on the folder has the same pixels, and a folder that exists is refused."""
+    drawn, folder = Glyphs(num_classes=8, images_per_class=3), tmp_path / "photos"
+    options = ("--set", "num_classes=8", "--set", "images_per_class=3", "--to", folder)
+    holdout_here("datasets", "glyphs", *options)
+    written = Folder(root=folder)
+    for name, keys in written.classes().items():
+        for key, of_drawn in zip(keys, drawn.classes()[name], strict=True):
+            assert np.array_equal(written.read(key), drawn.read(of_drawn))
+    assert "exists already" in plain(holdout_here("datasets", "glyphs", *options, code=2).stderr)
+
+
 def test_a_picture_of_a_damaged_image_is_none(tmp_path: Path) -> None:
     root = draw_folder(tmp_path / "images", images=4)
     (root / "class-00" / "03.png").write_bytes(b"garbage")
@@ -85,7 +98,7 @@ def test_a_picture_of_a_damaged_image_is_none(tmp_path: Path) -> None:
         (("cub200", "--root", "{root}", "--set", "subst=true"), "no such option (did you mean subset?)"),
         (("cub200", "--root", "{root}", "--set", "subset=7"), "subset: must be true or false; it is 7."),
         (("cub", "--root", "{root}"), "it is 'cub' (did you mean cub200?)"),
-        (("--root", "{root}"), "--root, --set and --picture need the name of a data set"),
+        (("--root", "{root}"), "--root, --set, --picture and --to need the name of a data set"),
         (("glyphs", "--picture", "a.gif"), "must be one of .png, .webp; it is '.gif'."),
         (("glyphs", "--picture", "/dev/null/a.png"), "--picture /dev/null/a.png: it cannot be written"),
     ],

@@ -99,7 +99,9 @@ def test_a_space_of_one_configuration_is_told_and_its_best_seed_is_not_tuned(
     assert not [*first_proposals([one], slots=1)]
 
 
-@pytest.mark.parametrize(("untrained", "whitened", "best"), [(0.97, 0.93, "untrained"), (0.5, 0.9, "whitened")])
+@pytest.mark.parametrize(
+    ("untrained", "whitened", "best"), [(0.97, 0.93, "the untrained network"), (0.5, 0.9, "the whitened network")]
+)
 def test_a_nearly_perfect_validation_is_told(
     opened: Callable[..., WritableRecords], untrained: float, whitened: float, best: str
 ) -> None:
@@ -110,7 +112,7 @@ def test_a_nearly_perfect_validation_is_told(
     write_json(search.folder.baselines, asdict(found))
     (sentence,) = at_ceiling([search])
     assert sentence.startswith(
-        f"The {best} network already has map_at_r {100 * max(untrained, whitened):.2f} on the 2 validation classes, so "
+        f"The map_at_r of {best} is already {100 * max(untrained, whitened):.2f} on the 2 validation classes, so "
     )
     found = Baselines(**{**asdict(found), "validation": {"untrained": {"map_at_r": 0.89}, "whitened": {}}})
     write_json(search.folder.baselines, asdict(found))
