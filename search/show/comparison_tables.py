@@ -124,7 +124,7 @@ def paper_tables(comparison: Comparison) -> list[TextTable]:
         rows=tuple(
             (
                 row_loss_label(comparison, row),
-                row.role if row.number else "default",
+                row.name if row.role is Role.BASELINE else row.role if row.number else "default",
                 *(cell(row, metric) for metric in metrics),
             )
             for row in rows

@@ -29,8 +29,9 @@ from search.results.comparison import Comparison, compare, summary_of, unlike_se
 from search.results.pairs import p_value, pairs_of
 from search.results.rows import Row, SeedStatistics, sentence as sentence_of
 from search.selection.selection import Selection
-from search.show.comparison_tables import as_csv, headline_tables, text_tables
+from search.show.comparison_tables import as_csv, headline_tables, paper_tables, text_tables
 from search.show.sections.answer import answer, outcome
+from search.stages import Role
 from search.study.trial_queue import TrialQueue
 from search.text_table import as_latex, as_markdown
 from trainables.common.errors import InvalidInput
@@ -399,3 +400,10 @@ def test_a_searched_network_is_that_of_the_row(unlike: Path) -> None:
     assert [*unlike_sentences([search], [rows["default"], gem])] == [
         f"{UNLIKE}model.pooling is avg in pnp default, but gem in pnp tuned"
     ]
+
+
+def test_a_table_of_a_paper_names_what_was_not_trained(runs: Path) -> None:
+    found = compared(runs, "one")
+    baseline = replace(found.rows[0], loss="untrained", role=Role.BASELINE, number=None)
+    _, table, _ = paper_tables(replace(found, rows=(baseline, *found.rows)))
+    assert table.rows[0][:2] == ("untrained", "no training")
