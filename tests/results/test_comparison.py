@@ -404,6 +404,6 @@ def test_a_searched_network_is_that_of_the_row(unlike: Path) -> None:
 
 def test_a_table_of_a_paper_names_what_was_not_trained(runs: Path) -> None:
     found = compared(runs, "one")
-    baseline = replace(found.rows[0], loss="untrained", role=Role.BASELINE, number=None)
+    baseline = found.rows[0].model_copy(update={"loss": "untrained", "role": Role.BASELINE, "number": None})
     _, table, _ = paper_tables(found.model_copy(update={"rows": (baseline, *found.rows)}))
     assert table.rows[0][:2] == ("untrained", "no training")
