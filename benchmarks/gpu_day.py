@@ -32,7 +32,7 @@ from benchmarks.timing import best_device, machine, medians, peak_bytes
 from trainables.data import DATASETS
 from trainables.data.store.store_spec import StoreSpec
 from trainables.losses import LOSSES
-from trainables.metrics.clustering import kmeans
+from trainables.metrics.evaluation import kmeans
 from trainables.metrics.gallery import nearest
 from trainables.models import ModelConfig
 from trainables.training import steps as ways

@@ -19,8 +19,7 @@ from trainables.data.sets.folders import Folder
 from trainables.data.store import view as resident
 from trainables.data.store.store_spec import StoreSpec
 from trainables.metrics import SUPERCLASSES, all_metrics
-from trainables.metrics.clustering import kmeans
-from trainables.metrics.evaluation import evaluate
+from trainables.metrics.evaluation import evaluate, kmeans
 from trainables.metrics.gallery import Gallery, nearest
 from trainables.models import ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from search.selection import scoring
 from trainables.common import forecast
 from trainables.common.forecast import Forecast
-from trainables.metrics import clustering, gallery
+from trainables.metrics import evaluation, gallery
 from trainables.metrics.evaluation import evaluate
 
 
@@ -35,7 +35,7 @@ def drawn(items: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for module in (gallery, clustering, scoring):
+    for module in (gallery, evaluation, scoring):
         for name in {"_BLOCK_BYTES", "_BLOCK_RANKS", "_BLOCK_NUMBERS", "_ROWS", "_BLOCK_PAIRS"} & vars(module).keys():
             monkeypatch.setattr(module, name, getattr(module, name) >> 7)
     with without_faiss():  # tensors of torch are seen
