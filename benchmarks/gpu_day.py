@@ -106,7 +106,7 @@ def drawn(folder: Path, classes: int, each: int) -> StoreSpec:
 
 def take(training: Training, batch: tuple[torch.Tensor, torch.Tensor], steps: int) -> None:
     """Take steps on one batch, reading each loss one step late, as in an epoch."""
-    late = [LateValue(training.step(*batch)) for _ in range(steps)]
+    late = [LateValue(training.steps.take(*batch)) for _ in range(steps)]
     for value in late:
         value.read()
 

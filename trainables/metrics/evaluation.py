@@ -130,18 +130,21 @@ def per_query_metrics(
         )
     embeddings_ND, labels_N = checked(embeddings_ND, labels_N)
     queries = len(labels_N) if queries is None else queries
-    protocol = _whole_protocol(len(labels_N), queries, protocol).to(labels_N.device)
-    positives_N, _ = protocol.counts(labels_N)
+    if protocol is None:
+        protocol = RetrievalProtocol.first(queries, len(labels_N))
+    else:
+        protocol.check(queries)
+        protocol = protocol.with_further(len(labels_N) - queries)
     scores = {name: torch.full((queries,), torch.nan, dtype=torch.float64) for name in names}
     gallery = Gallery(embeddings_ND, labels_N, protocol)
     if whole := [name for name in names if name in WHOLE]:
         forecast = Forecast(f"Whole rankings of {len(gallery.queries_Q):,} queries", len(gallery.queries_Q))
         for numbers_Q, hits in gallery.hits():
-            precision_Q = average_precision(hits, positives_N[numbers_Q]).cpu()
+            precision_Q = average_precision(hits, gallery.positives_N[numbers_Q]).cpu()
             for name in whole:
                 scores[name][numbers_Q.cpu()] = precision_Q
             forecast.add(len(numbers_Q))
-    depth_r = int(positives_N[gallery.queries_Q].max())
+    depth_r = int(gallery.positives_N[gallery.queries_Q].max())
     wanted = {name: split_at_k(name) or (name, depth_r) for name in names if name not in WHOLE}
     depth = max([1, *(depth for _, depth in wanted.values())])
     forecast = Forecast(f"Neighbours of {len(gallery.queries_Q):,} queries", len(gallery.queries_Q))
@@ -150,14 +153,6 @@ def per_query_metrics(
             scores[name][numbers_Q.cpu()] = SCORES[row](ranking, k).cpu()
         forecast.add(len(numbers_Q))
     return scores
-
-
-def _whole_protocol(images: int, queries: int, protocol: RetrievalProtocol | None) -> RetrievalProtocol:
-    """Return the protocol of all images, the last of which are in the gallery only."""
-    if protocol is None:
-        return RetrievalProtocol.first(queries, images)
-    protocol.check(queries)
-    return protocol.with_further(images - queries)
 
 
 # Parts of metrics by image or class, from which the metrics can be recomputed without embeddings.

@@ -156,9 +156,8 @@ class Gallery:
         self.labels_N = labels_N
         self.queries_Q = self.protocol.queries_N.nonzero().flatten()
         self._rows_G = self.protocol.gallery_N.nonzero().flatten()
-        self._place_N = torch.where(self.protocol.gallery_N, self.protocol.gallery_N.cumsum(0) - 1, -1)
         self._raw_ND = embeddings_ND
-        self._unit_ND = _unit64(embeddings_ND).float().contiguous()
+        self._unit_ND = unit(embeddings_ND.double()).float().contiguous()
         self._unit_GD = self._unit_ND if len(self._rows_G) == len(self._unit_ND) else self._unit_ND[self._rows_G]
         self._exact: tuple[torch.Tensor, torch.Tensor | None] | None = None
         self.positives_N, ignored_N = self.protocol.counts(labels_N)
@@ -185,8 +184,9 @@ class Gallery:
         """Yield blocks of the queries: indices [Q], and their relevant images."""
         most = int(self.positives_N[self.queries_Q].max())
         for block_Q, exact_QG in self.similarities(self.queries_Q):
-            exact_QG[self._ignored_pairs(block_Q)] = -torch.inf
-            hits_QR = exact_QG.masked_fill(~self._relevant_pairs(block_Q), -torch.inf).topk(most).values
+            ignored_QG, relevant_QG = self._pairs(block_Q)
+            exact_QG.masked_fill_(ignored_QG, -torch.inf)
+            hits_QR = exact_QG.masked_fill(~relevant_QG, -torch.inf).topk(most).values
             before_QR, until_QR = (
                 _numbers_above(exact_QG, hits_QR + 1),
                 _numbers_above(exact_QG, hits_QR - 1, equal=True),
@@ -198,10 +198,10 @@ class Gallery:
         """Yield blocks of some queries with their similarities to the gallery in steps of 1 / :data:`GRID` [Q, G]."""
         if self._exact is None:
             raw_GD = self._raw_ND[self._rows_G]
-            self._exact = _unit64(raw_GD), _first_of_duplicates(raw_GD)
+            self._exact = unit(raw_GD.double()), _first_of_duplicates(raw_GD)
         unit_GD, first_G = self._exact
         for block_Q in queries_Q.split(max(_BLOCK_BYTES // (64 * len(unit_GD)), 1)):
-            exact_QG = (_unit64(self._raw_ND[block_Q]) @ unit_GD.T * GRID).round()
+            exact_QG = (unit(self._raw_ND[block_Q].double()) @ unit_GD.T * GRID).round()
             yield block_Q, exact_QG if first_G is None else exact_QG[:, first_G]
 
     def _candidates(self, queries_Q: torch.Tensor, ranks: int) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -237,8 +237,7 @@ class Gallery:
     def _full_neighbours(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
         parts = []
         for block_Q, exact_QG in self.similarities(queries_Q):
-            keys_QG = self._keys(exact_QG, self._rows_G)
-            keys_QG[self._ignored_pairs(block_Q)] = _LAST
+            keys_QG = self._keys(exact_QG, self._rows_G).masked_fill_(self._pairs(block_Q)[0], _LAST)
             parts.append(keys_QG.topk(ranks).indices)
         return self._rows_G[torch.cat(parts)]
 
@@ -271,8 +270,8 @@ class Gallery:
     def _full_rankings(self, queries_Q: torch.Tensor, ranks: int) -> Iterator[tuple[torch.Tensor, Ranking]]:
         """Yield rankings from all similarities in float64."""
         for block_Q, exact_QG in self.similarities(queries_Q):
-            exact_QG[self._ignored_pairs(block_Q)] = -torch.inf
-            yield block_Q, self._ranking(block_Q, exact_QG, self._relevant_pairs(block_Q), ranks)
+            ignored_QG, relevant_QG = self._pairs(block_Q)
+            yield block_Q, self._ranking(block_Q, exact_QG.masked_fill_(ignored_QG, -torch.inf), relevant_QG, ranks)
 
     def _ranking(
         self, queries_Q: torch.Tensor, keys_QK: torch.Tensor, relevant_QK: torch.Tensor, ranks: int
@@ -284,32 +283,20 @@ class Gallery:
         """Return the similarities of pairs of a query and an image, in steps of 1 / :data:`GRID` [M]."""
         parts = []
         for left, right in zip(left_M.split(4096), right_M.split(4096), strict=True):
-            left_MD, right_MD = _unit64(self._raw_ND[left]), _unit64(self._raw_ND[right])
+            left_MD, right_MD = (unit(self._raw_ND[rows_M].double()) for rows_M in (left, right))
             parts.append((left_MD * right_MD).sum(1))
         return (torch.cat(parts) * GRID).round()
 
-    def _relevant_pairs(self, queries_Q: torch.Tensor) -> torch.Tensor:
-        """Return which images of its gallery are relevant to each query, bool [Q, G]."""
-        relevant_QG = self.labels_N[self._rows_G] == self.labels_N[queries_Q][:, None]
-        relevant_QG[self._ignored_pairs(queries_Q)] = False
-        return relevant_QG
-
-    def _ignored_pairs(self, queries_Q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the queries and the places in the gallery of what they ignore, as indices of [Q, G]."""
-        if self.protocol.cameras_N is not None:
-            return self._ignored(queries_Q, self._rows_G[None]).nonzero(as_tuple=True)  # type: ignore[return-value]
-        own_Q = self._place_N[queries_Q]
-        (inside,) = (own_Q >= 0).nonzero(as_tuple=True)
-        return inside, own_Q[inside]
+    def _pairs(self, queries_Q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return which images of the gallery each query ignores, and which are relevant to it, both bool [Q, G]."""
+        ignored_QG = self._ignored(queries_Q, self._rows_G[None])
+        same_QG = self.labels_N[self._rows_G] == self.labels_N[queries_Q][:, None]
+        return ignored_QG, same_QG & ~ignored_QG
 
     def _keys(self, exact_QK: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Combine rounded similarity and index into one integer, the largest of which ranks first."""
         assert len(self.labels_N) < _INDICES
         return exact_QK.long() * _INDICES + (len(self.labels_N) - 1 - rows)
-
-
-def _unit64(raw: torch.Tensor) -> torch.Tensor:
-    return unit(raw.double())
 
 
 def _sorted(keys_QK: torch.Tensor, relevant_QK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
