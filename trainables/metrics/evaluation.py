@@ -36,7 +36,7 @@ from trainables.metrics import (
     unknown_metrics,
 )
 from trainables.metrics.gallery import GRID, ROUNDING, Gallery, checked, nearest
-from trainables.metrics.retrieval import SCORES, RetrievalProtocol, average_precision
+from trainables.metrics.retrieval import SCORES, RetrievalProtocol
 
 
 def evaluate(
@@ -139,10 +139,9 @@ def per_query_metrics(
     gallery = Gallery(embeddings_ND, labels_N, protocol)
     if whole := [name for name in names if name in WHOLE]:
         forecast = Forecast(f"Whole rankings of {len(gallery.queries_Q):,} queries", len(gallery.queries_Q))
-        for numbers_Q, hits in gallery.hits():
-            precision_Q = average_precision(hits, gallery.positives_N[numbers_Q]).cpu()
+        for numbers_Q, precision_Q in gallery.average_precisions():
             for name in whole:
-                scores[name][numbers_Q.cpu()] = precision_Q
+                scores[name][numbers_Q.cpu()] = precision_Q.cpu()
             forecast.add(len(numbers_Q))
     depth_r = int(gallery.positives_N[gallery.queries_Q].max())
     wanted = {name: split_at_k(name) or (name, depth_r) for name in names if name not in WHOLE}

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from trainables.common.errors import raise_if_any
 from trainables.common.vectors import unit, without_direction
-from trainables.metrics.retrieval import Hits, Ranking, RetrievalProtocol
+from trainables.metrics.retrieval import Ranking, RetrievalProtocol, average_precision
 
 logger = logging.getLogger(__name__)
 
@@ -180,19 +180,17 @@ class Gallery:
         parts = [self._neighbours(block_Q, ranks) for block_Q in queries_Q.split(self._block)]
         return torch.cat(parts) if parts else queries_Q.new_zeros((0, ranks))
 
-    def hits(self) -> Iterator[tuple[torch.Tensor, Hits]]:
-        """Yield blocks of the queries: indices [Q], and their relevant images."""
+    def average_precisions(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield blocks of the queries: indices [Q], and their average precision over the whole ranking [Q]."""
         most = int(self.positives_N[self.queries_Q].max())
         for block_Q, exact_QG in self.similarities(self.queries_Q):
             ignored_QG, relevant_QG = self._pairs(block_Q)
             exact_QG.masked_fill_(ignored_QG, -torch.inf)
             hits_QR = exact_QG.masked_fill(~relevant_QG, -torch.inf).topk(most).values
-            before_QR, until_QR = (
-                _numbers_above(exact_QG, hits_QR + 1),
-                _numbers_above(exact_QG, hits_QR - 1, equal=True),
-            )
-            tied_QR = (until_QR - before_QR).double()
-            yield block_Q, Hits(before_QR=before_QR.double().masked_fill(hits_QR.isinf(), torch.inf), tied_QR=tied_QR)
+            before_QR = _numbers_above(exact_QG, hits_QR + 1)
+            tied_QR = (_numbers_above(exact_QG, hits_QR - 1, equal=True) - before_QR).double()
+            before_QR = before_QR.double().masked_fill(hits_QR.isinf(), torch.inf)
+            yield block_Q, average_precision(before_QR, tied_QR, self.positives_N[block_Q])
 
     def similarities(self, queries_Q: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield blocks of some queries with their similarities to the gallery in steps of 1 / :data:`GRID` [Q, G]."""
