@@ -48,9 +48,9 @@ MOST_PAIRS = 31
 MOST_LINES = {
     "holdout": 530, "search": 1175, "search/cli": 3065, "search/config": 2680, "search/driver": 4265,
     "search/engines": 1685, "search/plan": 3160, "search/results": 2460, "search/selection": 1835,
-    "search/show": 2905, "search/study": 1615, "search/tracking": 1300, "search/vault": 1160, "spaces": 1590,
+    "search/show": 2905, "search/study": 1615, "search/tracking": 1300, "search/vault": 1160, "spaces": 1585,
     "trainables": 5, "trainables/common": 1810, "trainables/data": 4215, "trainables/inference": 1165,
-    "trainables/losses": 1600, "trainables/metrics": 1130, "trainables/models": 1755, "trainables/training": 3620,
+    "trainables/losses": 1600, "trainables/metrics": 1120, "trainables/models": 1755, "trainables/training": 3615,
 }  # fmt: skip
 """Lines of each room, and of the modules of ``search`` and ``trainables`` in none; what needs more pays by deleting."""
 SERVICES = {

@@ -160,11 +160,10 @@ def split_dataset(
 ) -> ClassSplit:
     """Split the ``classes`` of a data set, given in its own order with their images, after :func:`check_listing`.
 
-    The first floor(C / 2) classes, or the first published half, are the training half. Of its C_train
-    classes, the max(2, C_train × (1 − ratio) rounded half up) with the smallest SHA-256 of ``seed:class name``
-    validate. With ``folds``, ``ratio`` is ignored and all of them validate in turn, dealt in the order of their hashes:
-    the first of ten folds equals the validation classes of the fixed split at 0.9. Each part keeps the order of
-    ``classes``.
+    The first floor(C / 2) classes, or the first published half, are the training half. Of its C_train classes, the
+    max(2, C_train × (1 − ratio) rounded half up) with the smallest SHA-256 of ``seed:class name`` validate. With
+    ``folds``, ``ratio`` is ignored and all of them validate in turn, dealt in the order of their hashes: the first of
+    ten folds equals the validation classes of the fixed split at 0.9. Each part keeps the order of ``classes``.
 
     Classes with a common group stay together, as a unit. The training half takes whole units until it has
     floor(C / 2) classes or more. The validation passes over those that it has no room for; if fewer than two classes
