@@ -32,7 +32,7 @@ from benchmarks.json_lines import append_lines, read_lines
 from search.tables import SAMPLERS
 from spaces.search_space import SearchSpace, search_space
 from trainables.data.sets.folders import Folder
-from trainables.data.split import make_split
+from trainables.data.split import split_dataset
 from trainables.data.store.store_spec import StoreSpec
 from trainables.models.model_config import BACKBONE, ModelConfig
 from trainables.training.epoch_training import Diverged
@@ -108,7 +108,7 @@ def jobs(weights: str, images: Path, folder: Path, points: int) -> Iterator[Job]
     specs = {}
     for dataset, below in DATASETS.items():
         source = linked(images / below, folder / dataset)
-        split = make_split("", tuple(source.classes()), None, ratio=RATIO, seed=0)
+        split = split_dataset(source, source.classes(), ratio=RATIO, seed=0)
         specs[dataset] = TrialSpec(
             loss="",
             hyperparameters={},

@@ -31,7 +31,7 @@ from torch import Tensor
 from spaces.search_space import search_space
 from spaces.space import Params
 from trainables.data import DATASETS
-from trainables.data.split import ClassSplit, make_split
+from trainables.data.split import ClassSplit, split_dataset
 from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import Store, StoreView
 from trainables.inference.model_files import read_network
@@ -98,7 +98,7 @@ def opened(source: str, cache: Path) -> Images:
     """Open the images of a folder, or of ``glyphs``."""
     dataset = DATASETS["glyphs"]() if source == "glyphs" else DATASETS["folder"](root=source)
     names = tuple(dataset.classes())
-    split = make_split(dataset.identity(), names, None, ratio=0.9, seed=0)
+    split = split_dataset(dataset, dataset.classes(), ratio=0.9, seed=0)
     spec = StoreSpec(dataset=dataset, class_names=names, short_side=TRAINING.frame.short_side, cache=str(cache))
     store: Store = spec.open()
     train = store.subset(split.train)

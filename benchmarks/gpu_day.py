@@ -32,8 +32,8 @@ from benchmarks.timing import best_device, machine, medians, peak_bytes
 from trainables.data import DATASETS
 from trainables.data.store.store_spec import StoreSpec
 from trainables.losses import LOSSES
-from trainables.metrics.clustering import kmeans
-from trainables.metrics.gallery import faiss_for, nearest
+from trainables.metrics.evaluation import kmeans
+from trainables.metrics.gallery import nearest
 from trainables.models import ModelConfig
 from trainables.training import steps as ways
 from trainables.training.spec import TrialSpec
@@ -106,7 +106,7 @@ def drawn(folder: Path, classes: int, each: int) -> StoreSpec:
 
 def take(training: Training, batch: tuple[torch.Tensor, torch.Tensor], steps: int) -> None:
     """Take steps on one batch, reading each loss one step late, as in an epoch."""
-    late = [LateValue(training.step(*batch)) for _ in range(steps)]
+    late = [LateValue(training.steps.take(*batch)) for _ in range(steps)]
     for value in late:
         value.read()
 
@@ -273,28 +273,15 @@ def _differentiated(loss: Callable[..., torch.Tensor], embeddings_BD: torch.Tens
 
 
 def neighbours(sizes: Sizes, keep: Keep, folder: Path) -> None:
-    """Measure the search of neighbours by torch, and by faiss if it has this device; and k-means."""
-    faiss = has("faiss") and faiss_on_device()
+    """Measure the search of neighbours; and k-means."""
     for count in sizes.galleries:
         unit_ND = torch.nn.functional.normalize(torch.randn(count, D, device=DEVICE))
         queries_QD = unit_ND[:60_502]
-        for library in ("torch", *(["faiss"] if faiss else [])):
-            os.environ["HOLDOUT_SEARCH"] = library
-            (took,) = medians([partial(nearest, queries_QD, unit_ND, 11)], device=DEVICE, seconds=0, repeats=3)
-            keep({"what": f"11 neighbours of {len(queries_QD)} among {count} × {D}, {library}", "s": took})
-    os.environ["HOLDOUT_SEARCH"] = "torch"
+        (took,) = medians([partial(nearest, queries_QD, unit_ND, 11)], device=DEVICE, seconds=0, repeats=3)
+        keep({"what": f"11 neighbours of {len(queries_QD)} among {count} × {D}", "s": took})
     unit_ND, clusters = unit_ND[: sizes.galleries[0]], sizes.galleries[0] // 5
     (took,) = medians([lambda: kmeans(unit_ND, clusters, seed=0)], device=DEVICE, seconds=0, repeats=1)
     keep({"what": f"k-means of {len(unit_ND)} × {D} into {clusters} clusters", "s": took})
-
-
-def faiss_on_device() -> bool:
-    """Return True if the installed faiss searches on the device."""
-    os.environ["HOLDOUT_SEARCH"] = "faiss"
-    try:
-        return faiss_for(DEVICE) is not None
-    except Exception:  # its CUDA does not fit the driver
-        return False
 
 
 def about(sizes: Sizes, keep: Keep, folder: Path) -> None:

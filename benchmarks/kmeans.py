@@ -24,7 +24,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 from benchmarks.timing import machine
-from trainables.metrics.clustering import agreement, kmeans
+from trainables.metrics.evaluation import agreement, kmeans
 
 D = 512
 

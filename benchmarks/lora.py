@@ -55,11 +55,11 @@ def measured(training: Training) -> tuple[int, int, float]:
         images, labels_B = training.load_batch(batches[number % len(batches)], generator)
         begin = time.process_time()
         if number:
-            training.step(images, labels_B)
+            training.steps.take(images, labels_B)
             seconds.append(time.process_time() - begin)
         else:
             with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-                training.step(images, labels_B)
+                training.steps.take(images, labels_B)
     return learned, sum(kept.values()), statistics.median(seconds)
 
 

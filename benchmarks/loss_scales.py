@@ -20,7 +20,7 @@ from rich.progress import track
 from rich.table import Table
 
 from trainables.data import DATASETS
-from trainables.data.split import make_split
+from trainables.data.split import split_dataset
 from trainables.data.store.store_spec import StoreSpec
 from trainables.models.model_config import ModelConfig
 from trainables.training.spec import TrialSpec
@@ -70,8 +70,7 @@ def trained(spec: TrialSpec) -> float:
 def main(source: str) -> None:
     """Print one row per setting."""
     dataset = DATASETS["folder"](root=source)
-    names = tuple(dataset.classes())
-    split = make_split("", names, None, ratio=0.5, seed=0)
+    split = split_dataset(dataset, dataset.classes(), ratio=0.5, seed=0)
     begin = time.perf_counter()
     table = Table()
     for column in ("loss", "setting", "effective competitors", "MAP@R"):

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from benchmarks.first_on_features import linked
 from benchmarks.json_lines import append_lines, read_lines
-from trainables.data.split import make_split
+from trainables.data.split import split_dataset
 from trainables.data.store.store_spec import StoreSpec
 from trainables.metrics.evaluation import evaluate
 from trainables.models.model_config import BACKBONE, Lora, ModelConfig
@@ -97,7 +97,7 @@ def measure(weights: str, images: Path, results: Path, seconds: float, network: 
     found = []
     with tempfile.TemporaryDirectory() as folder:
         source = linked(images, Path(folder) / "images", CLASSES, PER_CLASS)
-        split = make_split("", tuple(source.classes()), None, ratio=0.5, seed=0)
+        split = split_dataset(source, source.classes(), ratio=0.5, seed=0)
         for way, (changes, training) in WAYS.items():
             model = ModelConfig(backbone=network, weights=weights, embedding_dim=512, **changes)
             training = replace(training, image_size=side)

@@ -48,7 +48,8 @@ from spaces.search_space import SearchSpace, search_space
 from spaces.space import Params
 from trainables.common.files import write_whole
 from trainables.data import DATASETS
-from trainables.data.split import ClassSplit, make_split
+from trainables.data.sets.features import FeatureFile
+from trainables.data.split import ClassSplit, split_dataset
 from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import training_half
 from trainables.models import ModelConfig
@@ -124,6 +125,24 @@ def of_images(name: str, images: Path, weights: Path, work: Path) -> tuple[np.nd
     return inputs.features().numpy(), np.array(classes)[np.asarray(inputs.view(classes).labels_N)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Divided(FeatureFile):
+    """The features of a data set, of whose ``halves`` of classes, in their order, one trains and one tests."""
+
+    division: str
+    halves: tuple[tuple[str, ...], tuple[str, ...]]
+
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        found = super().classes()
+        return {name: found[name] for name in itertools.chain(*self.halves)}
+
+    def identity(self) -> str:
+        return self.division
+
+    def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return self.halves
+
+
 def divided(name: str, division: str, features: Path, work: Path) -> tuple[Path, ClassSplit]:
     """Divide the classes of a data set, and write what the trainings see, once."""
     arrays = np.load(features)
@@ -138,7 +157,6 @@ def divided(name: str, division: str, features: Path, work: Path) -> tuple[Path,
         names = np.random.default_rng(int(division)).permutation(names)
     half = len(names) // 2
     published = names[:half][:training].tolist(), names[half:][-test:].tolist()
-    split = make_split(f"{name}-{division}", [*published[0], *published[1]], published, ratio=0.9, seed=0)
     path = work / f"{name}-{division}.npz"
     if not path.exists():
         rows = [np.flatnonzero(labels_N == label)[:most] for label in itertools.chain(*published)]
@@ -148,7 +166,8 @@ def divided(name: str, division: str, features: Path, work: Path) -> tuple[Path,
         kept = np.concatenate(rows)
         seen_NP = (features_NF[kept] @ axes_FF[:COMPONENTS].T @ rotation_PP).astype(np.float32)
         write_whole(path, lambda stream: np.savez(stream, embeddings=seen_NP, labels=labels_N[kept]))
-    return path, split
+    dataset = Divided(file=path, division=f"{name}-{division}", halves=(tuple(published[0]), tuple(published[1])))
+    return path, split_dataset(dataset, dataset.classes(), ratio=0.9, seed=0)
 
 
 # Trainings.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from examples.papers.figures import INK, MARKS, Shown
 from search.show.drawing import BAD, COLOURS
 from search.text_table import TextTable
-from trainables.losses.ranking import PNP, VARIANTS, SmoothAP
+from trainables.losses.pairs import PNP, VARIANTS, SmoothAP
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,7 +23,7 @@ from search.show.drawing import COLOURS, FAINT
 from search.text_table import TextTable
 from trainables.common.vectors import unit
 from trainables.losses.loss import Loss
-from trainables.losses.ranking import VARIANTS
+from trainables.losses.pairs import VARIANTS
 from trainables.metrics.evaluation import evaluate
 from trainables.training.steps import Adam
 

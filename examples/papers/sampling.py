@@ -16,8 +16,7 @@ from search.show.drawing import COLOURS, FAINT
 from search.text_table import NOTHING, TextTable
 from trainables.common.vectors import unit
 from trainables.losses.mining import Pairs
-from trainables.losses.pairs import PairLoss, Triplet
-from trainables.losses.ranking import TopKPrecision
+from trainables.losses.pairs import PairLoss, TopKPrecision, Triplet
 from trainables.metrics.evaluation import per_query_metrics
 
 if TYPE_CHECKING:

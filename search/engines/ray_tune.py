@@ -10,7 +10,9 @@ way to end the worker of a trial, or to survive an actor that Ray ended for memo
 
 import logging
 import os
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,13 +32,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from search.engines.base import Engine, Queue, Resources, Running
 from search.engines.capacity import Node, at_once, growth, room
 from search.engines.waiting import RAY_DIED, Patience, Placement, Silences, Workers
-from trainables.common.errors import REFERRED, Failure, InvalidInput
-from trainables.training.ray_trial import TrainingTrial
-from trainables.training.spec import seconds_of
+from trainables.common.errors import REFERRED, Failure, InvalidInput, refer
+from trainables.training.spec import TrialSpec, seconds_of
 
 logger = logging.getLogger(__name__)
 
 POLL_S = 10.0
+WAIT_S = 0.2
 DAY_MINUTES = 24 * 60
 """For a node to decode the images, which may take long and reports nothing meanwhile."""
 
@@ -83,6 +85,41 @@ def run_queue(queue: Queue, engine: Engine, concurrent: int) -> None:
         ).fit()
     if assignments.error:
         raise assignments.error
+
+
+class TrainingTrial(tune.Trainable):
+    """Lets an actor's worker (``config["worker"]``) train ``config["spec"]``.
+
+    A step's result is ``{"news": [news]}``: a list, which Tune does not flatten. Without a spec (None) a step waits for
+    :data:`WAIT_S`, which keeps the actor and its imports alive. Only an actor that dies reports nothing.
+    """
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Make the worker and give it its training; whatever can fail is done in the first step."""
+        del sys.argv[1:]  # Ray's; a user's code may parse the command line
+        cpus = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
+        refer(config["secrets"].split())  # the Ray of a user started without
+        self._worker = config["worker"](cpus=cpus, gpu=bool(ray.get_gpu_ids()))  # the process sees no other GPU
+        self._assign(config["spec"])
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self._worker.end()
+        self._assign(new_config["spec"])
+        return True
+
+    def _assign(self, spec: TrialSpec | None) -> None:
+        self._waits = spec is None
+        if spec is not None:
+            self._worker.assign(spec)
+
+    def step(self) -> dict[str, Any]:
+        if self._waits:
+            time.sleep(WAIT_S)
+            return {"news": []}
+        return {"news": [self._worker.step()]}
+
+    def cleanup(self) -> None:
+        self._worker.end()
 
 
 class ActorOutOfMemory(RayActorError):

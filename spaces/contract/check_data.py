@@ -6,7 +6,6 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import torch
 
 from spaces.contract import Check
@@ -15,6 +14,7 @@ from trainables.common.rules import OneOf
 from trainables.data import DATASETS, Dataset
 from trainables.data.batch_samplers import BATCH_SAMPLERS, BatchSampler
 from trainables.data.dataset import ItemDataset, check_listing
+from trainables.data.store.build import read_item
 from trainables.data.store.contents import item_bytes
 
 
@@ -86,24 +86,11 @@ class DatasetContract:
         return "" if sent.classes() == self._dataset.classes() else "Sent to another process, it has other classes."
 
     def _items_problem(self) -> str:
-        keys = {self._keys[0]: None, self._keys[-1]: None}
-        if isinstance(self._dataset, ItemDataset):
-            for key in keys:
-                if item_bytes(self._dataset.read(key)) != item_bytes(self._dataset.read(key)):
-                    return f"read({key!r}) returns another item the second time."
-            return ""
-        features = self._dataset.features()
-        for key in keys:
-            item, kind = self._dataset.read(key), np.uint8 if features is None else np.float32
-            if not isinstance(item, np.ndarray) or item.dtype != kind:
-                found = getattr(item, "dtype", type(item))
-                return f"read({key!r}) must return a {kind.__name__} array, not {found}."
-            if features is None and (item.ndim != 3 or item.shape[2] != 3 or 0 in item.shape):
-                return f"read({key!r}) must have the shape height × width × 3 (RGB), not {item.shape}."
-            if features is not None and item.shape != (features,):
-                return f"read({key!r}) must have as many numbers as features(), {features}; its shape is {item.shape}."
-            if not np.array_equal(item, self._dataset.read(key)):
-                return f"read({key!r}) returns other {'pixels' if features is None else 'numbers'} the second time."
+        for key in {self._keys[0]: None, self._keys[-1]: None}:
+            if item_bytes(read_item(self._dataset, key)) != item_bytes(self._dataset.read(key)):
+                return f"read({key!r}) returns another item the second time."
+            if isinstance(self._dataset, ItemDataset):
+                continue
             if damage := self._dataset.damage(key):
                 return f"damage({key!r}) is {damage!r}, but read() returns the image: it must be None."
             stamp = self._dataset.stamp(key)

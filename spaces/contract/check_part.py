@@ -122,19 +122,15 @@ def check_part(
         image_size: side of a backbone's images in pixels; by default that of its weights' evaluation, or 224.
     """
     with TemporaryDirectory(prefix="holdout-check-") as folder:
-
-        def load() -> Contract:
-            contracts: dict[str, Callable[[], Contract]] = {
-                "loss": lambda: LossContract(name),
-                "dataset": lambda: DatasetContract(name, options),
-                "backbone": lambda: BackboneContract(name, image_size),
-                "sampler": lambda: SamplerContract(name),
-                "metric": lambda: MetricContract(name),
-                "trainable": lambda: TrainableContract(name, options or {}, Path(folder)),
-            }
-            return contracts[kind or kind_of(name)]()
-
-        yield from outcomes(load)
+        contracts: dict[str, Callable[[], Contract]] = {
+            "loss": lambda: LossContract(name),
+            "dataset": lambda: DatasetContract(name, options),
+            "backbone": lambda: BackboneContract(name, image_size),
+            "sampler": lambda: SamplerContract(name),
+            "metric": lambda: MetricContract(name),
+            "trainable": lambda: TrainableContract(name, options or {}, Path(folder)),
+        }
+        yield from outcomes(lambda: contracts[kind or kind_of(name)]())
 
 
 # Backbones and metrics.

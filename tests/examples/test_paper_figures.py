@@ -35,7 +35,7 @@ from examples.papers.sampling import (
     triplet_terms,
     worked,
 )
-from trainables.losses.ranking import VARIANTS
+from trainables.losses.pairs import VARIANTS
 
 AT = [0.0, 0.01, 0.5, 1.0, 3.0, 40.0]
 B, ALPHA = 2.5, 3.0

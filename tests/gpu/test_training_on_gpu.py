@@ -19,8 +19,7 @@ from trainables.data.sets.folders import Folder
 from trainables.data.store import view as resident
 from trainables.data.store.store_spec import StoreSpec
 from trainables.metrics import SUPERCLASSES, all_metrics
-from trainables.metrics.clustering import kmeans
-from trainables.metrics.evaluation import evaluate
+from trainables.metrics.evaluation import evaluate, kmeans
 from trainables.metrics.gallery import Gallery, nearest
 from trainables.models import ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
@@ -145,7 +144,7 @@ def test_an_epoch_waits_for_no_step(images: StoreSpec, tmp_path: Path) -> None:
     with warnings.catch_warnings(action="ignore"):  # PyTorch warns that the mode is a prototype
         torch.cuda.set_sync_debug_mode("error")
     try:
-        late = LateValue(training.step(images_B, labels_B))
+        late = LateValue(training.steps.take(images_B, labels_B))
     finally:
         torch.cuda.set_sync_debug_mode("default")
     training.wait_for_checkpoints()

@@ -83,7 +83,7 @@ def test_a_broken_part_is_described(name: str, sentences: dict[str, str]) -> Non
 
 
 def test_a_data_set_is_made_with_its_options() -> None:
-    assert "uint8 array" in wrong(f"{OWN}:Greys", wrong=True)[ITEMS]
+    assert "must return uint8" in wrong(f"{OWN}:Greys", wrong=True)[ITEMS]
     assert "TypeError" in wrong(f"{OWN}:Greys", shade=3)["It can be loaded."]
 
 

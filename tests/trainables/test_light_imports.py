@@ -78,7 +78,7 @@ for optimizer in OPTIMIZERS:
         model = holdout.load(os.path.join(folder, "trial/attempt-1/best.safetensors"), device="cpu")
         model.embed([np.zeros((20, 20, 3), np.uint8)])
 early = [name for name in ("faiss", "pandas", "ray") if name in sys.modules]
-import trainables.training.ray_trial
+import search.engines.ray_tune
 from trainables.metrics.evaluation import evaluate
 import torch
 evaluate(torch.randn(300, 4), torch.arange(300) % 30, ["map_at_r"])

@@ -141,6 +141,15 @@ def ranged(least: int, most: int, noun: str) -> str:
     return counted(least, noun) if least == most else f"{least:,} to {counted(most, noun)}"
 
 
+def shaped(shape: Iterable[int]) -> str:
+    """Return the shape of an array.
+
+    >>> shaped((3, 4)), shaped(())
+    ('3 × 4', 'a single value')
+    """
+    return " × ".join(map(str, shape)) or "a single value"
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return `` (did you mean …?)`` if an entry of ``known`` resembles ``name``, else an empty string.
 

@@ -27,7 +27,7 @@ _ROWS = {
 DATASETS: PartTable[type[Dataset], PartRow] = PartTable("data set", _ROWS, base="trainables.data.dataset:Dataset")
 
 
-# Augmentations, whose functions are in :mod:`trainables.data.crops`.
+# Augmentations, whose functions are in :mod:`trainables.data.loading`.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +51,10 @@ class AugmentationRow(PartRow):
 
 
 _AUGMENTATIONS = {
-    "none": AugmentationRow(path="trainables.data.crops:none"),
-    "crop": AugmentationRow(path="trainables.data.crops:crop"),
-    "crop_flip": AugmentationRow(path="trainables.data.crops:crop_flip"),
-    "resized_crop_flip": AugmentationRow(path="trainables.data.crops:resized_crop_flip", resizes=False),
+    "none": AugmentationRow(path="trainables.data.loading:none"),
+    "crop": AugmentationRow(path="trainables.data.loading:crop"),
+    "crop_flip": AugmentationRow(path="trainables.data.loading:crop_flip"),
+    "resized_crop_flip": AugmentationRow(path="trainables.data.loading:resized_crop_flip", resizes=False),
 }
 
 AUGMENTATIONS: PartTable[Callable[..., Any], AugmentationRow] = PartTable("augmentation", _AUGMENTATIONS)

@@ -22,7 +22,7 @@ import json
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cached_property
 from typing import Any
@@ -36,7 +36,7 @@ FEWEST_IMAGES = 2  # of a class that is scored: a query and one image to find
 
 @dataclass(frozen=True, kw_only=True)
 class ClassSplit:
-    """The classes that train, validate and test, made by :func:`make_split`.
+    """The classes that train, validate and test, made by :func:`split_dataset`.
 
     ``identity`` identifies the data set, and ``ratio`` is the part of the training half that trains at once. With
     ``folds``, ``train`` is the whole training half and ``validation`` is empty; each fold lists the classes that
@@ -158,59 +158,27 @@ def split_dataset(
     label_noise: float = 0.0,
     held: bool = False,
 ) -> ClassSplit:
-    """Split the ``classes`` of a data set as :func:`make_split` does, with its groups, after :func:`check_listing`.
+    """Split the ``classes`` of a data set, given in its own order with their images, after :func:`check_listing`.
 
-    With ``held`` a vault has the test classes, and all of these are the training half.
-    """
-    check_listing(dataset, classes)
-    marks = {"groups": dataset.groups(), "parts": dataset.parts(), "cameras": dataset.cameras()}
-    split = make_split(
-        dataset.identity(),
-        list(classes),
-        (list(classes), ()) if held else dataset.published_split(),
-        ratio=ratio,
-        seed=seed,
-        folds=folds,
-        merge=merge,
-        label_noise=label_noise,
-        joined=joined_classes(classes, marks["groups"]),
-        held=held,
-    )
-    return replace(split, marks=tuple((name, _sha256(dict(found))) for name, found in marks.items() if found))
+    The first floor(C / 2) classes, or the first published half, are the training half. Of its C_train classes, the
+    max(2, C_train × (1 − ratio) rounded half up) with the smallest SHA-256 of ``seed:class name`` validate. With
+    ``folds``, ``ratio`` is ignored and all of them validate in turn, dealt in the order of their hashes: the first of
+    ten folds equals the validation classes of the fixed split at 0.9. Each part keeps the order of ``classes``.
 
-
-def make_split(
-    dataset_identity: str,
-    class_names: Sequence[str],
-    published: tuple[Sequence[str], Sequence[str]] | None,
-    *,
-    ratio: float,
-    seed: int,
-    folds: int | None = None,
-    merge: int | None = None,
-    label_noise: float = 0.0,
-    joined: Sequence[tuple[str, ...]] = (),
-    held: bool = False,
-) -> ClassSplit:
-    """Split ``class_names``, given in the data set's own order.
-
-    The first floor(C / 2) classes, or the first of the ``published`` halves, are the training half. Of its C_train
-    classes, the max(2, C_train × (1 − ratio) rounded half up) with the smallest SHA-256 of ``seed:class name``
-    validate. With ``folds``, ``ratio`` is ignored and all of them validate in turn, dealt in the order of their hashes:
-    the first of ten folds equals the validation classes of the fixed split at 0.9. Each part keeps the order of
-    ``class_names``.
-
-    The classes of each tuple of ``joined`` stay together. The training half takes whole tuples until it has
+    Classes with a common group stay together, as a unit. The training half takes whole units until it has
     floor(C / 2) classes or more. The validation passes over those that it has no room for; if fewer than two classes
     fit, the smallest others join. A fold takes those whose first class falls into its range.
 
     The halves for the confirmation are dealt like two folds; there are none if one would have fewer than two classes.
+    With ``held`` a vault has the test classes, and all of these are the training half.
 
     Raises:
         InvalidInput: a ratio outside (0, 1), fewer than two classes in a part, classes that are all joined, or joined
-            classes in different ``published`` halves.
+            classes in different published halves.
     """
-    assert len(set(class_names)) == len(class_names), "class names that repeat"
+    check_listing(dataset, classes)
+    marks = {"groups": dataset.groups(), "parts": dataset.parts(), "cameras": dataset.cameras()}
+    joined, class_names = joined_classes(classes, marks["groups"]), list(classes)
     if not 0 < ratio < 1:
         raise InvalidInput(f"split.ratio must be between 0 and 1, such as 0.9; it is {ratio}.")
     together = {name: names for names in joined for name in names}
@@ -220,7 +188,7 @@ def make_split(
             f"All {len(class_names)} classes are joined by the groups that they share ({listed(units[0], shown=3)}), "
             "and a group never crosses the split; give the images of fewer classes the same group."
         )
-    half, test = _halves(class_names, published, units)
+    half, test = _halves(class_names, (class_names, ()) if held else dataset.published_split(), units)
     if folds and FEWEST_CLASSES * folds > len(half) >= 2 * FEWEST_CLASSES:
         raise InvalidInput(
             f"split.folds is {folds} and the training half has {len(half)} classes; at least {FEWEST_CLASSES} of them "
@@ -247,12 +215,13 @@ def make_split(
         test=test,
         ratio=1 - 1 / folds if folds else float(ratio),
         seed=seed,
-        identity=dataset_identity,
+        identity=dataset.identity(),
         folds=in_order if folds else (),
         halves=halves,
         merge=merge or 1,
         label_noise=label_noise,
-        joined=tuple(joined),
+        joined=joined,
+        marks=tuple((name, _sha256(dict(found))) for name, found in marks.items() if found),
     )
     _refuse_too_few(split, held=held)
     return split

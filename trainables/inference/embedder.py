@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainables.common.errors import InvalidInput
+from trainables.common.errors import InvalidInput, shaped
 from trainables.common.files import digest_of
 from trainables.common.vectors import numbers, unit
 from trainables.data.images import Unreadable, cannot_be_read
@@ -202,7 +202,7 @@ def given_features(items: object, model: ModelConfig) -> Tensor:
     if features_NF.ndim != 2 or features_NF.shape[1] != expected or not len(features_NF):
         raise InvalidInput(
             f"The model takes {expected} features of each item, and they are of "
-            f"{' × '.join(map(str, features_NF.shape))}; give items × {expected}."
+            f"{shaped(features_NF.shape)}; give items × {expected}."
         )
     if not features_NF.isfinite().all():
         raise InvalidInput("The features have numbers that are not finite; correct or remove them.")

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from PIL import Image
 
-from trainables.common.errors import InvalidInput, raise_if_any
+from trainables.common.errors import InvalidInput, raise_if_any, shaped
 from trainables.common.process import allotted_cpus
 from trainables.data.images import Unreadable, as_it_looks, fitted, fitted_image, open_file, opened_image, unreadable
 from trainables.data.sets.folders import as_on_disk, images_below
@@ -86,7 +86,7 @@ def _of_array(image: np.ndarray) -> np.ndarray:
     if image.dtype != np.uint8 or not (image.ndim == 2 or image.shape[2:] == (3,)) or not image.size:
         raise ValueError(
             f"an array must be uint8 of height × width × 3, or height × width for grey; it is {image.dtype} of "
-            f"{' × '.join(map(str, image.shape))}"
+            f"{shaped(image.shape)}"
         )
     return image if image.ndim == 3 else np.stack([image] * 3, axis=2)
 

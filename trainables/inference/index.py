@@ -12,7 +12,7 @@ from operator import methodcaller
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainables.common.errors import InvalidInput, counted
+from trainables.common.errors import InvalidInput, counted, shaped
 from trainables.common.files import DAMAGED, digest_of, given_path, json_text, read_regular, write_together
 from trainables.common.storage import AnyPath
 
@@ -98,7 +98,7 @@ class ImageIndex:
         if embeddings_ND.ndim != 2 or not len(embeddings_ND) or len(embeddings_ND) != len(paths):
             raise InvalidInput(
                 f"An index needs one embedding per path, and at least one; there are {len(paths)} paths, and "
-                f"embeddings of {_shape(embeddings_ND)}."
+                f"embeddings of {shaped(embeddings_ND.shape)}."
             )
         dimensions = embeddings_ND.shape[1]
         faiss_index = _faiss().IndexFlatIP(dimensions)
@@ -131,7 +131,7 @@ class ImageIndex:
         if embeddings_QD.ndim != 2 or embeddings_QD.shape[1] != self.description.dimensions:
             raise InvalidInput(
                 f"The index holds embeddings of {self.description.dimensions} dimensions, and the queries are of "
-                f"{_shape(embeddings_QD)}; give them as queries × {self.description.dimensions}."
+                f"{shaped(embeddings_QD.shape)}; give them as queries × {self.description.dimensions}."
             )
         queries_QD = embeddings_QD.astype("float32", order="C", copy=False)
         similarities_QK, rows_QK = self.faiss_index.search(queries_QD, k)
@@ -280,7 +280,3 @@ def refuse_neighbours(k: int, description: IndexDescription) -> None:
 def _damaged(folder: AnyPath, error: Exception) -> InvalidInput:
     reason = error if type(error) is ValueError else f"{type(error).__name__}: {error}"
     return InvalidInput(f"The index {folder} is damaged ({reason}); make it again.")
-
-
-def _shape(array: "NDArray[Any]") -> str:
-    return " × ".join(map(str, array.shape)) or "no dimension"

@@ -136,19 +136,19 @@ _ROWS = {
         proxy_lr=1e-2,  # given in no paper: 100 × the network's in the thesis's code, as for Proxy-Anchor
     ),
     "pnp": LossRow(
-        path="trainables.losses.ranking:PNP",
+        path="trainables.losses.pairs:PNP",
         paper="PNP (Li et al.), eq. 2-13",
         equation="mean_queries mean_{i∈P} f(R_i), R_i = Σ_N σ((s_n-s_i)/temperature); Dq: f = 1 - (1+R)^-alpha",
         defaults={"variant": "Dq", "temperature": 0.01, "alpha": 4.0, "bound": 4.0},
     ),
     "smooth_ap": LossRow(
-        path="trainables.losses.ranking:SmoothAP",
+        path="trainables.losses.pairs:SmoothAP",
         paper="Smooth-AP (Brown et al. 2020; Li et al., eq. 3-4)",
         equation="mean_queries mean_{i∈P} 1 - (1+R(i,P)) / (1+R(i,P)+R(i,N)), R = Σ_j σ((s_j-s_i)/temperature)",
         defaults={"temperature": 0.01},
     ),
     "topk_precision": LossRow(
-        path="trainables.losses.ranking:TopKPrecision",
+        path="trainables.losses.pairs:TopKPrecision",
         paper="top-k precision (Lu et al.), eq. 4-10",
         equation="Σ_queries Σ_{misplaced N} ŝ - Σ_{misplaced P} ŝ, ŝ = s + margin for negatives",
         defaults={"margin": 0.1, "k": 5},

@@ -1,24 +1,22 @@
 """Exact ranking of a gallery for every query, and checks of a metric's input.
 
-Shapes: N images, G images of the gallery, D embedding, Q queries of a block, K ranks, M and P pairs,
+Shapes: N images, G images of the gallery, D embedding, Q queries of a block, K ranks, M pairs,
 R relevant images of a query.
 """
 
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import distributions
 from types import ModuleType
 
-import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from trainables.common.errors import InvalidInput, raise_if_any
+from trainables.common.errors import raise_if_any
 from trainables.common.vectors import unit, without_direction
-from trainables.metrics.retrieval import Hits, Ranking, RetrievalProtocol, tie_groups
+from trainables.metrics.retrieval import Ranking, RetrievalProtocol, average_precision
 
 logger = logging.getLogger(__name__)
 
@@ -60,35 +58,7 @@ Those at most one step apart tie: the last bits of a matrix product depend on th
 similarities to neighbouring steps.
 """
 
-SEARCH = "HOLDOUT_SEARCH"
-"""Environment variable that chooses the library which searches neighbours: ``faiss`` or ``torch``."""
-
 _BLOCK_BYTES = 2**28
-
-
-def faiss_for(device: torch.device) -> ModuleType | None:
-    """Return faiss, with torch's number of threads, if it should search on ``device``; None if torch should.
-
-    On a CPU faiss is faster; it may be missing on a machine that only trains. On a GPU torch searches, which is always
-    installed; ``make gpu-day`` times both. The environment variable :data:`SEARCH` chooses otherwise.
-
-    Raises:
-        InvalidInput: the choice is unknown, or faiss is chosen and cannot be imported or has no GPU.
-    """
-    chosen = os.environ.get(SEARCH)
-    if chosen not in (None, "", "faiss", "torch"):
-        raise InvalidInput(f"{SEARCH} must be faiss or torch, or unset; it is {chosen!r}.")
-    if chosen == "torch" or (device.type != "cpu" and chosen != "faiss"):
-        return None
-    faiss, problem = import_faiss()
-    if faiss is None:
-        if chosen == "faiss":
-            raise InvalidInput(f"{SEARCH} is faiss, which cannot be imported ({problem}); install it, or set torch.")
-        return None
-    if device.type != "cpu" and not getattr(faiss, "get_num_gpus", int)():
-        raise InvalidInput(f"{SEARCH} is faiss, and this faiss has no GPU; install faiss-gpu, or set torch.")
-    faiss.omp_set_num_threads(torch.get_num_threads())
-    return faiss
 
 
 def faiss_wheels() -> list[str]:
@@ -117,20 +87,16 @@ def import_faiss() -> tuple[ModuleType | None, str]:
 def nearest(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the k largest inner products of each query and their gallery rows, both [Q, K], largest first.
 
-    Inputs are float32 on one device. Products closer than :data:`ROUNDING` are in any order.
+    Inputs are float32 on one device. Products closer than :data:`ROUNDING` are in any order. On a CPU faiss searches,
+    which is faster than torch; it may be missing on a machine that only trains. On a GPU torch searches.
     """
-    faiss = faiss_for(gallery_ND.device)
+    faiss = import_faiss()[0] if gallery_ND.device.type == "cpu" else None
     if faiss is None:
         block = max(_BLOCK_BYTES // (4 * len(gallery_ND)), 1)
         with full_float32():
             parts = [(part_QD @ gallery_ND.T).topk(k) for part_QD in queries_QD.split(block)]
         return torch.cat([values for values, _ in parts]), torch.cat([rows for _, rows in parts])
-    if gallery_ND.is_cuda:
-        import faiss.contrib.torch_utils
-
-        resources, metric = faiss.StandardGpuResources(), faiss.METRIC_INNER_PRODUCT
-        found = faiss.knn_gpu(resources, queries_QD.contiguous(), gallery_ND.contiguous(), k, metric=metric)
-        return found[0], found[1]
+    faiss.omp_set_num_threads(torch.get_num_threads())
     index = faiss.IndexFlatIP(gallery_ND.shape[1])
     index.add(gallery_ND.numpy())
     similarities_QK, rows_QK = index.search(queries_QD.numpy(), k)
@@ -164,9 +130,6 @@ _INDICES = 2**20
 _LAST = torch.iinfo(torch.int64).min
 """A key below all others."""
 
-_MOST_CLOSE = 64
-"""Most pairs of a relevant image and a near tie of it, per query, that are settled one by one."""
-
 _SPARE = 8
 """Additional candidates, which resolve nearly all ties at the last rank."""
 
@@ -193,9 +156,8 @@ class Gallery:
         self.labels_N = labels_N
         self.queries_Q = self.protocol.queries_N.nonzero().flatten()
         self._rows_G = self.protocol.gallery_N.nonzero().flatten()
-        self._place_N = torch.where(self.protocol.gallery_N, self.protocol.gallery_N.cumsum(0) - 1, -1)
         self._raw_ND = embeddings_ND
-        self._unit_ND = _unit64(embeddings_ND).float().contiguous()
+        self._unit_ND = unit(embeddings_ND.double()).float().contiguous()
         self._unit_GD = self._unit_ND if len(self._rows_G) == len(self._unit_ND) else self._unit_ND[self._rows_G]
         self._exact: tuple[torch.Tensor, torch.Tensor | None] | None = None
         self.positives_N, ignored_N = self.protocol.counts(labels_N)
@@ -218,20 +180,26 @@ class Gallery:
         parts = [self._neighbours(block_Q, ranks) for block_Q in queries_Q.split(self._block)]
         return torch.cat(parts) if parts else queries_Q.new_zeros((0, ranks))
 
-    def hits(self) -> Iterator[tuple[torch.Tensor, Hits]]:
-        """Yield blocks of the queries: indices [Q], and their relevant images."""
+    def average_precisions(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield blocks of the queries: indices [Q], and their average precision over the whole ranking [Q]."""
         most = int(self.positives_N[self.queries_Q].max())
-        for block_Q in self.queries_Q.split(max(_BLOCK_RANKS // len(self._rows_G), 1)):
-            yield block_Q, self._hits(block_Q, most)
+        for block_Q, exact_QG in self.similarities(self.queries_Q):
+            ignored_QG, relevant_QG = self._pairs(block_Q)
+            exact_QG.masked_fill_(ignored_QG, -torch.inf)
+            hits_QR = exact_QG.masked_fill(~relevant_QG, -torch.inf).topk(most).values
+            before_QR = _numbers_above(exact_QG, hits_QR + 1)
+            tied_QR = (_numbers_above(exact_QG, hits_QR - 1, equal=True) - before_QR).double()
+            before_QR = before_QR.double().masked_fill(hits_QR.isinf(), torch.inf)
+            yield block_Q, average_precision(before_QR, tied_QR, self.positives_N[block_Q])
 
     def similarities(self, queries_Q: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield blocks of some queries with their similarities to the gallery in steps of 1 / :data:`GRID` [Q, G]."""
         if self._exact is None:
             raw_GD = self._raw_ND[self._rows_G]
-            self._exact = _unit64(raw_GD), _first_of_duplicates(raw_GD)
+            self._exact = unit(raw_GD.double()), _first_of_duplicates(raw_GD)
         unit_GD, first_G = self._exact
         for block_Q in queries_Q.split(max(_BLOCK_BYTES // (64 * len(unit_GD)), 1)):
-            exact_QG = (_unit64(self._raw_ND[block_Q]) @ unit_GD.T * GRID).round()
+            exact_QG = (unit(self._raw_ND[block_Q].double()) @ unit_GD.T * GRID).round()
             yield block_Q, exact_QG if first_G is None else exact_QG[:, first_G]
 
     def _candidates(self, queries_Q: torch.Tensor, ranks: int) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -267,8 +235,7 @@ class Gallery:
     def _full_neighbours(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
         parts = []
         for block_Q, exact_QG in self.similarities(queries_Q):
-            keys_QG = self._keys(exact_QG, self._rows_G)
-            keys_QG[self._ignored_pairs(block_Q)] = _LAST
+            keys_QG = self._keys(exact_QG, self._rows_G).masked_fill_(self._pairs(block_Q)[0], _LAST)
             parts.append(keys_QG.topk(ranks).indices)
         return self._rows_G[torch.cat(parts)]
 
@@ -301,8 +268,8 @@ class Gallery:
     def _full_rankings(self, queries_Q: torch.Tensor, ranks: int) -> Iterator[tuple[torch.Tensor, Ranking]]:
         """Yield rankings from all similarities in float64."""
         for block_Q, exact_QG in self.similarities(queries_Q):
-            exact_QG[self._ignored_pairs(block_Q)] = -torch.inf
-            yield block_Q, self._ranking(block_Q, exact_QG, self._relevant_pairs(block_Q), ranks)
+            ignored_QG, relevant_QG = self._pairs(block_Q)
+            yield block_Q, self._ranking(block_Q, exact_QG.masked_fill_(ignored_QG, -torch.inf), relevant_QG, ranks)
 
     def _ranking(
         self, queries_Q: torch.Tensor, keys_QK: torch.Tensor, relevant_QK: torch.Tensor, ranks: int
@@ -310,80 +277,19 @@ class Gallery:
         """Return the first ranks by ``keys_QK``, descending, of which those that differ by at most 1 tie."""
         return Ranking.of_ties(*_sorted(keys_QK, relevant_QK), self.positives_N[queries_Q], ranks)
 
-    def _hits(self, queries_Q: torch.Tensor, most: int) -> Hits:
-        """Return the relevant images of some queries; R is ``most``.
-
-        Sorted float32 similarities count the images that are more similar by more than rounding. Those that are as
-        similar up to rounding are compared in float64, in whole rankings for queries with many of them.
-        """
-        with full_float32():
-            near_QG = self._unit_ND[queries_Q] @ self._unit_GD.T
-        near_QG[self._ignored_pairs(queries_Q)] = -torch.inf
-        hits_QR, places_QR = near_QG.masked_fill(~self._relevant_pairs(queries_Q), -torch.inf).topk(most)
-        if near_QG.device.type == "cpu":  # NumPy sorts float32 ten times faster than PyTorch
-            ordered_QG = torch.from_numpy(np.sort(near_QG.numpy(), axis=1))
-        else:
-            ordered_QG = near_QG.sort(1).values
-        less_QR = torch.searchsorted(ordered_QG, hits_QR - ROUNDING)
-        not_more_QR = torch.searchsorted(ordered_QG, hits_QR + ROUNDING, right=True)
-        missing_QR = hits_QR == -torch.inf
-        before_QR = len(self._rows_G) - not_more_QR
-        tied_QR = torch.ones_like(before_QR)
-        close_QR = (not_more_QR - less_QR - 1).masked_fill(missing_QR, 0)
-        crowded_Q = close_QR.sum(1) > _MOST_CLOSE
-        close_QR[crowded_Q] = 0
-        for pairs in close_QR.nonzero().split(max(_BLOCK_RANKS // len(self._rows_G), 1)):
-            row_M, column_M = pairs.T
-            ahead_M, tied_QR[row_M, column_M] = self._close(
-                queries_Q[row_M], near_QG[row_M], places_QR[row_M, column_M], hits_QR[row_M, column_M]
-            )
-            before_QR[row_M, column_M] += ahead_M
-        before_QR, order_QR = before_QR.double().masked_fill(missing_QR, torch.inf).sort(1)
-        tied_QR = tied_QR.double().gather(1, order_QR)
-        if crowded_Q.any():
-            parts = []
-            for block_Q, exact_QG in self.similarities(queries_Q[crowded_Q]):
-                exact_QG[self._ignored_pairs(block_Q)] = -torch.inf
-                relevant_QG, tied_QG = _sorted(exact_QG, self._relevant_pairs(block_Q))
-                first_QG, sizes_QG = tie_groups(tied_QG)
-                first_QR, places_QR = torch.where(relevant_QG, first_QG, torch.inf).topk(most, largest=False)
-                parts.append((first_QR.double(), sizes_QG.gather(1, places_QR)))
-            before_QR[crowded_Q], tied_QR[crowded_Q] = map(torch.cat, zip(*parts, strict=True))
-        return Hits(before_QR=before_QR, tied_QR=tied_QR)
-
-    def _close(
-        self, queries_M: torch.Tensor, near_MG: torch.Tensor, places_M: torch.Tensor, hits_M: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return how many near ties of a query's relevant image rank before it, and how many tie with it, both [M]."""
-        pair_P, place_P = ((near_MG - hits_M[:, None]).abs() <= ROUNDING).nonzero(as_tuple=True)
-        other_P, own_P = (
-            self._exact_pairs(queries_M[pair_P], self._rows_G[places]) for places in (place_P, places_M[pair_P])
-        )
-        counts = (other_P > own_P + 1, (other_P - own_P).abs() <= 1)
-        ahead_M, tied_M = (torch.zeros_like(places_M).index_add_(0, pair_P, count_P.long()) for count_P in counts)
-        return ahead_M, tied_M
-
     def _exact_pairs(self, left_M: torch.Tensor, right_M: torch.Tensor) -> torch.Tensor:
         """Return the similarities of pairs of a query and an image, in steps of 1 / :data:`GRID` [M]."""
         parts = []
         for left, right in zip(left_M.split(4096), right_M.split(4096), strict=True):
-            left_MD, right_MD = _unit64(self._raw_ND[left]), _unit64(self._raw_ND[right])
+            left_MD, right_MD = (unit(self._raw_ND[rows_M].double()) for rows_M in (left, right))
             parts.append((left_MD * right_MD).sum(1))
         return (torch.cat(parts) * GRID).round()
 
-    def _relevant_pairs(self, queries_Q: torch.Tensor) -> torch.Tensor:
-        """Return which images of its gallery are relevant to each query, bool [Q, G]."""
-        relevant_QG = self.labels_N[self._rows_G] == self.labels_N[queries_Q][:, None]
-        relevant_QG[self._ignored_pairs(queries_Q)] = False
-        return relevant_QG
-
-    def _ignored_pairs(self, queries_Q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the queries and the places in the gallery of what they ignore, as indices of [Q, G]."""
-        if self.protocol.cameras_N is not None:
-            return self._ignored(queries_Q, self._rows_G[None]).nonzero(as_tuple=True)  # type: ignore[return-value]
-        own_Q = self._place_N[queries_Q]
-        (inside,) = (own_Q >= 0).nonzero(as_tuple=True)
-        return inside, own_Q[inside]
+    def _pairs(self, queries_Q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return which images of the gallery each query ignores, and which are relevant to it, both bool [Q, G]."""
+        ignored_QG = self._ignored(queries_Q, self._rows_G[None])
+        same_QG = self.labels_N[self._rows_G] == self.labels_N[queries_Q][:, None]
+        return ignored_QG, same_QG & ~ignored_QG
 
     def _keys(self, exact_QK: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Combine rounded similarity and index into one integer, the largest of which ranks first."""
@@ -391,15 +297,19 @@ class Gallery:
         return exact_QK.long() * _INDICES + (len(self.labels_N) - 1 - rows)
 
 
-def _unit64(raw: torch.Tensor) -> torch.Tensor:
-    return unit(raw.double())
-
-
 def _sorted(keys_QK: torch.Tensor, relevant_QK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return relevance by descending key, and which ranks tie with the one before: by at most 1; both [Q, K]."""
     keys_QK, order_QK = keys_QK.sort(descending=True)
     tied_QK = pad(keys_QK[:, :-1] - keys_QK[:, 1:] <= 1, (1, 0))
     return relevant_QK.gather(1, order_QK), tied_QK
+
+
+def _numbers_above(values_QG: torch.Tensor, bounds_QR: torch.Tensor, *, equal: bool = False) -> torch.Tensor:
+    """Return how many values of a row are above each bound, or ``equal`` to it: [Q, R]; bounds are descending."""
+    places_QG = torch.searchsorted(bounds_QR.flip(1), values_QG, right=equal)
+    counts = places_QG.new_zeros((len(bounds_QR), bounds_QR.shape[1] + 1))
+    counts.scatter_add_(1, places_QG, torch.ones_like(places_QG))
+    return counts.flip(1).cumsum(1)[:, :-1]
 
 
 def _first_of_duplicates(raw_ND: torch.Tensor) -> torch.Tensor | None:

@@ -76,19 +76,6 @@ def tie_groups(tied_QK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return first_QK, torch.zeros_like(ones_QK).scatter_add_(1, first_QK, ones_QK).gather(1, first_QK)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hits:
-    """The relevant images of each query in the whole ranking, most similar first, in float64 [Q, R].
-
-    Attributes:
-        before_QR: number of images that are more similar; infinite where a query has fewer than R relevant images.
-        tied_QR: number of images that are as similar, itself included.
-    """
-
-    before_QR: torch.Tensor
-    tied_QR: torch.Tensor
-
-
 def _ranks(like_QK: torch.Tensor) -> torch.Tensor:
     return torch.arange(1, like_QK.shape[1] + 1, dtype=torch.float64, device=like_QK.device)
 
@@ -150,21 +137,24 @@ SCORES: dict[str, Score] = {
 """The metrics of the first ranks; formulas are in :mod:`trainables.metrics`."""
 
 
-def average_precision(hits: Hits, positives_Q: torch.Tensor) -> torch.Tensor:
+def average_precision(before_QR: torch.Tensor, tied_QR: torch.Tensor, positives_Q: torch.Tensor) -> torch.Tensor:
     """Return the sum of precisions at all hits, / R, whose mean is ``map``. Example: (1/1 + 2/3)/2 = .833.
+
+    The relevant images of a query are given by the numbers of images that are more similar, ascending and infinite
+    beyond the last one, and that are as similar, itself included, both float64.
 
     The precision at a hit is expected over the n places of its group of ties behind t images, h of them relevant: the
     mean of (h + 1 + (p − 1)(r − 1)/(n − 1)) / (t + p) over p, for r relevant ones in the group.
     """
     earlier_QR, until_QR = (  # numbers of relevant images before each hit's group, and to its end
-        torch.searchsorted(hits.before_QR, hits.before_QR, right=right) for right in (False, True)
+        torch.searchsorted(before_QR, before_QR, right=right) for right in (False, True)
     )
-    hits_QR, next_QR, size_QR = until_QR - earlier_QR, hits.before_QR + 1, hits.tied_QR
+    hits_QR, next_QR = until_QR - earlier_QR, before_QR + 1
     # Σ_p 1/(t + p)
-    harmonic_QR = torch.where(size_QR == 1, 1 / next_QR, (next_QR + size_QR).digamma() - next_QR.digamma())
-    share_QR = (hits_QR - 1) / (size_QR - 1).clamp(min=1)
-    total_QR = (earlier_QR + 1) * harmonic_QR + share_QR * (size_QR - next_QR * harmonic_QR)
-    return torch.where(next_QR.isinf(), 0.0, total_QR / size_QR).sum(1) / positives_Q.clamp(min=1)
+    harmonic_QR = torch.where(tied_QR == 1, 1 / next_QR, (next_QR + tied_QR).digamma() - next_QR.digamma())
+    share_QR = (hits_QR - 1) / (tied_QR - 1).clamp(min=1)
+    total_QR = (earlier_QR + 1) * harmonic_QR + share_QR * (tied_QR - next_QR * harmonic_QR)
+    return torch.where(next_QR.isinf(), 0.0, total_QR / tied_QR).sum(1) / positives_Q.clamp(min=1)
 
 
 # The images that are queries, and the gallery that each of them is ranked against.

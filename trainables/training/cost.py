@@ -80,7 +80,7 @@ def _measured(spec: TrialSpec, images: ImageCounts, device: torch.device, second
     times: list[float] = []
     for indices_B in islice(chain.from_iterable(training.sampler.batches(epoch) for epoch in count(1)), MOST_STEPS):
         begin = time.perf_counter()
-        LateValue(training.step(*training.load_batch(indices_B, generator))).read()
+        LateValue(training.steps.take(*training.load_batch(indices_B, generator))).read()
         times.append(time.perf_counter() - begin)
         if len(times) > LEAST_STEPS and sum(times[1:]) >= seconds:
             break

@@ -159,7 +159,7 @@ class Training(EpochTraining):
             batches = prefetched(drawn, lambda indices_B: self.load_batch(indices_B, generator), self.device)
         for number, (images, labels_B) in enumerate(batches):
             self.set_learning_rates(epoch, number, len(drawn))
-            losses.append(self.step(images, labels_B))
+            losses.append(self.steps.take(images, labels_B))
             used.append(self.loss.used)
             if resident:
                 continue  # steps that need nothing of the host do not wait for it either
@@ -200,10 +200,6 @@ class Training(EpochTraining):
             device=self.device, generator=generator,
         )  # fmt: skip
         return images, self.labels_N[indices_B].to(self.device)
-
-    def step(self, images: Tensor, labels_B: Tensor) -> Tensor:
-        """Take one optimizer step and return the detached loss."""
-        return self.steps.take(images, labels_B)
 
     def embed(self, view: StoreView) -> Tensor:
         with deterministic(self.device, self._config.deterministic):

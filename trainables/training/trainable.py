@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.common.errors import InvalidInput, counted, raise_if_any
+from trainables.common.errors import InvalidInput, counted, raise_if_any, shaped
 from trainables.common.part_tables import load_part
 from trainables.common.ranges import Range
 from trainables.training.spec import derived_seed
@@ -199,10 +199,8 @@ def checked_embeddings(found: Any, count: int, method: str = "embed") -> "torch.
         raise InvalidInput(f"{method} must return a tensor or an array; it returned {type(found).__name__}.")
     embeddings_ND = numbers(found, f"what {method} returns")
     if embeddings_ND.ndim != 2 or not embeddings_ND.shape[1] or len(embeddings_ND) != count:
-        shape = " × ".join(map(str, embeddings_ND.shape))
-        raise InvalidInput(
-            f"{method} must return a row for each of {counted(count, 'item')}; it returned {shape or 'a number'}."
-        )
+        found = shaped(embeddings_ND.shape)
+        raise InvalidInput(f"{method} must return a row for each of {counted(count, 'item')}; it returned {found}.")
     return embeddings_ND.float()
 
 

@@ -47,10 +47,8 @@ def validate(spec: UntrainedSpec) -> ValidatedUntrained:
             f"The features of {spec.model.backbone} with the weights {spec.model.weights!r} are not finite before any "
             "training; give other weights."
         )
-    plain, white = [], []
-    for scored, embeddings, whitened_embeddings in _validations(spec, spec.divisions, inputs, features_NF):
-        plain.append(scored.scores(embeddings))
-        white.append(scored.scores(whitened_embeddings))
+    validated = _validations(spec, spec.divisions, inputs, features_NF)
+    plain, white = zip(*((scored.scores(raw), scored.scores(white)) for scored, raw, white in validated), strict=True)
     classes_plain: dict[str, float] = {}
     classes_white: dict[str, float] = {}
     for scored, embeddings, whitened_embeddings in _validations(spec, spec.confirming, inputs, features_NF):

@@ -160,9 +160,9 @@ def test_code_removed_under_a_worker_is_not_a_trial_error(
     with monkeypatch.context() as removed:
         removed.setattr(losses, "__path__", [str(tmp_path)])
         removed.setattr(losses.LOSSES, "_loaded", {})
-        removed.delitem(sys.modules, "trainables.losses.ranking", raising=False)
+        removed.delitem(sys.modules, "trainables.losses.pairs", raising=False)
         found = worker_of(other).step()
     assert found.cause == "LOST"
-    assert found.reason.startswith("the module trainables.losses.ranking is missing from its folder")
+    assert found.reason.startswith("the module trainables.losses.pairs is missing from its folder")
     assert len(worker_of(other).step().records) == 1
     assert len(running.step().records) == 1

@@ -17,9 +17,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from trainables.data import AUGMENTATIONS, Frame, short_side_needed
-from trainables.data.crops import ASPECT, Crops, resample, resized_crop_flip
 from trainables.data.dataset import Dataset
-from trainables.data.loading import ImagesInMemory, load, one_ahead
+from trainables.data.loading import ASPECT, Crops, ImagesInMemory, load, one_ahead, resample, resized_crop_flip
 from trainables.data.sets.folders import Folder
 from trainables.data.store.view import Store, StoreView
 

@@ -17,7 +17,7 @@ from spaces.contract.check_part import outcomes
 from trainables.common.errors import InvalidInput
 from trainables.data import DATASETS, Dataset
 from trainables.data.dataset import similar_names
-from trainables.data.split import make_split
+from trainables.data.split import split_dataset
 from trainables.inference.given_images import found_images
 
 
@@ -179,7 +179,7 @@ def test_glyphs_of_other_parameters_are_other_glyphs() -> None:
 def test_glyphs_have_nested_test_lists_of_the_published_proportions(classes: int) -> None:
     """VehicleID's have 800, 1,600 and 2,400 classes; the images are the same with and without them."""
     dataset = DATASETS["glyphs"](num_classes=classes, test_lists=True)
-    test = make_split(dataset.identity(), list(dataset.classes()), None, ratio=0.9, seed=0).test
+    test = split_dataset(dataset, dataset.classes(), ratio=0.9, seed=0).test
     lists = dataset.test_subsets()
     assert list(lists) == ["small", "medium", "large"]
     assert lists["large"] == test

@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 from support.odd_input import NAMES, odd_list
 from support.refusals import sentences_of
 from support.small_search import draw_folder
+from support.splits import split_of
 from support.trees import make_tree
 
 from trainables.common.errors import InvalidInput
@@ -22,7 +23,7 @@ from trainables.data.dataset import joined_classes
 from trainables.data.sets.benchmarks import InShop
 from trainables.data.sets.folders import Folder, as_on_disk
 from trainables.data.sets.manifest import Manifest
-from trainables.data.split import ClassSplit, check_classes, make_split, split_dataset
+from trainables.data.split import ClassSplit, check_classes, split_dataset
 from trainables.inference.given_images import found_images
 
 Rows = Sequence[Mapping[str, Any]]
@@ -198,8 +199,8 @@ def test_groups_never_cross_the_split(classes: int, edges: list[tuple[int, int]]
     expected = {frozenset(found) for found in component.values() if len(found) > 1}
     assert {frozenset(int(name[1:]) for name in unit) for unit in joined} == expected
     try:
-        split = make_split("", names, None, ratio=ratio, seed=seed, joined=joined)
-        folded = make_split("", names, None, ratio=0.9, seed=seed, joined=joined, folds=2)
+        split = split_of(images, groups, ratio=ratio, seed=seed)
+        folded = split_of(images, groups, ratio=0.9, seed=seed, folds=2)
     except InvalidInput:
         return
     part_of = {name: part for part in ("train", "validation", "test") for name in getattr(split, part)}

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from support.refusals import sentences_of
+from support.splits import split_of
 
 from trainables.common.errors import InvalidInput
 from trainables.data.sets.glyphs import Glyphs
-from trainables.data.split import ClassSplit, check_classes, make_split, merged_sizes, noisy_labels
+from trainables.data.split import ClassSplit, check_classes, merged_sizes, noisy_labels
 
 GLYPHS = Glyphs()
 NAMES = [f"class {number}" for number in range(200)]
+
 
 ratios = st.sampled_from(["0.5", "0.6", "0.7", "0.75", "0.8", "0.85", "0.9", "0.95", "0.99"])
 class_names = st.lists(st.text(st.characters(codec="utf-8"), max_size=5), min_size=10, max_size=60, unique=True)
@@ -37,9 +39,9 @@ def test_the_split_is_what_the_definition_says(names: list[str], ratio: str, see
     validation = expected_validation(half, ratio, seed)
     if len(half) - len(validation) < 2:
         with pytest.raises(InvalidInput):
-            make_split("data", names, None, ratio=float(ratio), seed=seed)
+            split_of(names, ratio=float(ratio), seed=seed)
         return
-    split = make_split("data", names, None, ratio=float(ratio), seed=seed)
+    split = split_of(names, ratio=float(ratio), seed=seed)
     assert list(split.test) == names[len(names) // 2 :]
     assert list(split.validation) == [name for name in half if name in validation]
     assert list(split.train) == [name for name in half if name not in validation]
@@ -52,9 +54,9 @@ def test_folds_are_even_and_every_training_class_validates_once(names: list[str]
     half = names[: len(names) // 2]
     if folds > len(half) // 2:
         with pytest.raises(InvalidInput, match=rf"split\.folds is {folds} .* give {len(half) // 2} folds at most"):
-            make_split("data", names, None, ratio=0.9, seed=seed, folds=folds)
+            split_of(names, ratio=0.9, seed=seed, folds=folds)
         return
-    split = make_split("data", names, None, ratio=0.9, seed=seed, folds=folds)
+    split = split_of(names, ratio=0.9, seed=seed, folds=folds)
     assert (split.train, split.validation, split.test) == (tuple(half), (), tuple(names[len(half) :]))
     assert len(split.folds) == folds
     assert sorted(name for fold in split.folds for name in fold) == sorted(half)
@@ -101,8 +103,9 @@ def test_the_halves_divide_all_training_classes(
 ) -> None:
     names, units = drawn
     joined = [unit for unit in units if len(unit) > 1]
+    groups = {name: str(number) for number, unit in enumerate(joined) for name in unit}
     try:
-        split = make_split("data", names, None, ratio=float(ratio), seed=seed, folds=folds, joined=joined)
+        split = split_of(names, groups, ratio=float(ratio), seed=seed, folds=folds)
     except InvalidInput:
         return
     training = [name for name in names if name not in split.test]
@@ -124,26 +127,26 @@ def test_the_halves_divide_all_training_classes(
 
 
 def test_the_halves_depend_on_the_seed_alone() -> None:
-    halves = make_split("data", NAMES, None, ratio=0.9, seed=0).halves
+    halves = split_of(NAMES, ratio=0.9, seed=0).halves
     for changes in ({"ratio": 0.5}, {"folds": 7}, {"merge": 3}, {"label_noise": 0.2}):
         options: dict[str, Any] = {"ratio": 0.9, "seed": 0, **changes}
-        assert make_split("data", NAMES, None, **options).halves == halves
-    assert make_split("data", NAMES, None, ratio=0.9, seed=1).halves != halves
+        assert split_of(NAMES, **options).halves == halves
+    assert split_of(NAMES, ratio=0.9, seed=1).halves != halves
 
 
 def test_a_half_has_two_classes_as_they_are_learned() -> None:
-    assert [len(half) for half in make_split("data", NAMES[:8], None, ratio=0.5, seed=0).halves] == [2, 2]
-    assert make_split("data", NAMES[:16], None, ratio=0.5, seed=0, merge=3).halves, "four classes are learned as two"
-    assert make_split("data", NAMES[:12], None, ratio=0.5, seed=0, merge=2).halves
-    assert not make_split("data", NAMES[:12], None, ratio=0.6, seed=0, merge=3).halves, "three are learned as one"
+    assert [len(half) for half in split_of(NAMES[:8], ratio=0.5, seed=0).halves] == [2, 2]
+    assert split_of(NAMES[:16], ratio=0.5, seed=0, merge=3).halves, "four classes are learned as two"
+    assert split_of(NAMES[:12], ratio=0.5, seed=0, merge=2).halves
+    assert not split_of(NAMES[:12], ratio=0.6, seed=0, merge=3).halves, "three are learned as one"
 
 
 def test_a_merge_needs_two_classes_that_train() -> None:
-    assert make_split("data", NAMES[:20], None, ratio=0.8, seed=0, merge=7).merge == 7
+    assert split_of(NAMES[:20], ratio=0.8, seed=0, merge=7).merge == 7
     with pytest.raises(InvalidInput, match=r"split\.merge is 8 and 8 classes train at once.* give less than 8\."):
-        make_split("data", NAMES[:20], None, ratio=0.8, seed=0, merge=8)
+        split_of(NAMES[:20], ratio=0.8, seed=0, merge=8)
     with pytest.raises(InvalidInput, match=r"split\.merge is 5 and 5 classes train at once"):
-        make_split("data", NAMES[:20], None, ratio=0.9, seed=0, folds=2, merge=5)
+        split_of(NAMES[:20], ratio=0.9, seed=0, folds=2, merge=5)
 
 
 @settings(max_examples=25, deadline=None)
@@ -154,44 +157,44 @@ def test_merging_keeps_every_image_and_the_order_of_classes(sizes: list[int], me
 
 
 def test_the_split_never_changes() -> None:
-    split = make_split("data", NAMES, None, ratio=0.9, seed=0)
+    split = split_of(NAMES, ratio=0.9, seed=0)
     assert split.validation == tuple(f"class {number}" for number in (2, 7, 10, 17, 23, 29, 37, 38, 66, 72))
     assert split.digest == "8519fcb2f097d9e49266bc1ce5e072efe63503b6369450da25bc54a79f636781"
 
 
 def test_published_halves_are_kept() -> None:
     published = (tuple(NAMES[150:50:-1]), tuple(NAMES[:50]))
-    split = make_split("data", NAMES, published, ratio=0.9, seed=3)
+    split = split_of(NAMES, published=published, ratio=0.9, seed=3)
     assert split.test == published[1]
     assert len(split.validation) == 10
     assert {*split.train, *split.validation} == set(published[0])
     with pytest.raises(InvalidInput, match=r"1 of the 150 classes.*class 7\."):
-        make_split("data", NAMES[:7] + NAMES[8:], published, ratio=0.9, seed=3)
+        split_of(NAMES[:7] + NAMES[8:], published=published, ratio=0.9, seed=3)
 
 
 def test_digests_tell_apart_what_differs() -> None:
-    split = make_split("data", NAMES, None, ratio=0.9, seed=0)
+    split = split_of(NAMES, ratio=0.9, seed=0)
     others = [
-        make_split("data", NAMES, None, ratio=0.9, seed=1),
-        make_split("data", NAMES, None, ratio=0.8, seed=0),
-        make_split("other data", NAMES, None, ratio=0.9, seed=0),
-        make_split("data", NAMES[:-1], None, ratio=0.9, seed=0),
+        split_of(NAMES, ratio=0.9, seed=1),
+        split_of(NAMES, ratio=0.8, seed=0),
+        split_of(NAMES, identity="other data", ratio=0.9, seed=0),
+        split_of(NAMES[:-1], ratio=0.9, seed=0),
         dataclasses.replace(split, train=split.train[::-1]),
-        make_split("data", NAMES, None, ratio=0.9, seed=0, folds=10),
-        make_split("data", NAMES, None, ratio=0.9, seed=0, folds=5),
-        make_split("data", NAMES, None, ratio=0.9, seed=0, merge=3),
-        make_split("data", NAMES, None, ratio=0.9, seed=0, label_noise=0.2),
+        split_of(NAMES, ratio=0.9, seed=0, folds=10),
+        split_of(NAMES, ratio=0.9, seed=0, folds=5),
+        split_of(NAMES, ratio=0.9, seed=0, merge=3),
+        split_of(NAMES, ratio=0.9, seed=0, label_noise=0.2),
     ]
     assert len({split.digest, *(other.digest for other in others)}) == len(others) + 1
-    assert split.digest == make_split("data", NAMES, None, ratio=0.9, seed=0).digest
+    assert split.digest == split_of(NAMES, ratio=0.9, seed=0).digest
 
 
 def test_the_test_digest_is_of_the_test_classes_alone() -> None:
-    split = make_split("data", NAMES, None, ratio=0.9, seed=0)
+    split = split_of(NAMES, ratio=0.9, seed=0)
     for ratio in (0.5, 0.7, 0.8, 0.95):
-        assert make_split("data", NAMES, None, ratio=ratio, seed=5).test_digest == split.test_digest
+        assert split_of(NAMES, ratio=ratio, seed=5).test_digest == split.test_digest
     options: dict[str, Any] = {"folds": 4, "merge": 2, "label_noise": 0.1}
-    assert make_split("data", NAMES, None, ratio=0.9, seed=0, **options).test_digest == split.test_digest
+    assert split_of(NAMES, ratio=0.9, seed=0, **options).test_digest == split.test_digest
     assert split.to_json()["test_digest"] == split.test_digest
     assert dataclasses.replace(split, test=split.test[::-1]).test_digest == split.test_digest
     assert dataclasses.replace(split, test=split.test[1:]).test_digest != split.test_digest
@@ -199,7 +202,7 @@ def test_the_test_digest_is_of_the_test_classes_alone() -> None:
 
 
 def test_an_edited_split_is_refused() -> None:
-    content = make_split("data", NAMES, None, ratio=0.9, seed=0).to_json()
+    content = split_of(NAMES, ratio=0.9, seed=0).to_json()
     with pytest.raises(InvalidInput, match="was edited"):
         ClassSplit.from_json({**content, "test": content["test"][1:]})
     with pytest.raises(InvalidInput, match="no 'validation'"):
@@ -209,18 +212,18 @@ def test_an_edited_split_is_refused() -> None:
 @pytest.mark.parametrize("classes", [0, 1, 3, 7])
 def test_too_few_classes_are_refused_with_the_numbers(classes: int) -> None:
     with pytest.raises(InvalidInput, match=rf"has {classes} class(es)?: {classes // 2} in the training half"):
-        make_split("data", NAMES[:classes], None, ratio=0.9, seed=0)
-    assert make_split("data", NAMES[:8], None, ratio=0.9, seed=0).train
+        split_of(NAMES[:classes], ratio=0.9, seed=0)
+    assert split_of(NAMES[:8], ratio=0.9, seed=0).train
 
 
 @pytest.mark.parametrize("ratio", [0, 1, -0.1, 1.5, float("nan")])
 def test_ratios_lie_between_0_and_1(ratio: float) -> None:
     with pytest.raises(InvalidInput, match=r"split\.ratio"):
-        make_split("data", NAMES, None, ratio=ratio, seed=0)
+        split_of(NAMES, ratio=ratio, seed=0)
 
 
 def test_every_class_needs_an_image_and_every_part_something_to_find() -> None:
-    split = make_split("data", NAMES, None, ratio=0.9, seed=0)
+    split = split_of(NAMES, ratio=0.9, seed=0)
     classes = dict.fromkeys(NAMES, ("a", "b"))
     check_classes(split, GLYPHS, classes | {split.train[0]: ("a",), split.validation[0]: ("a",), split.test[0]: ("a",)})
     lonely = dict.fromkeys(split.validation, ("a",))
@@ -228,7 +231,7 @@ def test_every_class_needs_an_image_and_every_part_something_to_find() -> None:
     assert "None of the 10 validation classes has 2 images" in validation
     assert f"1 of the 100 test classes have no image: {split.test[0]}" in test
 
-    folded = make_split("data", NAMES, None, ratio=0.9, seed=0, folds=5)
+    folded = split_of(NAMES, ratio=0.9, seed=0, folds=5)
     with pytest.raises(InvalidInput, match="None of the 20 validation classes has 2 images"):
         check_classes(folded, GLYPHS, classes | dict.fromkeys(folded.folds[3], ("a",)))
 

@@ -1,15 +1,17 @@
 """Scores of many items: in memory that grows as they do, and with a forecast."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from support.without_faiss import without_faiss
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from search.selection import scoring
 from trainables.common import forecast
 from trainables.common.forecast import Forecast
-from trainables.metrics import clustering, gallery
+from trainables.metrics import evaluation, gallery
 from trainables.metrics.evaluation import evaluate
 
 
@@ -32,11 +34,12 @@ def drawn(items: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(gallery.SEARCH, "torch")  # whose tensors are seen
-    for module in (gallery, clustering, scoring):
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for module in (gallery, evaluation, scoring):
         for name in {"_BLOCK_BYTES", "_BLOCK_RANKS", "_BLOCK_NUMBERS", "_ROWS", "_BLOCK_PAIRS"} & vars(module).keys():
             monkeypatch.setattr(module, name, getattr(module, name) >> 7)
+    with without_faiss():  # tensors of torch are seen
+        yield
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -77,7 +80,7 @@ def test_a_forecast_comes_late_and_ever_more_rarely(caplog: pytest.LogCaptureFix
 def test_metrics_forecast_their_end(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(forecast, "FIRST_S", 0.0)
     monkeypatch.setattr(gallery, "_BLOCK_QUERIES", 20)
-    monkeypatch.setattr(gallery, "_BLOCK_RANKS", 2000)
+    monkeypatch.setattr(gallery, "_BLOCK_BYTES", 20 * 64 * 100)
     evaluate(*drawn(100, 10), ["map", "recall_at_1", "nmi"])
     told = {record.getMessage().split(":")[0] for record in caplog.records}
     assert told == {

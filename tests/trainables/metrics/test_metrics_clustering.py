@@ -14,8 +14,7 @@ from sklearn.metrics import normalized_mutual_info_score, pair_confusion_matrix
 
 from trainables.common.errors import InvalidInput
 from trainables.metrics import CLUSTERING, DISTANCES, SUPERCLASSES, all_metrics
-from trainables.metrics.clustering import agreement, kmeans
-from trainables.metrics.evaluation import evaluate, from_parts, metric_parts
+from trainables.metrics.evaluation import agreement, evaluate, from_parts, kmeans, metric_parts
 
 PARTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40)
 

@@ -7,7 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator
-from functools import partial
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,10 +18,12 @@ import torch
 from hypothesis import given, settings, strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score
 from support.expected_metrics import of_queries, over_permutations
+from support.without_faiss import without_faiss
 
 from trainables.common.errors import InvalidInput
 from trainables.inference.index import ImageIndex
 from trainables.metrics import (
+    KS,
     METRICS,
     all_metrics,
     by_chance,
@@ -31,7 +33,7 @@ from trainables.metrics import (
     unknown_metrics,
 )
 from trainables.metrics.evaluation import evaluate, per_query_metrics
-from trainables.metrics.gallery import SEARCH, Gallery, faiss_for, full_float32, nearest
+from trainables.metrics.gallery import Gallery, full_float32, nearest
 from trainables.metrics.retrieval import SCORES, Ranking, RetrievalProtocol
 
 TABLE_3 = {  # the ranks of hits, and recall, precision, MAP and nDCG at 10, and MAP@R
@@ -63,7 +65,7 @@ def naive(embeddings_ND: torch.Tensor, labels: list[int], name: str, **score: An
 )
 def test_ties_have_the_mean_over_all_permutations(rows: list[tuple[int, ...]], labels: list[int]) -> None:
     embeddings_ND, labels = torch.tensor(rows).float(), labels[: len(rows)]
-    for name, score_N in per_query_metrics(embeddings_ND, torch.tensor(labels), ks=(1, 2, 3, 7)).items():
+    for name, score_N in per_query_metrics(embeddings_ND, torch.tensor(labels), retrieval_names((1, 2, 3, 7))).items():
         mean = naive(embeddings_ND, labels, name, score=over_permutations)
         np.testing.assert_allclose(score_N.numpy(), mean, atol=1e-12, err_msg=name)
         np.testing.assert_allclose(naive(embeddings_ND, labels, name), mean, atol=1e-12, err_msg=name)
@@ -89,10 +91,9 @@ def test_no_order_of_the_images_changes_a_metric(
         embeddings_ND = embeddings_ND * generator.uniform(0.1, 10, size=(images, 1))
     labels_N = np.sort(generator.integers(max(images // 5, 1), size=images))
     order = generator.permutation(images)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(SEARCH, library)
+    with without_faiss() if library == "torch" else nullcontext():
         found, shuffled = (
-            per_query_metrics(torch.from_numpy(embeddings_ND[of]), torch.from_numpy(labels_N[of]))
+            per_query_metrics(torch.from_numpy(embeddings_ND[of]), torch.from_numpy(labels_N[of]), retrieval_names(KS))
             for of in (np.arange(images), order)
         )
     for name, score_N in found.items():
@@ -132,7 +133,7 @@ def test_further_images_stand_in_the_gallery_alone(labels: list[int], others: li
 @given(labels=st.lists(st.integers(0, 6), min_size=2, max_size=24), seed=st.integers(0, 1000))
 def test_every_metric_of_every_query(labels: list[int], seed: int) -> None:
     embeddings_ND = clustered(labels, seed)
-    scores = per_query_metrics(embeddings_ND, torch.tensor(labels), ks=(1, 3, 40))
+    scores = per_query_metrics(embeddings_ND, torch.tensor(labels), retrieval_names((1, 3, 40)))
     for name, score_N in scores.items():
         np.testing.assert_allclose(score_N.numpy(), naive(embeddings_ND, labels, name), atol=1e-12, err_msg=name)
     means = evaluate(embeddings_ND, torch.tensor(labels), retrieval_names((1, 3, 40)))
@@ -168,23 +169,23 @@ def test_candidates_rank_as_the_whole_does(large: torch.Tensor, of_large: dict[s
         np.testing.assert_allclose(few[name].numpy(), of_large[name], atol=1e-11)
 
 
-@pytest.mark.parametrize(("most", "block"), [(0, 64), (8, 64), (10**6, 64), (8, 7)])
-def test_neither_near_ties_nor_blocks_change_a_metric(
-    large: torch.Tensor, of_large: dict[str, list[float]], most: int, block: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("block", [64, 7])
+def test_no_block_changes_a_metric(
+    large: torch.Tensor, of_large: dict[str, list[float]], block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Near ties are settled one by one or in whole rankings, and images are ranked in blocks for their memory."""
-    limits = {"MOST_CLOSE": most, "BLOCK_QUERIES": block, "BLOCK_BYTES": 8 * 400 * block, "BLOCK_RANKS": 400 * block}
+    """Images are ranked in blocks for their memory."""
+    limits = {"BLOCK_QUERIES": block, "BLOCK_BYTES": 64 * 400 * block, "BLOCK_RANKS": 400 * block}
     for name, value in limits.items():
         monkeypatch.setattr(gallery_module, f"_{name}", value)
     found_N = per_query_metrics(large, LARGE_LABELS, ["map"])["map"]
     np.testing.assert_allclose(found_N.numpy(), of_large["map"], atol=1e-11)
 
 
-def test_without_faiss_the_same(large: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_faiss_the_same(large: torch.Tensor) -> None:
     names = ["recall_at_1", "map_at_r", "ndcg_at_8", "dists_intra"]
     expected = evaluate(large, LARGE_LABELS, names)
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    assert evaluate(large, LARGE_LABELS, names) == expected
+    with without_faiss():
+        assert evaluate(large, LARGE_LABELS, names) == expected
 
 
 def test_scikit_learn_agrees() -> None:
@@ -209,7 +210,7 @@ def test_names() -> None:
     assert unknown_metrics(wrong) == wrong
     assert largest_k(["recall_at_1", "ndcg_at_100", "map", "nmi"]) == 100
     assert largest_k(["map", "nmi"]) == 0
-    assert list(evaluate(torch.eye(6), torch.arange(6) // 2, "all", ks=(1, 10))) == list(names)
+    assert list(evaluate(torch.eye(6), torch.arange(6) // 2, "all")) == list(all_metrics())
     assert all(METRICS.values())
 
 
@@ -322,32 +323,7 @@ def test_further_images_join_the_gallery_of_a_protocol() -> None:
         assert found[name] == pytest.approx(sum(values.values()) / len(values), abs=1e-11)
 
 
-# Which library searches neighbours, and in which precision.
-
-
-CPU = torch.device("cpu")
-
-
-@pytest.mark.parametrize(("chosen", "searches"), [("", "faiss"), ("faiss", "faiss"), ("torch", None)])
-def test_the_environment_chooses_the_library(
-    monkeypatch: pytest.MonkeyPatch, chosen: str, searches: str | None
-) -> None:
-    monkeypatch.setenv(SEARCH, chosen)
-    found = faiss_for(CPU)
-    assert (found.__name__ if isinstance(found, ModuleType) else None) == searches
-
-
-@pytest.mark.parametrize(
-    ("chosen", "device", "words"),
-    [
-        ("annoy", "cpu", "HOLDOUT_SEARCH must be faiss or torch, or unset; it is 'annoy'"),
-        ("faiss", "cuda", "this faiss has no GPU"),
-    ],
-)
-def test_a_wrong_choice_is_a_mistake(chosen: str, device: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SEARCH, chosen)
-    with pytest.raises(InvalidInput, match=words):
-        faiss_for(torch.device(device))
+# The library that searches neighbours, and its precision.
 
 
 @pytest.fixture
@@ -359,21 +335,17 @@ def other_faiss() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("other_faiss")
-@pytest.mark.parametrize("chosen", ["", "faiss"])
 def test_a_faiss_that_fails_to_load_is_told(
-    tmp_path: Path, chosen: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A faiss-gpu without CUDA's libraries raises RuntimeError at its import."""
     (tmp_path / "faiss.py").write_text('raise RuntimeError("libcudart.so.12 is missing")\n')
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "faiss", raising=False)
-    monkeypatch.setenv(SEARCH, chosen)
-    if chosen:
-        with pytest.raises(InvalidInput, match=r"cannot be imported \(libcudart.so.12 is missing\)"):
-            faiss_for(CPU)
-    else:
-        assert nearest(torch.eye(3), torch.eye(3), 1)[1].flatten().tolist() == [0, 1, 2]
-        assert "faiss cannot be imported (libcudart.so.12 is missing); torch searches" in caplog.text
+    assert nearest(torch.eye(3), torch.eye(3), 1)[1].flatten().tolist() == [0, 1, 2]
+    assert "faiss cannot be imported (libcudart.so.12 is missing); torch searches" in caplog.text
+    with pytest.raises(InvalidInput, match=r"cannot be imported: libcudart.so.12 is missing"):
+        ImageIndex.of(np.eye(3, dtype=np.float32), ["a", "b", "c"], None)  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("other_faiss")
@@ -384,11 +356,8 @@ def test_the_removal_of_one_of_two_wheels_is_explained(tmp_path: Path, monkeypat
     (record / "METADATA").write_text("Metadata-Version: 2.4\nName: faiss-cpu\nVersion: 1.15.1\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.setitem(sys.modules, "faiss", ModuleType("faiss"))
-    monkeypatch.setenv(SEARCH, "faiss")
-    index = partial(ImageIndex.of, np.eye(3, dtype=np.float32), ["a", "b", "c"], None)  # type: ignore[arg-type]
-    for act in (partial(faiss_for, CPU), index):
-        with pytest.raises(InvalidInput, match="`pip install --force-reinstall --no-deps faiss-cpu` writes them"):
-            act()
+    with pytest.raises(InvalidInput, match="`pip install --force-reinstall --no-deps faiss-cpu` writes them"):
+        ImageIndex.of(np.eye(3, dtype=np.float32), ["a", "b", "c"], None)  # type: ignore[arg-type]
 
 
 SETTINGS = (

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.common.errors import InvalidInput, counted, listed, raise_if_any, shortened, suggestion
+from trainables.common.errors import InvalidInput, counted, listed, raise_if_any, shaped, shortened, suggestion
 from trainables.common.files import DAMAGED, array_names, read_arrays
 from trainables.data.dataset import ListedDataset, grouped, part_mistakes, sorted_classes
 from trainables.data.images import read_image
@@ -187,7 +187,8 @@ def _mistakes(arrays: Arrays) -> Iterator[str]:
         return
     embeddings = arrays[EMBEDDINGS]
     if embeddings.ndim != 2 or embeddings.dtype.kind not in "fiu" or not embeddings.size:
-        yield f"{EMBEDDINGS} must be numbers, items × features; they are {embeddings.dtype} of {_shape(embeddings)}."
+        found = f"they are {embeddings.dtype} of {shaped(embeddings.shape)}"
+        yield f"{EMBEDDINGS} must be numbers, items × features; {found}."
         return
     with np.errstate(over="ignore"):
         embeddings_NF = embeddings.astype(np.float32, copy=False)
@@ -205,7 +206,7 @@ def _mistakes(arrays: Arrays) -> Iterator[str]:
 
 def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[str]:
     if values.ndim != 1:
-        yield f"{name} must be one text or whole number for each item; they are {_shape(values)}."
+        yield f"{name} must be one text or whole number for each item; they are {shaped(values.shape)}."
         return
     entries = [*values] if values.dtype.kind in "mM" else values.tolist()  # in which nanoseconds are whole numbers
     if len(values) != count:
@@ -222,10 +223,6 @@ def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[st
     if (large := floats[np.isfinite(floats) & (np.abs(floats) >= least)]).size:
         rounds = f"round whole numbers from {least:,.0f} on, such as {large[0]:.0f}, so different ones may be equal"
         yield f"{name} are floats that {rounds}; write them as whole numbers or text."
-
-
-def _shape(array: NDArray[Any]) -> str:
-    return " × ".join(map(str, array.shape)) or "a single value"
 
 
 def _empty(name: str, rows: list[int]) -> str:

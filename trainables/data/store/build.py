@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainables.common.errors import InvalidInput
+from trainables.common.errors import InvalidInput, shaped
 from trainables.common.files import digest_of, write_json, write_whole
 from trainables.common.process import allotted_cpus
 from trainables.common.storage import OUTAGES, DiskFull, is_full
@@ -205,7 +205,7 @@ def read_item(dataset: Dataset, key: str) -> Any:
         return item
     what = type(item).__name__
     if isinstance(shape := getattr(item, "shape", None), tuple):
-        what += f" of {getattr(item, 'dtype', '?')}, {' × '.join(map(str, shape)) or 'one number'}"
+        what += f" of {getattr(item, 'dtype', '?')}, {shaped(shape)}"
     raise WrongItem(f"{type(dataset).__name__}.read must return {due}; it returned {what}.")
 
 
