@@ -44,6 +44,9 @@ def evaluate(
     labels_N: torch.Tensor,
     names: Sequence[str] | Literal["all"],
     *,
+    ks: Sequence[int] = KS,
+    exclude_singletons: bool = False,
+    seed: int = 0,
     queries: int | None = None,
     superclasses_N: torch.Tensor | None = None,
     protocol: RetrievalProtocol | None = None,
@@ -55,7 +58,10 @@ def evaluate(
         embeddings_ND: embeddings of any length.
         labels_N: class of each image.
         names: metrics, or import paths of user-defined ones, whose values are named after their functions; "all" for
-            :func:`all_metrics`.
+            :func:`all_metrics` of ``ks``.
+        ks: values of k for "all".
+        exclude_singletons: ignore queries whose class has no other image; otherwise they count as misses.
+        seed: seed of k-means.
         queries: use only the first ``queries`` images as queries and the others only as gallery. All other metrics are
             computed on the queries. None for every image.
         superclasses_N: superclass of each image, for ``nmi_super`` and ``f1_super``.
@@ -68,8 +74,8 @@ def evaluate(
         InvalidInput: an unknown name, an import path without a metric, no embeddings, not finite, labels of another
             number, or no superclasses for a metric that needs them.
     """
-    names = all_metrics() if names == "all" else (names,) if isinstance(names, str) else tuple(names)
-    near = (*all_metrics(), *SUPERCLASSES)
+    names = all_metrics(ks) if names == "all" else (names,) if isinstance(names, str) else tuple(names)
+    near = (*all_metrics(ks), *SUPERCLASSES)
     unknown = [
         f"{name} is not known{suggestion(name, near)}; choose one of {', '.join(METRICS)}, or give the import path of "
         "your own."
@@ -77,11 +83,15 @@ def evaluate(
     ]
     raise_if_any([*unknown, *name_conflicts(names)])
     own = {name: own_metric(name) for name in names if is_own(name)}
-    parts = metric_parts(embeddings_ND, labels_N, names, superclasses_N, protocol, queries=queries)
-    embeddings_ND, labels_N = embeddings_ND[:queries], labels_N[:queries].cpu()
+    parts = metric_parts(embeddings_ND, labels_N, names, superclasses_N, protocol, queries=queries, seed=seed)
+    embeddings_ND, labels_of_all_N, labels_N = embeddings_ND[:queries], labels_N.cpu(), labels_N[:queries]
+    if exclude_singletons:
+        positives_N, _ = _whole_protocol(len(labels_of_all_N), len(labels_N), protocol).counts(labels_of_all_N)
+        found_Q = positives_N[: len(labels_N)] > 0
+        parts |= {name: part[found_Q] for name, part in parts.items() if is_retrieval(name)}
     values = from_parts(parts, labels_N, names)
     if own:
-        on_cpu = checked(embeddings_ND.cpu(), labels_N)  # user-defined metrics need not support GPUs
+        on_cpu = checked(embeddings_ND.cpu(), labels_N.cpu())  # user-defined metrics need not support GPUs
         for name, score in own.items():
             try:
                 values[name] = _own_value(name, score, *on_cpu)
@@ -110,22 +120,24 @@ def _own_value(name: str, score: Callable[..., Any], embeddings_ND: torch.Tensor
 def per_query_metrics(
     embeddings_ND: torch.Tensor,
     labels_N: torch.Tensor,
-    names: Sequence[str],
+    names: Sequence[str] | Literal["all"] = "all",
     *,
+    ks: Sequence[int] = KS,
     queries: int | None = None,
     protocol: RetrievalProtocol | None = None,
 ) -> dict[str, torch.Tensor]:
     """Compute the score of each query in retrieval metrics: float64 [queries], whose mean is the metric.
 
-    The first ``queries`` images are the queries, None for all; with a ``protocol`` the score of an image among them
-    that is no query is NaN.
+    "all" is every retrieval metric, those of the first k ranks for each of ``ks``. The first ``queries`` images are the
+    queries, None for all; with a ``protocol`` the score of an image among them that is no query is NaN.
 
     Raises:
         InvalidInput: a name of no retrieval metric, no embeddings, not finite, or labels of another number.
     """
+    names = retrieval_names(ks) if names == "all" else tuple(names)
     if wrong := [name for name in names if not is_retrieval(name)]:
         raise InvalidInput(
-            f"{', '.join(wrong)} cannot be scored by query{suggestion(wrong[0], retrieval_names(KS))}: name metrics "
+            f"{', '.join(wrong)} cannot be scored by query{suggestion(wrong[0], retrieval_names(ks))}: name metrics "
             f"among {', '.join((*AT_K, *AT_R, *WHOLE))}."
         )
     embeddings_ND, labels_N = checked(embeddings_ND, labels_N)
@@ -169,6 +181,7 @@ def metric_parts(
     protocol: RetrievalProtocol | None = None,
     *,
     queries: int | None = None,
+    seed: int = 0,
 ) -> dict[str, torch.Tensor]:
     """Compute the parts of metrics, with the arguments of :func:`evaluate`; user-defined ones have none.
 
@@ -186,7 +199,7 @@ def metric_parts(
         parts = per_query_metrics(embeddings_ND, labels_N, retrieval, queries=queries, protocol=protocol)
     embeddings_ND, labels_N = embeddings_ND[:queries], labels_N[:queries]
     if not CLUSTERING.keys().isdisjoint(names):
-        parts[CLUSTERS] = clusters_of(embeddings_ND, labels_N)
+        parts[CLUSTERS] = clusters_of(embeddings_ND, labels_N, seed=seed)
     if superclass_metrics(names):
         if superclasses_N is None:
             raise InvalidInput(
@@ -194,7 +207,7 @@ def metric_parts(
                 "the superclass of each image."
             )
         parts[SUPERCLASS] = superclasses_N[:queries].cpu()
-        parts[CLUSTERS_SUPER] = clusters_of(embeddings_ND, parts[SUPERCLASS])
+        parts[CLUSTERS_SUPER] = clusters_of(embeddings_ND, parts[SUPERCLASS], seed=seed)
     if not DISTANCES.keys().isdisjoint(names):
         parts[INTRA], parts[INTER] = class_distances(embeddings_ND, labels_N)
     return parts
@@ -300,11 +313,11 @@ def _with_norm(unit_RD: torch.Tensor, centres_CD: torch.Tensor) -> tuple[torch.T
     return pad(unit_RD, (0, 4), value=1), pad(torch.cat((centres_CD, -half_norms_C1), 1).float(), (0, 3))
 
 
-def clusters_of(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> torch.Tensor:
+def clusters_of(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, seed: int = 0) -> torch.Tensor:
     """Compute the cluster of each image, int64 [N] on the labels' device, with as many clusters as classes."""
     embeddings_ND, _ = checked(embeddings_ND, labels_N)
     unit_ND = unit(embeddings_ND.double()).float()
-    return kmeans(unit_ND, len(labels_N.unique()), seed=0).to(labels_N.device)
+    return kmeans(unit_ND, len(labels_N.unique()), seed=seed).to(labels_N.device)
 
 
 def agreement(labels_N: torch.Tensor, clusters_N: torch.Tensor) -> dict[str, float]:

@@ -23,7 +23,6 @@ from support.without_faiss import without_faiss
 from trainables.common.errors import InvalidInput
 from trainables.inference.index import ImageIndex
 from trainables.metrics import (
-    KS,
     METRICS,
     all_metrics,
     by_chance,
@@ -65,7 +64,7 @@ def naive(embeddings_ND: torch.Tensor, labels: list[int], name: str, **score: An
 )
 def test_ties_have_the_mean_over_all_permutations(rows: list[tuple[int, ...]], labels: list[int]) -> None:
     embeddings_ND, labels = torch.tensor(rows).float(), labels[: len(rows)]
-    for name, score_N in per_query_metrics(embeddings_ND, torch.tensor(labels), retrieval_names((1, 2, 3, 7))).items():
+    for name, score_N in per_query_metrics(embeddings_ND, torch.tensor(labels), ks=(1, 2, 3, 7)).items():
         mean = naive(embeddings_ND, labels, name, score=over_permutations)
         np.testing.assert_allclose(score_N.numpy(), mean, atol=1e-12, err_msg=name)
         np.testing.assert_allclose(naive(embeddings_ND, labels, name), mean, atol=1e-12, err_msg=name)
@@ -93,7 +92,7 @@ def test_no_order_of_the_images_changes_a_metric(
     order = generator.permutation(images)
     with without_faiss() if library == "torch" else nullcontext():
         found, shuffled = (
-            per_query_metrics(torch.from_numpy(embeddings_ND[of]), torch.from_numpy(labels_N[of]), retrieval_names(KS))
+            per_query_metrics(torch.from_numpy(embeddings_ND[of]), torch.from_numpy(labels_N[of]))
             for of in (np.arange(images), order)
         )
     for name, score_N in found.items():
@@ -133,7 +132,7 @@ def test_further_images_stand_in_the_gallery_alone(labels: list[int], others: li
 @given(labels=st.lists(st.integers(0, 6), min_size=2, max_size=24), seed=st.integers(0, 1000))
 def test_every_metric_of_every_query(labels: list[int], seed: int) -> None:
     embeddings_ND = clustered(labels, seed)
-    scores = per_query_metrics(embeddings_ND, torch.tensor(labels), retrieval_names((1, 3, 40)))
+    scores = per_query_metrics(embeddings_ND, torch.tensor(labels), ks=(1, 3, 40))
     for name, score_N in scores.items():
         np.testing.assert_allclose(score_N.numpy(), naive(embeddings_ND, labels, name), atol=1e-12, err_msg=name)
     means = evaluate(embeddings_ND, torch.tensor(labels), retrieval_names((1, 3, 40)))
@@ -210,7 +209,7 @@ def test_names() -> None:
     assert unknown_metrics(wrong) == wrong
     assert largest_k(["recall_at_1", "ndcg_at_100", "map", "nmi"]) == 100
     assert largest_k(["map", "nmi"]) == 0
-    assert list(evaluate(torch.eye(6), torch.arange(6) // 2, "all")) == list(all_metrics())
+    assert list(evaluate(torch.eye(6), torch.arange(6) // 2, "all", ks=(1, 10))) == list(names)
     assert all(METRICS.values())
 
 
