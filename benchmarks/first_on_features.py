@@ -34,7 +34,7 @@ from spaces.search_space import SearchSpace, search_space
 from trainables.data.sets.folders import Folder
 from trainables.data.split import split_dataset
 from trainables.data.store.store_spec import StoreSpec
-from trainables.models.model_config import BACKBONE, ModelConfig
+from trainables.models.config import BACKBONE, ModelConfig
 from trainables.training.epoch_training import Diverged
 from trainables.training.spec import TrialSpec
 from trainables.training.train import train

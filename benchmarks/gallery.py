@@ -36,8 +36,8 @@ from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import Store, StoreView
 from trainables.inference.model_files import read_network
 from trainables.metrics.evaluation import evaluate
+from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel
-from trainables.models.model_config import ModelConfig
 from trainables.training.spec import TrialSpec, derived_seed
 from trainables.training.train import Training, embed
 from trainables.training.training_config import TrainingConfig

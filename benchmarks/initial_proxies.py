@@ -28,7 +28,7 @@ from trainables.data import DATASETS
 from trainables.data.store.store_spec import StoreSpec
 from trainables.losses import LOSSES, loss_row
 from trainables.losses.loss import ProxyLoss
-from trainables.models.model_config import ModelConfig
+from trainables.models.config import ModelConfig
 from trainables.training.spec import TrialSpec
 from trainables.training.train import Training
 from trainables.training.training_config import Schedule, TrainingConfig

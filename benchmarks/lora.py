@@ -21,7 +21,7 @@ from rich.table import Table
 from benchmarks.timing import machine
 from trainables.data.sets.folders import Folder
 from trainables.data.store.store_spec import StoreSpec
-from trainables.models.model_config import Lora, ModelConfig
+from trainables.models.config import Lora, ModelConfig
 from trainables.training.spec import TrialSpec
 from trainables.training.train import Training
 from trainables.training.training_config import TrainingConfig

@@ -22,7 +22,7 @@ from rich.table import Table
 from trainables.data import DATASETS
 from trainables.data.split import split_dataset
 from trainables.data.store.store_spec import StoreSpec
-from trainables.models.model_config import ModelConfig
+from trainables.models.config import ModelConfig
 from trainables.training.spec import TrialSpec
 from trainables.training.train import Training
 from trainables.training.training_config import Schedule, TrainingConfig

@@ -27,8 +27,8 @@ from trainables.data import DATASETS
 from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import StoreView
 from trainables.metrics.evaluation import evaluate
+from trainables.models.config import ModelConfig
 from trainables.models.embedding import embed
-from trainables.models.model_config import ModelConfig
 from trainables.training.spec import TrialSpec
 from trainables.training.train import Training
 from trainables.training.training_config import TrainingConfig

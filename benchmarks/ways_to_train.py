@@ -28,7 +28,7 @@ from benchmarks.json_lines import append_lines, read_lines
 from trainables.data.split import split_dataset
 from trainables.data.store.store_spec import StoreSpec
 from trainables.metrics.evaluation import evaluate
-from trainables.models.model_config import BACKBONE, Lora, ModelConfig
+from trainables.models.config import BACKBONE, Lora, ModelConfig
 from trainables.training.epoch_training import Diverged
 from trainables.training.inputs import Inputs
 from trainables.training.spec import TrialSpec

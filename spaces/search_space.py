@@ -19,7 +19,7 @@ from spaces.space import MODEL, TRAINING, Choice, Float, Int, Params, Range, Spa
 from trainables.common.errors import InvalidInput, Mistake, raise_if_any, suggestion
 from trainables.common.ranges import is_number
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
-from trainables.models.model_config import BACKBONE, HEAD_INIT, HEADS, MOST_DIMENSIONS, POOLING, ModelConfig
+from trainables.models.config import BACKBONE, HEAD_INIT, HEADS, MOST_DIMENSIONS, POOLING, ModelConfig
 from trainables.training.training_config import TrainingConfig
 
 SEARCHABLE: Mapping[str, Mapping[str, Range]] = {

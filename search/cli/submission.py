@@ -23,7 +23,7 @@ from search.trust import TRACKING, own_code
 from trainables.common.errors import InvalidInput
 from trainables.common.part_tables import is_own
 from trainables.data import DATASETS
-from trainables.models.model_config import IMAGENET
+from trainables.models.config import IMAGENET
 
 SUBMITTED = "submitted.yaml"
 """The name that the file has there."""

@@ -18,7 +18,7 @@ from trainables.data.sets.manifest import is_manifest
 from trainables.data.split import split_dataset
 from trainables.metrics import KS
 from trainables.models.backbones import FEATURES, backbone
-from trainables.models.model_config import BACKBONE, IMAGENET, ModelConfig
+from trainables.models.config import BACKBONE, IMAGENET, ModelConfig
 from trainables.models.weights import weights_path
 from trainables.training.training_config import RESIZE, TrainingConfig
 

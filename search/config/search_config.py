@@ -38,7 +38,7 @@ from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, backbone, is_of_timm
-from trainables.models.model_config import BACKBONE, IMAGENET
+from trainables.models.config import BACKBONE, IMAGENET
 from trainables.training.spec import COSTS, EMBED_MS, SIZE_MB
 from trainables.training.trainable import trainable_class
 from trainables.training.training_config import TrainingConfig

@@ -37,8 +37,8 @@ from trainables.inference.model_files import (
 from trainables.metrics import is_retrieval
 from trainables.models import library_networks as library_networks  # makes a folder when imported, which a child cannot
 from trainables.models.backbones import FEATURES, is_own_network
+from trainables.models.config import Lora, ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
-from trainables.models.model_config import Lora, ModelConfig
 from trainables.training.epoch_training import KeptModel, probed
 from trainables.training.inputs import BATCH, of_backbone, untrained, whole_network
 from trainables.training.untrained_network import whitened

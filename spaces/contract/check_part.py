@@ -28,8 +28,8 @@ from trainables.losses.loss import Loss
 from trainables.metrics import METRICS, metric_name, own_metric, unknown_metrics
 from trainables.metrics.evaluation import evaluate
 from trainables.models.backbones import BACKBONES, LIBRARIES, Backbone, backbone
+from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel, depends_on_batch
-from trainables.models.model_config import ModelConfig
 from trainables.training.trainable import Trainable
 
 TABLES: Mapping[str, Mapping[str, Any]] = {

@@ -18,7 +18,7 @@ from trainables.data.store import view
 from trainables.data.store.store_spec import StoreSpec
 from trainables.losses import LOSSES
 from trainables.models import ModelConfig
-from trainables.models.model_config import POOLING
+from trainables.models.config import POOLING
 from trainables.training.train import Training
 from trainables.training.training_config import OPTIMIZERS
 

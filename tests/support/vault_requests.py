@@ -27,8 +27,8 @@ from trainables.data import Frame
 from trainables.data.sets.features import FeatureFile
 from trainables.data.sets.folders import Folder
 from trainables.inference.model_files import EmbedderSpec, tensors_bytes
+from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel
-from trainables.models.model_config import ModelConfig
 
 NUMBERS = 8
 """The numbers of a vector."""

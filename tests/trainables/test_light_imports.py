@@ -15,7 +15,7 @@ LIGHT = (
     "trainables.data.store.store_spec",
     "trainables.common.files", "trainables.inference.index", "trainables.inference.model_files", "trainables.losses",
     "trainables.metrics", "trainables.common.errors", "trainables.models",
-    "trainables.models.backbones", "trainables.models.model_config", "trainables.models.weights",
+    "trainables.models.backbones", "trainables.models.config", "trainables.models.weights",
     "trainables.common.part_tables",
     "trainables.training.spec", "trainables.training.checkpoints", "trainables.training.training_config",
 )  # fmt: skip

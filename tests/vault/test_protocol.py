@@ -31,8 +31,8 @@ from support.vault_requests import (
 from search.vault.models import check_program
 from search.vault.protocol import EMBEDDINGS, FORMAT, PROGRAM, SentModel
 from trainables.inference.model_files import tensors_bytes
+from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel
-from trainables.models.model_config import ModelConfig
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,8 @@ from trainables.inference.given_images import ImageLike, decoded_batches, each_i
 from trainables.inference.index import ImageIndex
 from trainables.inference.model_files import FROZEN, EmbedderSpec, ModelFiles, not_trusted, read_model, tensors_bytes
 from trainables.models.backbones import backbone, is_own_network
+from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
-from trainables.models.model_config import ModelConfig
 
 OnProgress = Callable[[int], None]
 

@@ -17,7 +17,7 @@ from trainables.common.errors import InvalidInput
 from trainables.common.files import DAMAGED, digest_of, given_path, json_text, read_regular, write_together
 from trainables.common.storage import AnyPath
 from trainables.data import Frame
-from trainables.models.model_config import ModelConfig
+from trainables.models.config import ModelConfig
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,4 +1,4 @@
 """Backbones, pooling and the embedding network that combines them."""
 
 from trainables.models.backbones import BACKBONES
-from trainables.models.model_config import HEAD_INIT, POOLING, ModelConfig
+from trainables.models.config import HEAD_INIT, POOLING, ModelConfig

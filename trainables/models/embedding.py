@@ -27,7 +27,7 @@ from trainables.data import Frame
 from trainables.data.loading import Features, Images, load, prefetched
 from trainables.metrics.gallery import full_float32
 from trainables.models.backbones import Backbone, backbone, is_own_network
-from trainables.models.model_config import ALL_BUT, HEAD_INIT, POOLING, STATISTICS, ModelConfig, pooling_problems
+from trainables.models.config import ALL_BUT, HEAD_INIT, POOLING, STATISTICS, ModelConfig, pooling_problems
 from trainables.models.weights import SHOWN, LoadedWeights, load_weights, weights_file
 
 

@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from trainables.common.errors import Failure, InvalidInput, counted, listed, suggestion
 from trainables.models.backbones import ON_HUB, Published, backbone
-from trainables.models.model_config import IMAGENET, ModelConfig, no_imagenet_weights
+from trainables.models.config import IMAGENET, ModelConfig, no_imagenet_weights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

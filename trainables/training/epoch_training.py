@@ -32,7 +32,7 @@ from trainables.inference.model_files import PROBE, EmbedderSpec
 from trainables.metrics import is_retrieval, metric_name, score_text
 from trainables.metrics.evaluation import evaluate, per_query_metrics
 from trainables.models.backbones import is_own_network
-from trainables.models.model_config import ModelConfig
+from trainables.models.config import ModelConfig
 from trainables.training.checkpoints import Checkpoints
 from trainables.training.spec import EMBED_MS, SIZE_MB, DeviceMemory, EpochRecord, TrialSpec, UntrainedSpec, defined
 

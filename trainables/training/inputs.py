@@ -28,8 +28,8 @@ from trainables.data.store.cache import InUse, found_or_built
 from trainables.data.store.store_spec import StoreSpec, opened_store
 from trainables.data.store.view import SHARE, FeatureView, Store, StoreView, blindly, on_device
 from trainables.models.backbones import FEATURES, is_own_network
+from trainables.models.config import Lora, ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
-from trainables.models.model_config import Lora, ModelConfig
 from trainables.training.spec import TrialSpec
 from trainables.training.training_config import TrainingConfig
 

@@ -10,7 +10,7 @@ from typing import Any, NotRequired, TypedDict
 from trainables.common.files import json_digest
 from trainables.data.split import left_out
 from trainables.data.store.store_spec import StoreSpec
-from trainables.models.model_config import ModelConfig
+from trainables.models.config import ModelConfig
 from trainables.training.training_config import TrainingConfig
 
 

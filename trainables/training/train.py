@@ -28,8 +28,8 @@ from trainables.inference.model_files import FROZEN, LOSS, PROBE, frozen_backbon
 from trainables.losses import LOSSES, loss_row
 from trainables.losses.loss import Loss, ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.mining import most_pairs
+from trainables.models.config import Lora
 from trainables.models.embedding import EmbeddingModel, depths_of, deterministic, embed, merged
-from trainables.models.model_config import Lora
 from trainables.training.epoch_training import (
     Diverged,
     EpochTraining,

@@ -24,7 +24,7 @@ from trainables.inference.model_files import frozen_backbone, tensors_bytes
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.gallery import full_float32
 from trainables.models.backbones import backbone
-from trainables.models.model_config import ModelConfig
+from trainables.models.config import ModelConfig
 from trainables.training.epoch_training import Validation, embedder_spec
 from trainables.training.inputs import Inputs, described_backbone, features_of, of_backbone
 from trainables.training.spec import UntrainedSpec, ValidatedUntrained, defined

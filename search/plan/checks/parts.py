@@ -18,7 +18,7 @@ from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics import name_conflicts, own_metric
 from trainables.models import ModelConfig
 from trainables.models.backbones import backbone, is_of_timm, is_own_network
-from trainables.models.model_config import pooling_problems
+from trainables.models.config import pooling_problems
 
 BY_LOSS = "training_by_loss"
 

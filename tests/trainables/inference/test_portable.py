@@ -14,8 +14,8 @@ from trainables.inference.embedder import Embedder
 from trainables.inference.model_files import EmbedderSpec
 from trainables.inference.portable import ONNX_PACKAGES, TOLERANCE, write_program
 from trainables.models.backbones import BACKBONES
+from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel
-from trainables.models.model_config import ModelConfig
 
 SIDE = 64
 SMALL = ("convnet",)

@@ -18,8 +18,8 @@ from spaces.space import Params
 from trainables.common.errors import InvalidInput
 from trainables.inference.model_files import read_tensors
 from trainables.metrics.evaluation import evaluate
+from trainables.models.config import Lora, ModelConfig
 from trainables.models.embedding import EmbeddingModel, learning_adapters, merged
-from trainables.models.model_config import Lora, ModelConfig
 from trainables.training.train import Training, train
 from trainables.training.training_config import TrainingConfig
 

@@ -15,8 +15,8 @@ from trainables.common.errors import InvalidInput
 from trainables.data import Frame
 from trainables.data.loading import ImagesInMemory
 from trainables.models import BACKBONES, POOLING, ModelConfig
+from trainables.models.config import HEADS
 from trainables.models.embedding import EmbeddingModel, embed, make_head
-from trainables.models.model_config import HEADS
 from trainables.models.networks import BNInception, GeneralizedMean
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from trainables.common.errors import InvalidInput
 from trainables.data.store.store_spec import StoreSpec
 from trainables.metrics.evaluation import evaluate
-from trainables.models.model_config import Lora, ModelConfig
+from trainables.models.config import Lora, ModelConfig
 from trainables.training.cross_validation import training_class
 from trainables.training.epoch_training import Untestable, embedded
 from trainables.training.spec import TrialSpec
