@@ -107,7 +107,7 @@ def test_a_light_installation_names_what_it_lacks(light: Installation) -> None:
     names = {path.name for path in light.folder.glob("lib/python*/site-packages/*")}
     assert "holdout" in names
     assert not names & {"search", "spaces", "trainables", *EXTRA}
-    assert "extra warning not installed: " + ", ".join(EXTRA) in light.holdout("doctor")
+    assert "warning extra not installed: " + ", ".join(EXTRA) in light.holdout("doctor")
     refused = light.holdout("run", "small.yaml", "--runs", "others", code=2)
     assert refused.endswith("run `pip install 'holdout-dml[search]'`.")
     assert not (light.here / "others").exists()

@@ -39,7 +39,7 @@ from search.show.drawing import (
     scatter,
 )
 from search.stages import Role
-from search.text_table import TextTable
+from search.text_table import NOTHING, TextTable
 from trainables.common.errors import counted
 from trainables.metrics import score_text, unit
 
@@ -186,6 +186,19 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
         title=f"{metric} on the test classes",
         finding=_finding(comparison, tested, metric),
         picture=plotted(traces, named_rows(labels, axis_title(metric)), height=110 + 26 * len(tested)),
+        table=TextTable(
+            header=("configuration", metric, "deviation", "95 % interval", "seeds"),
+            rows=tuple(
+                (
+                    label,
+                    score_text(metric, entry.mean),
+                    score_text(metric, entry.std or None),
+                    shown_interval(metric, entry.ci95) or NOTHING,
+                    str(entry.seeds),
+                )
+                for label, (_, entry) in zip(labels, tested, strict=True)
+            ),
+        ),
     )
 
 
