@@ -81,7 +81,7 @@ BENCHMARKS = {
     ),
     "ways": _one(
         "ways to train a pretrained network in equal time: an hour of a core, resumable",
-        "ways_to_train", "WEIGHTS IMAGES RESULTS [SECONDS]", threads=1,
+        "ways_to_train", "WEIGHTS IMAGES RESULTS [SECONDS [NETWORK SIDE]]", threads=1,
     ),
 }  # fmt: skip
 

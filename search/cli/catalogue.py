@@ -237,7 +237,7 @@ def check(
     options = apply_settings({}, settings or [])
     if options and known not in ("dataset", "trainable"):
         raise InvalidInput(f"--set sets an option of a data set, but {part} is a {known}; leave it out.")
-    outcomes = list(shown_checks(check_part(part, options, kind=known), as_json))
+    outcomes = shown_checks(check_part(part, options, kind=known), as_json)
     ok = all(outcome.ok for outcome in outcomes)
     if as_json:
         show({"part": part, "kind": known, "ok": ok, "checks": [*map(asdict, outcomes)]}, as_json, str)

@@ -66,8 +66,8 @@ def say(sentences: Iterable[str | None], style: str | None = None) -> None:
 STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
 
 
-def shown_checks(results: Iterable["CheckResult"], as_json: bool) -> Iterator["CheckResult"]:
-    """Yield the results of checks; unless it is for ``as_json``, print each, and then how many passed."""
+def shown_checks(results: Iterable["CheckResult"], as_json: bool) -> "list[CheckResult]":
+    """Return the results of checks; unless it is for ``as_json``, print each as it comes, and then how many passed."""
     done = []
     for result in results:
         done.append(result)
@@ -75,13 +75,13 @@ def shown_checks(results: Iterable["CheckResult"], as_json: bool) -> Iterator["C
         text = f"{result.found}. {result.fix}" if result.fix else result.found
         if not as_json:
             _results().print(aligned([(state, result.check.ljust(len("training vectors")), text)]))
-        yield result
     failed = [result.check for result in done if result.state == "failed"]
     warned = sum(result.state == "warning" for result in done)
     warnings = f", with {counted(warned, 'warning')}" if warned else ""
     passed = f"All {len(done)} checks passed{warnings}."
     if not as_json:
         say([f"{len(failed)} of {len(done)} checks failed: {', '.join(failed)}." if failed else passed])
+    return done
 
 
 _FORMAT = warnings.formatwarning

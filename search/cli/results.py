@@ -293,7 +293,7 @@ def doctor(
 
     found = validate_config(read_search(file, settings or [])) if file else None
     config, fits_batch = (found.result(), not found.gives("training.batch_size")) if found else (None, False)
-    results = list(shown_checks(examine(config, runs, fits_batch=fits_batch), as_json))
+    results = shown_checks(examine(config, runs, fits_batch=fits_batch), as_json)
     if as_json:
         show([asdict(result) for result in results], as_json, str)
     if any(result.state == "failed" for result in results):

@@ -292,6 +292,15 @@ def _print_result(search: "Records", as_json: bool) -> None:
         say(_what_is_there(search))
 
 
+EXTREME_EPOCHS = {
+    "first_epochs": (
+        "the first ones: fewer epochs (--set training.epochs=…), or lower learning rates, may give the same or better"
+    ),
+    "last_epochs": "the last: longer trainings (training.epochs) may give more",
+}
+"""What a result says of best epochs, by the kind of the finding."""
+
+
 def _what_is_there(search: "Records") -> Iterator[str]:
     """Yield where the report and the models are, and what the answer does not say."""
     from search.driver.synchronise import where_to_look
@@ -306,9 +315,9 @@ def _what_is_there(search: "Records") -> Iterator[str]:
     losses = summary.losses.items()
     for loss, entry in losses:
         yield from (f"{loss}: {found.sentence}." for found in entry.diagnostics if found.kind == "nothing_learned")
-    if names := [loss for loss, entry in losses if any(found.kind.endswith("_epochs") for found in entry.diagnostics)]:
-        which = f"The best epochs of {', '.join(names)} are the first or the last"
-        yield f"{which}: `holdout compare {search.name}` says how many epochs (training.epochs) may be better."
+    for kind, text in EXTREME_EPOCHS.items():
+        if names := [loss for loss, entry in losses if any(found.kind == kind for found in entry.diagnostics)]:
+            yield f"The best epochs of {', '.join(names)} are {text}."
     if search.stays_sealed:
         yield search.stays_sealed
     if not summary.recommended:

@@ -253,6 +253,7 @@ def _answers(server: str) -> bool:
 
 
 SHOWN = tuple(column for column in COLUMNS if column.in_mlflow)
+"""The columns of the result table in MLflow."""
 
 
 def search_run(comparison: Comparison, folder: RunFolder, description: str) -> SummaryRun:

@@ -280,9 +280,10 @@ def against_number(cells: Sequence[Cell], axis: str, data_set: str = "") -> Figu
     if all(len(line) < 3 for line in lines.values()):
         return None
     metric, scale = cells[0].coordinates[METRIC], unit(cells[0].measured)
-    looks, traces, findings = looks_of(list(lines)), [], []
+    looks, traces, findings, shown = looks_of(list(lines)), [], [], []
     for label, line in lines.items():
         numbers, (colour, mark) = sorted(line), looks[label]
+        shown += [line[number] for number in numbers]
         means = [scale * (line[number].mean or 0.0) for number in numbers]
         deviations = [scale * (line[number].std or 0.0) for number in numbers]
         traces.append(
@@ -303,6 +304,7 @@ def against_number(cells: Sequence[Cell], axis: str, data_set: str = "") -> Figu
         )
     ticks = sorted({number for line in lines.values() for number in line})
     is_log = ticks[0] > 0 and ticks[-1] / ticks[0] > 20
+    rows = [key for key in cells[0].coordinates if key != METRIC]
     return Figure(
         name=re.sub(r"[^A-Za-z0-9-]+", "-", "-".join(filter(None, (f"{metric}-against-{axis}", data_set)))),
         title=", ".join(filter(None, (f"{metric} against {axis}", data_set))),
@@ -314,4 +316,5 @@ def against_number(cells: Sequence[Cell], axis: str, data_set: str = "") -> Figu
                 "yaxis": {"title": {"text": axis_title(metric)}},
             },
         ),
+        table=cell_table([(cell.coordinates, cell) for cell in shown], rows, [METRIC]),
     )
