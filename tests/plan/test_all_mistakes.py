@@ -14,7 +14,7 @@ from support.own_parts import Greys
 from support.refusals import sentences_of
 
 from search.config.yaml_file import with_value
-from search.plan.make_plan import read_plan
+from search.driver.make_plan import read_plan
 from trainables.data.split import split_dataset
 
 SearchFile = Callable[..., dict[str, Any]]
