@@ -224,9 +224,10 @@ def init(
 
     A pretrained network, which photographs get unless --backbone is convnet, is frozen: a layer on it is trained.
     """
-    from search.config.image_facts import dataset_at, dataset_facts
     from search.config.initial_file import (
         COMMON,
+        dataset_at,
+        dataset_facts,
         initial_text,
         name_for,
         pretrained,
@@ -314,7 +315,7 @@ def vault(
         verified = "Verified: every opening has its line and its answer, and its models give the same scores again."
         say([verified], "green")
         return
-    from search.config.image_facts import dataset_at
+    from search.config.initial_file import dataset_at
     from search.config.parts import build_dataset
     from search.vault.held import LISTED, VECTORS_FILE, Policy, make_vault
 

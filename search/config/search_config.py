@@ -120,10 +120,9 @@ class SearchConfig(ConfigSection):
     @field_validator("model")
     @classmethod
     def _absolute_weights(cls, model: ModelConfig) -> ModelConfig:
-        if model.weights is None or model.weights == IMAGENET:
+        if model.weights in (None, IMAGENET):
             return model
-        # for workers in another folder
-        return replace(model, weights=absolute(model.weights))
+        return replace(model, weights=absolute(str(model.weights)))  # for workers in another folder
 
     @field_validator("training")
     @classmethod
@@ -162,7 +161,7 @@ class SearchConfig(ConfigSection):
     def training_of(self, loss: str) -> TrainingConfig:
         """Return the training settings of the loss named ``loss``."""
         own = self.training_by_loss.get(loss)
-        return training_of_loss(self.training, own) if own else self.training
+        return training_of_loss(self.training, own).result().training if own else self.training
 
     def of_loss(self, loss: str) -> "SearchConfig":
         """Return the file for the loss named ``loss`` alone, with its settings in ``training``."""
@@ -197,10 +196,9 @@ class SearchConfig(ConfigSection):
 
 
 def validate_config(content: Mapping[str, Any]) -> Findings[SearchConfig]:
-    """Validate ``content`` as a search file.
+    """Validate ``content`` as a search file, of which an object is always built (:data:`STAND_INS`).
 
-    An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong. The ``losses`` of a
-    trainable are its one row; so its name can later be read without its code.
+    The ``losses`` of a trainable are its one row, so its name can later be read without its code.
     """
     path = content.get("trainable")
     if path is None:
@@ -213,12 +211,9 @@ def validate_config(content: Mapping[str, Any]) -> Findings[SearchConfig]:
 
 
 def parse_config(content: Mapping[str, Any], images: Path | None = None) -> SearchConfig:
-    """Return the search file with the keys and values ``content``.
+    """Return the search file with the keys and values ``content``; raise with all mistakes of its form.
 
     Its data set is read in the folder ``images`` if that is given; the file keeps its own paths.
-
-    Raises:
-        InvalidInput: all mistakes in the file itself.
     """
     if images is None:
         return validate_config(content).result()
@@ -236,11 +231,7 @@ def paths_of_data(content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def parse_stored(content: Mapping[str, Any], path: Path, images: Path | None = None) -> SearchConfig:
-    """Return the resolved search file with the ``content`` that a search stored at ``path``, as :func:`parse_config`.
-
-    Raises:
-        InvalidInput: it is damaged, or another version wrote it: missing keys do not get defaults.
-    """
+    """Return the search file with the ``content`` that a search stored at ``path``; no missing key gets its default."""
     if missing := [key for key in SearchConfig.model_fields if key not in content]:
         raise InvalidInput(
             f"{path} is damaged, or another version wrote it (it has no {', '.join(missing)}); restore it from a copy."
@@ -254,9 +245,7 @@ MAY_CHANGE = (
     "resources", "tracking", "stages", "ship", "search.trials", "split.allow_overlap", "final.vault",
     "final.vault_items",
 )  # fmt: skip
-"""Sections and keys that may change: more trials, and the number of test images that may be training images, too,
-which shows when the test is opened; and where a vault answers, whose key is in the split. For further losses and wider
-ranges see :mod:`search.records.growth`."""
+"""Sections and keys that may change, besides losses and ranges, which :mod:`search.records.growth` extends."""
 
 
 def may_change(key: str) -> bool:
@@ -264,15 +253,13 @@ def may_change(key: str) -> bool:
     return key in MAY_CHANGE or key.split(".")[0] in MAY_CHANGE
 
 
-def settled(content: Mapping[str, Any]) -> dict[str, Any]:
+def settled(content: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Return all entries of a resolved search file that may not change."""
-
-    def kept(value: Any, key: str) -> Any:
-        if isinstance(value, dict):
-            return {name: entry for name, entry in value.items() if f"{key}.{name}" not in MAY_CHANGE}
-        return value
-
-    return {key: kept(value, key) for key, value in content.items() if key not in MAY_CHANGE}
+    return {
+        key: settled(value, f"{above}{key}.") if isinstance(value, dict) else value
+        for key, value in content.items()
+        if f"{above}{key}" not in MAY_CHANGE
+    }
 
 
 def settled_digest(content: Mapping[str, Any], without: Collection[str] = ()) -> str:
@@ -289,14 +276,12 @@ def _entries(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str,
     for key, value in content.items():
         if isinstance(value, dict):
             yield from _entries(value, f"{above}{key}.")
-        elif isinstance(value, list):
-            yield f"{above}{key}", json.dumps(value)
         elif value is not None:
-            yield f"{above}{key}", value
+            yield f"{above}{key}", json.dumps(value) if isinstance(value, list) else value
 
 
 def differences(before: Any, after: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield each key, such as ``training.lr``, in which ``before`` and ``after`` differ, with both values."""
+    """Yield each key, such as ``training.lr``, at which two files differ, with both values."""
     if isinstance(before, dict) and isinstance(after, dict):
         for inner in dict.fromkeys((*before, *after)):
             yield from differences(before.get(inner), after.get(inner), f"{key}.{inner}" if key else str(inner))

@@ -6,6 +6,8 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import reduce
+from operator import getitem
 from types import FunctionType, MappingProxyType
 from typing import Any, Generic, TypeVar, get_type_hints
 
@@ -34,10 +36,10 @@ class ConfigSection(BaseModel):
 
 
 class Findings(Generic[Built]):
-    """All mistakes of a file: those of its form, then those of further checks, which :meth:`check` adds.
+    """All mistakes of a file: those of its form, then those that :meth:`check` adds.
 
-    ``built`` is the object made from its ``content`` without the wrong entries ``left_out``, with defaults there. A
-    mistake that depends on one of them is not added: the corrected file may not have it.
+    ``built`` is made from its ``content`` without the wrong entries ``left_out``, with defaults there. A mistake that
+    depends on one of them is not added: the corrected file may not have it.
     """
 
     def __init__(self, content: Any = None) -> None:
@@ -103,13 +105,10 @@ def validate(
     keys: Sequence[str] | None = None,
     stand_ins: Mapping[str, Any] = MappingProxyType({}),
 ) -> Findings[Built]:
-    """Validate ``content`` as a ``target`` and collect all mistakes.
+    """Validate ``content`` as a ``target``, a section or a dataclass, and collect all mistakes.
 
-    Args:
-        target: a section, or a dataclass.
-        content: its keys and values.
-        keys: the keys to suggest for an unknown one; by default those of ``target``.
-        stand_ins: values for required keys that are missing or wrong, so that an object can always be built.
+    ``keys`` are suggested for an unknown one, by default those of ``target``; ``stand_ins`` replace required keys that
+    are missing or wrong, so that an object can always be built.
     """
     return _Reader(target, content, key_paths(target) if keys is None else keys, stand_ins).read()
 
@@ -119,9 +118,9 @@ UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 class _Reader(Generic[Built]):
-    """Validation of one file in rounds: each round reports the wrong entries and leaves them out of the next.
+    """Validation in rounds: each reports the wrong entries and leaves them out of the next.
 
-    Thus no mistake hides another one: pydantic does not run a section's own validators while an entry of it is wrong.
+    So no mistake hides another: pydantic does not run a section's own validators while an entry of it is wrong.
     """
 
     def __init__(
@@ -158,13 +157,10 @@ class _Reader(Generic[Built]):
         self._found.left_out |= dict.fromkeys(paths)
 
     def _if_unusable(self, path: KeyPath, value: Any) -> Iterator[KeyPath]:
-        why = None
         if isinstance(value, float) and not math.isfinite(value):
-            why = "must be finite"
+            yield from self._judge(path, Mistake("", "must be finite", f"it is {_shown(value)}"))
         elif isinstance(value, int) and abs(value) > MOST:
-            why = f"must be between -{MOST} and {MOST}"
-        if why:
-            yield from self._judge(path, Mistake("", why, f"it is {_shown(value)}"))
+            yield from self._judge(path, Mistake("", f"must be between -{MOST} and {MOST}", f"it is {_shown(value)}"))
 
     def _report(self, path: KeyPath, errors: Sequence[Any]) -> Iterator[KeyPath]:
         """Report ``errors``, all about the entry at ``path``, and yield the entries to leave out."""
@@ -179,20 +175,17 @@ class _Reader(Generic[Built]):
         elif isinstance(cause := first.get("ctx", {}).get("error"), InvalidInput):
             for sentence in cause.sentences:
                 yield from self._judge(path, Mistake.of(sentence))
-        elif first["type"] != "too_short" or not _entry_at(self._remaining, path):
+        elif first["type"] != "too_short" or not reduce(getitem, path, self._remaining):
             # otherwise pydantic did not count invalid entries, which it reports too
             message = " or ".join(dict.fromkeys(_message(error) for error in errors))  # several for a union
-            value = _entry_at(self._remaining, path)
+            value = reduce(getitem, path, self._remaining)
             expected = " ".join(str(error.get("ctx", {}).get("expected", "")) for error in errors)  # of a Literal
             hint = suggestion(value, re.findall(r"'(\w+)'", expected)) if isinstance(value, str) else ""
             yield from self._judge(path, Mistake("", message, f"it is {_shown(value)}{hint}"))
 
     def _judge(self, path: KeyPath, mistake: Mistake) -> Iterator[KeyPath]:
-        """Report a ``mistake`` of the entry at ``path``, unless it depends on a default, and yield what to leave out.
-
-        One that states no keys depends on all of its section, though not on all entries of its list.
-        """
-        if mistake.keys == ("",):
+        """Report a ``mistake`` of the entry at ``path`` that depends on no default, and yield what to leave out."""
+        if mistake.keys == ("",):  # it depends on all of its section, though not on all entries of its list
             below = (out[len(path) :] for out in self._found.left_out if out[: len(path)] == path != out)
             on_default, wrong = any(isinstance(part, str) for part, *_ in below), path
         else:
@@ -205,7 +198,7 @@ class _Reader(Generic[Built]):
         yield wrong
 
     def _unknown_key(self, path: KeyPath) -> Mistake:
-        value = _entry_at(self._remaining, path)
+        value = reduce(getitem, path, self._remaining)
         if isinstance(value, Mapping) and len(value) == 1:  # as --set creates it
             deeper = (*path, *value)
             if any(known.endswith(f".{_dotted(deeper)}") for known in self._keys):
@@ -220,15 +213,11 @@ class _Reader(Generic[Built]):
 
 
 DEEPEST = 100
-"""The most levels of lists and mappings in one another."""
+"""The most nested levels of lists and mappings."""
 
 
 def plain(value: Any, path: KeyPath = ()) -> Any:
-    """Return a ``value`` that Python code gave as the values of YAML and JSON, with the same meaning.
-
-    Raises:
-        InvalidInput: it has none there; the sentence begins with its ``path``.
-    """
+    """Return a ``value`` that Python code gave as the values of YAML and JSON; raise if it has no meaning there."""
     if len(path) > DEEPEST:
         raise InvalidInput(f"{path[0]}: nested more than {DEEPEST} levels deep, or contains itself; correct it.")
     if isinstance(value, type | FunctionType):  # a part of the user's own
@@ -261,17 +250,16 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
     )
 
 
-def _by_entry(errors: Sequence[Any], content: Any) -> Iterator[tuple[KeyPath, list[Any]]]:
-    """Yield the ``errors`` of each entry of ``content``: each member of a union may report one."""
+def _by_entry(errors: Sequence[Any], content: Any) -> list[tuple[KeyPath, list[Any]]]:
+    """Return the ``errors`` of each entry of ``content``: each member of a union may report one."""
     groups: dict[tuple[KeyPath, KeyPath], list[Any]] = {}
     for error in errors:
-        own = error["loc"] if error["type"] == "missing" or error["type"] in UNKNOWN_KEY else ()
+        own = error["loc"] if error["type"] in ("missing", *UNKNOWN_KEY) else ()
         groups.setdefault((_existing(content, error["loc"]), own), []).append(error)
-    for (path, _), group in groups.items():
-        yield path, group
+    return [(path, group) for (path, _), group in groups.items()]
 
 
-# Pydantic's errors in plain words.
+# Pydantic's error types in plain words.
 
 MESSAGES = {
     "int_type": "must be a whole number",
@@ -291,8 +279,6 @@ MESSAGES = {
     "too_long": "must have at most {max_length} entries",
     "string_too_short": "must not be empty",
 }
-"""The message for each of pydantic's error types."""
-
 MOST = 2**63 - 1
 """The largest whole number that databases, NumPy and PyTorch hold."""
 
@@ -355,9 +341,6 @@ def _key_hint(path: str, known: Sequence[str]) -> str:
     return suggestion(path, known)
 
 
-# Entries of nested mappings and lists, by path.
-
-
 def _existing(content: Any, path: KeyPath) -> KeyPath:
     """Return the longest prefix of ``path`` that exists in ``content``; pydantic appends the union member it tried."""
     for length, key in enumerate(path):
@@ -377,12 +360,6 @@ def holds(content: Any, key: str) -> bool:
     """Return True if ``content`` has the entry ``key``, such as ``training.lr``."""
     path = tuple(key.split("."))
     return _existing(content, path) == path
-
-
-def _entry_at(content: Any, path: KeyPath) -> Any:
-    for key in path:
-        content = content[key]
-    return content
 
 
 def _without(content: Any, path: KeyPath) -> Any:
