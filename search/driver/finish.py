@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from search.config.search_config import parse_config
-from search.driver.notices import say
-from search.driver.progress_view import phase
+from search.driver.progress_view import phase, say
 from search.driver.synchronise import behind, make_projection, synchronise, try_to_write
 from search.records.records import Records
 from search.records.writable import WritableRecords
