@@ -110,9 +110,7 @@ class Exported:
 def export(search: Records, loss: str | None, folder: Path) -> Exported:
     """Write the chosen model of ``loss``, None for the recommended one, to a new ``folder``, completely or not at all.
 
-    Raises:
-        InvalidInput: there is no such model, ``folder`` exists, the training images are missing, or the search names
-            code that is not allowed.
+    Raise if there is no such model, ``folder`` exists, the training images are missing, or code is not allowed.
     """
     if folder.exists():
         raise InvalidInput(f"--to is {str(folder)!r}, which already exists; name a new folder.")
@@ -149,10 +147,8 @@ def programs_table(programs: "Sequence[Program]") -> TextTable:
     return TextTable(
         header=("form", "file", f"largest difference on {CHECKED} training images"),
         rows=tuple(
-            (program.form, NOTHING, program.reason)
-            if program.reason
-            else (program.form, program.file, f"{program.difference:.1e}")
-            for program in programs
+            (each.form, NOTHING if each.reason else each.file, each.reason or f"{each.difference:.1e}")
+            for each in programs
         ),
         labels=2,
         prose=(2,),

@@ -28,10 +28,7 @@ def of_trainings(config: SearchConfig, *names: str) -> tuple[str, ...]:
 
 
 def check_parts(found: Findings, config: SearchConfig) -> None:
-    """Check that user-defined metrics, batch samplers, network and shipped packages can be imported and used.
-
-    User-defined losses are checked with their spaces, the data set when the file is read.
-    """
+    """Check that user-defined metrics, batch samplers, network and shipped packages can be imported and used."""
     parts = list(_own_parts(config))
     for key, path, load in parts:
         if not found.replaced(key):
@@ -93,15 +90,14 @@ def check_network(
 ) -> tuple[Notice, ...]:
     """Check that the network can be built, with its weights, and embeds one image; return notices about them.
 
-    Weights that may be a variant's are scored on the training classes of ``plan``. The built-in network is not tried:
-    importing torch takes seconds. A user-defined training has none.
+    Weights that may be a variant's are scored on the training classes of ``plan``.
     """
     if config.trainable is not None:
         return ()
     model, size = config.model, config.training.image_size
     rank = next(filter(None, (model.lora.rank, *_searched(spaces, "lora.rank"))), None)
     if model.backbone == "convnet" and model.weights is None and size >= SMALLEST and rank is None:
-        return ()
+        return ()  # without importing torch, which takes seconds
     if found.touched("training.image_size"):
         from trainables.models.weights import weights_file
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +64,7 @@ def decoded_anew(images: StoreSpec) -> Iterator[Path]:
 
 
 @contextmanager
-def decoded_test(
-    search: Records, selection: Selection, record: ScoredOpening
-) -> "Iterator[tuple[StoreSpec, Path, Any]]":
+def decoded_test(search: Records, selection: Selection, record: ScoredOpening) -> Iterator[tuple[StoreSpec, Path, Any]]:
     """Decode the images of a scored opening anew; yield them, their store, and what the ledger knows of them."""
     openings = search.ledger.of_selection(selection.digest)
     (opening,) = (entry for entry in openings if entry.id == record.id)
@@ -90,10 +89,7 @@ def check_scores(search: Records, selection: Selection, record: ScoredOpening, t
         overlap = int(found.known_images(training).sum())
         anew = dict(zip(stored, (found.digest, found.digest, overlap, found.copies), strict=True))
         yield check(f"{what}: its images, and how many of them trained", differing(f"{what} ", stored, anew))
-        yield check(
-            f"{what}: the trainings and the networks without training that were scored",
-            scored_problems(what, search, selection, record),
-        )
+        yield _scored_check(what, search, selection, record)
         problems = _metric_problems(what, plan, selection, record, Store(store).subset(plan.split.test))
         yield check(f"{what}: its metrics, from the results of each image", problems)
         scorings = kept_scorings(search, selection, record, images)
@@ -112,11 +108,8 @@ def kept_scorings(
     return test_scorings(search.plan, selection, models, images, gpu=torch.cuda.is_available())
 
 
-def scored_problems(what: str, search: Records, selection: Selection, record: ScoredOpening) -> Iterator[str]:
-    """Check that exactly the frozen baselines and all final trainings that did not fail were scored.
-
-    Those that could not be scored are listed in ``failed`` of the record.
-    """
+def _scored_check(what: str, search: Records, selection: Selection, record: ScoredOpening) -> Check:
+    """Check that exactly the frozen baselines and the final trainings that did not fail are in the record."""
     frozen = search.baselines if selection.baselines else None
     trials = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
     ended = (TrialState.PRUNED, TrialState.FAIL)
@@ -132,8 +125,9 @@ def scored_problems(what: str, search: Records, selection: Selection, record: Sc
         for part, entries in wanted.items()
     }
     configurations = {(entry["loss"], entry["source_trial"]) for entry in due["scores"]}
-    yield from differing(f"{what} configurations", content["configurations"].get(search.name), len(configurations))
-    yield from differing(f"{what} ", stored, wanted)
+    count = differing(f"{what} configurations", content["configurations"].get(search.name), len(configurations))
+    problems = chain(count, differing(f"{what} ", stored, wanted))
+    return check(f"{what}: the trainings and the networks without training that were scored", problems)
 
 
 def _metric_problems(
@@ -212,8 +206,7 @@ def check_vault(
     what = f"test.json opening {record.id[:12]}"
     yield check(f"{what}: scores, selection and number, as the vault signed them", check_answer(search, record))
     if training is not None:
-        problems = scored_problems(what, search, selection, record)
-        yield check(f"{what}: the trainings and the networks without training that were scored", problems)
+        yield _scored_check(what, search, selection, record)
         scorings = kept_scorings(search, selection, record, test_items(search.plan))
         problems = check_sent(search, record, scorings, training)
         yield check(f"{what}: the models and training images that the vault saw", problems)
