@@ -24,8 +24,6 @@ from trainables.common.errors import Failure, InvalidInput, counted, raise_if_an
 from trainables.common.files import digest_of, json_digest, read_json, reading, remove_drafts, write_json, write_whole
 
 REQUEST, ANSWER, ERRORS = "request.json", "answer.json", "errors.log"
-
-
 OF_THE_MOMENT = {"finished", "of", "labels_only", "isolated"}
 """Keys of an answer that follow from the policy, the kernel or the clock."""
 
@@ -59,8 +57,7 @@ def answer(folder: Path, request: IO[bytes], reply: IO[bytes]) -> None:
 def _opening(vault: Vault, head: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Path:
     """Return the folder of the opening that a request resumes or begins; its line is in the ledger, and on the disk.
 
-    Raises:
-        InvalidInput: the request is not one for this vault, all openings are used up, or a model cannot embed noise.
+    Raise if the request is not one for this vault, all openings are used up, or a model cannot embed noise.
     """
     known, policy = vault.openings(), vault.policy
     with reading("The request", "send it again"):

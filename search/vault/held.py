@@ -120,11 +120,7 @@ class HeldItems(Dataset):
 
 @dataclass(frozen=True)
 class Vault:
-    """The vault in ``folder``.
-
-    Raises:
-        InvalidInput: there is none, or its files are damaged.
-    """
+    """The vault in ``folder``; raises if there is none, or its files are damaged."""
 
     folder: Path
 
@@ -206,9 +202,8 @@ LISTED, VECTORS_FILE = "data.csv", "data.npz"
 def make_vault(dataset: Dataset, to: Path, policy: Policy, *, seed: int) -> str:
     """Write the vault of ``dataset`` into the folder ``to``, which only its owner may read; return its public key.
 
-    The test classes are those of a search on all of it with ``seed``. Beside the vault, to be handed out, are the
-    training half (``TO-training``) and with ``labels_only`` the test items without labels (``TO-items``). All folders
-    are complete, or none is there.
+    The test classes are those of a search with ``seed``. Beside the vault, to be handed out, are the training half
+    (``TO-training``) and with ``labels_only`` the test items without labels (``TO-items``): all complete, or none.
 
     Raises:
         InvalidInput: a folder exists, or the data set has too few classes, unreadable items, or items of other kinds.
@@ -289,9 +284,8 @@ def _hold(dataset: Dataset, classes: Mapping[str, Sequence[str]], folder: Path) 
     """
     draw = random.SystemRandom()
     (folder / FOLDER).mkdir()
-    class_of = {
-        name: f"class {number:04d}" for name, number in zip(classes, draw.sample(range(len(classes)), len(classes)))
-    }
+    numbers = draw.sample(range(len(classes)), len(classes))
+    class_of = {name: f"class {number:04d}" for name, number in zip(classes, numbers)}
     keys = [key for of_class in classes.values() for key in of_class]
     shuffled = draw.sample(keys, len(keys))
     if dataset.features() is not None:
@@ -300,8 +294,8 @@ def _hold(dataset: Dataset, classes: Mapping[str, Sequence[str]], folder: Path) 
         np.save(folder / FOLDER / VECTORS, vectors, allow_pickle=False)
     else:
         is_file = isinstance(dataset, RootedDataset)
-        suffixes = {key: Path(key).suffix.lower() if is_file else ".png" for key in keys}
-        name_of = {key: f"{row:06d}{suffixes[key]}" for row, key in enumerate(shuffled)}
+        suffix = {key: Path(key).suffix.lower() if is_file else ".png" for key in keys}
+        name_of = {key: f"{row:06d}{suffix[key]}" for row, key in enumerate(shuffled)}
         for key, name in name_of.items():
             _copy(dataset, key, folder / FOLDER / name)
     superclass_of = dataset.superclasses()
