@@ -85,15 +85,9 @@ def keys_of(target: type, above: str = "") -> Iterator[Key]:
             yield from keys_of(annotation, f"{path}.")
             continue
         default = _default(target, name)
-        shown = None if default is MISSING else _yaml(default)
-        yield Key(
-            name=path,
-            type=_type(annotation),
-            range=_range(annotation),
-            default=shown,
-            does=does,
-            example=example.removesuffix(".") or shown or "",
-        )
+        example = example.removesuffix(".") or default or ""
+        form, values = _type(annotation), _range(annotation)
+        yield Key(name=path, type=form, range=values, default=default, does=does, example=example)
 
 
 def matching(keys: Iterable[Key], pattern: str) -> list[Key]:
@@ -141,9 +135,6 @@ def commented_out(target: type, name: str) -> str:
     return f"{key.comment}# {f'{name}: {{{inner}}}' if within else key.in_file}\n"
 
 
-# What a class says about its fields.
-
-
 def _attribute_docstrings(target: type) -> dict[str, str]:
     (body,) = (
         node.body
@@ -166,15 +157,15 @@ def _module(name: str) -> ast.Module:
     return ast.parse(inspect.getsource(sys.modules[name]))
 
 
-def _default(target: type, field: str) -> Any:
+def _default(target: type, field: str) -> str | None:
+    """Return the default of a field as YAML; None if the key is required."""
     if issubclass(target, BaseModel):
-        found = target.model_fields[field].get_default(call_default_factory=True)
-        return MISSING if found is PydanticUndefined else found
-    declared = target.__dataclass_fields__[field]  # type: ignore[attr-defined]
-    return declared.default if declared.default_factory is MISSING else declared.default_factory()
-
-
-def _yaml(value: Any) -> str:
+        value = target.model_fields[field].get_default(call_default_factory=True)
+    else:
+        declared = target.__dataclass_fields__[field]  # type: ignore[attr-defined]
+        value = declared.default if declared.default_factory is MISSING else declared.default_factory()
+    if value is PydanticUndefined or value is MISSING:
+        return None
     plain = TypeAdapter(Any).dump_python(asdict(value) if is_dataclass(value) else value, mode="json")  # type: ignore[arg-type]
     if isinstance(plain, float):
         return f"{plain:g}"

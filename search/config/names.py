@@ -36,9 +36,6 @@ def folder_name(name: str) -> str:
     return plain_name(name)
 
 
-# Names of losses, samplers, metrics, ….
-
-
 def unique(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return ``names``; raise if one is given more than once."""
     repeated = sorted({name for name in names if names.count(name) > 1})
@@ -73,9 +70,6 @@ def allowed_measure(name: str) -> str:
     from trainables.training.spec import COSTS  # imports the configuration of trainings
 
     return name if name in COSTS else known_metric(name)
-
-
-# The user's own code.
 
 
 def find_parts_here() -> None:

@@ -18,8 +18,6 @@ from trainables.data import DATASETS, Dataset
 from trainables.losses import LOSSES, LossPart, loss_part
 from trainables.training.training_config import TrainingConfig
 
-# The built-in losses, described.
-
 
 @dataclass(frozen=True, kw_only=True)
 class HyperparameterDescription:
@@ -63,9 +61,6 @@ def range_text(entry: Range) -> str:
     return f"{entry}, where {', '.join(conditions)}" if conditions else str(entry)
 
 
-# Data sets.
-
-
 def known_dataset(name: str) -> str:
     """Return ``name``; raise if it is neither a data set of the table nor an import path."""
     raise_if_any(OneOf(DATASETS, own=True).mistakes("name", name))
@@ -97,9 +92,6 @@ def build_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
             raise
         text = f"The data set {name!r} raises {type(error).__name__}: {error}"
         raise InvalidInput(Mistake("", text, "fix its code", keys)) from error
-
-
-# The section of the losses.
 
 
 def _loss(entry: Any) -> LossPart:

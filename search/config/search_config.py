@@ -289,9 +289,6 @@ def differences(before: Any, after: Any, key: str = "") -> Iterator[tuple[str, A
         yield key, before, after
 
 
-# Mistakes that concern several sections.
-
-
 def mistakes_across(config: SearchConfig) -> Iterator[Mistake]:
     """Yield the mistakes in a file whose sections are valid by themselves."""
     if config.trainable is not None:

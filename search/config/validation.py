@@ -32,9 +32,6 @@ class ConfigSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-# The result of a validation.
-
-
 class Findings(Generic[Built]):
     """All mistakes of a file: those of its form, then those that :meth:`check` adds.
 
@@ -93,9 +90,6 @@ class Findings(Generic[Built]):
         self.raise_if_any()
         assert self.built is not None
         return self.built
-
-
-# Validation.
 
 
 def validate(
@@ -294,8 +288,6 @@ def _message(error: Any) -> str:
 def _shown(value: Any) -> str:
     return shortened(without_password(repr(value)))
 
-
-# Known keys, and suggestions for unknown ones.
 
 SYNONYMS = {
     "architecture": "model.backbone",

@@ -40,9 +40,6 @@ def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignR
         make_projection(plan).sum_up_campaign(campaign.name, run)
 
 
-# The stored campaign, and its verification.
-
-
 def stored_campaign(folder: CampaignFolder) -> Campaign:
     """Return the stored campaign in ``folder``, which imports the user-defined code that its searches name.
 

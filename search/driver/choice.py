@@ -94,9 +94,6 @@ def _first_failure(search: Records, loss: str, stage: Stage, trials: Sequence[Fr
     )
 
 
-# The frozen selection.
-
-
 def freeze_all(searches: Sequence[Records], family: Family | None) -> None:
     """Freeze the choices that are not; warn about searches with nothing to select, and raise if that is all."""
     failures = []

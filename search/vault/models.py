@@ -120,9 +120,6 @@ def _given(model: SentModel, count: int) -> Tensor:
     return _sized(tensors.get("embeddings", torch.empty(0)), count).float()
 
 
-# The networks.
-
-
 def side_of(model: SentModel) -> int:
     """Return the short side of the decoded images that ``model`` takes; 1 for embeddings."""
     return 1 if model.form == EMBEDDINGS else _described(model).decoded_side
@@ -171,9 +168,6 @@ def _loaded(config: ModelConfig, tensors: Mapping[str, Tensor]) -> EmbeddingMode
     except (KeyError, RuntimeError) as error:
         raise InvalidInput(f"The weights of the model are not those of its network {config.backbone}.") from error
     return network
-
-
-# The models that a search sends.
 
 
 def models_of(scoring: Scoring | BaselineScoring) -> Iterator[SentModel]:

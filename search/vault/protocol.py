@@ -84,8 +84,6 @@ def content_of(answer: Mapping[str, Any], key: str | None = None) -> dict[str, A
     return found
 
 
-# Models.
-
 NETWORK, PROGRAM, EMBEDDINGS = "network", "program", "embeddings"
 """The forms of a model: tensors of a described network, an ONNX program in place of a network of the user's own, or
 embeddings of all items in the order of their keys, where only labels are secret."""

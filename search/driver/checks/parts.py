@@ -74,9 +74,6 @@ def check_compiler(found: Findings, config: SearchConfig) -> None:
         found.add([Mistake("training.compile", text, fix, of_trainings(config, "compile"))])
 
 
-# The network.
-
-
 class Notice(Mistake):
     """A sentence on an entry that is no mistake; one with a fix is a warning."""
 

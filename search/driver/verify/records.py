@@ -162,20 +162,19 @@ def _check_models(search: Records, selection: Selection) -> Iterator[Check]:
 
 def _model_problems(search: Records, selection: Selection, loss: str) -> Iterator[str]:
     """Compare the files of a written model, except its card, with those that its checkpoint gives."""
+    if (model := chosen_model(search, selection, loss)) is None:
+        yield f"models/{loss}: the model exists, but no final training does."
+        return
     with tempfile.TemporaryDirectory(prefix="holdout-verify-") as place:
-        if (model := chosen_model(search, selection, loss)) is None:
-            yield f"models/{loss}: the model exists, but no final training does."
-            return
         model_files.write_model(Path(place), model.weights, model.spec, "")
         written, anew = search.folder.model(loss), Path(place)
         yield from file_problems(written / model_files.DESCRIPTION, read_json(anew / model_files.DESCRIPTION))
-        yield from differing(f"{written}/ ", _digests(written), _digests(anew))
-
-
-def _digests(folder: Path) -> dict[str, str | None]:
-    left_out = {folder / model_files.CARD, folder / model_files.DESCRIPTION}
-    files = (path for path in folder.rglob("*") if not (path.is_dir() or path in left_out or is_draft(path)))
-    return {path.relative_to(folder).as_posix(): file_digest(path) for path in files}
+        found: list[dict[str, str | None]] = []
+        for folder in (written, anew):
+            left_out = {folder / model_files.CARD, folder / model_files.DESCRIPTION}
+            files = [path for path in folder.rglob("*") if not (path.is_dir() or path in left_out or is_draft(path))]
+            found.append({path.relative_to(folder).as_posix(): file_digest(path) for path in files})
+        yield from differing(f"{written}/ ", *found)
 
 
 def _check_files(search: Records) -> Iterator[Check]:

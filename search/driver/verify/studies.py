@@ -69,8 +69,6 @@ def file_problems(path: AnyPath, recomputed: Any) -> Iterator[str]:
     yield from differing(f"{path} ", stored, json.loads(json.dumps(recomputed)))
 
 
-# The studies.
-
 Pair = tuple[str, Any, Any]
 """The name of a part of a trial, with its stored and its recomputed value."""
 Reports = Sequence[tuple[int, int, float]]
