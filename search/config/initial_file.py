@@ -126,11 +126,7 @@ def dataset_at(path: Path, root: Path | None = None) -> Dataset:
 
 
 def dataset_facts(dataset: Dataset, *, frozen: bool | None = None) -> ImageFacts:
-    """Return the facts about a data set, for a ``frozen`` network or not; by default photographs are for one.
-
-    Raises:
-        InvalidInput: it cannot be searched, with the reason.
-    """
+    """Return the facts about a data set, for a ``frozen`` network or not (None: for photographs); or raise."""
     classes = dataset.classes()
     if len(classes) < (fewest := 4 * FEWEST_CLASSES):
         count = "is one class" if len(classes) == 1 else f"are {len(classes)} classes"
@@ -233,11 +229,7 @@ class Pretrained:
 
     @property
     def is_missing(self) -> bool:
-        """True if the published weights are not on this machine; building a network without any raises its error.
-
-        Raises:
-            InvalidInput: there is no such network, or its library is not installed.
-        """
+        """True if the published weights are not on this machine; raises if the network or its library is missing."""
         published = backbone(self.backbone).imagenet
         return self.weights == IMAGENET and published is not None and not weights_path(published).is_file()
 

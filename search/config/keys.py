@@ -39,10 +39,7 @@ ESSENTIAL = (
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """One key of a file. ``default`` and ``example`` are YAML; the default is None for a key that is required.
-
-    A section has the type "section", no default and no example.
-    """
+    """One key of a file. ``default``, None if it is required, and ``example`` are YAML; a section has neither."""
 
     name: str
     type: str

@@ -87,11 +87,7 @@ def find_parts_here() -> None:
 
 
 def shipped_packages(names: Sequence[str]) -> dict[str, Path]:
-    """Return the path of each package or module on this machine, by name.
-
-    Raises:
-        InvalidInput: one is not found, or is not a folder or file that could be copied.
-    """
+    """Return the path of each package or module on this machine, by name; raise if one cannot be copied."""
     found, mistakes = {}, []
     for name in names:
         spec = find_spec(name) if name not in sys.builtin_module_names else None

@@ -24,10 +24,7 @@ KeyPath = tuple[int | str, ...]
 
 
 class ConfigSection(BaseModel):
-    """Base of all sections: frozen, without type conversions, unknown keys refused.
-
-    The docstring below a field describes its key, in :mod:`search.config.keys`' form.
-    """
+    """Base of all sections: frozen, no conversions, no unknown keys; a docstring below a field describes its key."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

@@ -41,10 +41,7 @@ def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignR
 
 
 def stored_campaign(folder: CampaignFolder) -> Campaign:
-    """Return the stored campaign in ``folder``, which imports the user-defined code that its searches name.
-
-    Raise if its file cannot be read, or names code or a recipe file that is not trusted.
-    """
+    """Return the stored campaign; raise if it, or a search of it, names a file or code that is not trusted."""
     content = folder.content()
     if content.get(CAMPAIGN_RECIPE) not in recipes():
         check_addresses(folder.config.parent, content, [CAMPAIGN_RECIPE])

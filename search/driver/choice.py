@@ -117,11 +117,7 @@ def freeze(search: Records, family: Family | None = None) -> Selection:
 
 
 def selection_of(search: Records, family: Family | None = None) -> Selection:
-    """Return the configuration of each loss that follows from the studies, with the rows and metrics of the test.
-
-    ``family`` is the table of a campaign, None if the search has its own. Raise :class:`NothingToSelect` if no
-    configuration of any loss could be confirmed.
-    """
+    """Return the choice that follows from the studies, and the table of its test or a campaign's ``family``."""
     plan = search.plan
     chosen: dict[str, Confirmation] = {}
     defaults: dict[str, Confirmation] = {}

@@ -54,11 +54,7 @@ START_S = 20
 
 
 def measured_trainings(plan: Plan, directory: str) -> dict[str, TrialSpec]:
-    """Return a training of each loss's default, to be measured in the folder ``directory``.
-
-    It has neither validation nor label noise, and uses the decoded images if there are any, else decodes enough classes
-    for two batches there.
-    """
+    """Return a short training of each loss's default, to be measured in ``directory``; it decodes images if it must."""
     train, images, training = plan.split.train, plan.images, plan.config.training
     if images.find() is None:
         wanted = 2 * ceil(training.batch_size / training.images_per_class) * plan.split.merge

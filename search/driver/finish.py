@@ -108,10 +108,7 @@ class Exported:
 
 
 def export(search: Records, loss: str | None, folder: Path) -> Exported:
-    """Write the chosen model of ``loss``, None for the recommended one, to a new ``folder``, completely or not at all.
-
-    Raise if there is no such model, ``folder`` exists, the training images are missing, or code is not allowed.
-    """
+    """Write the chosen model of ``loss`` (None: the recommended one) to a new ``folder``, completely or not at all."""
     if folder.exists():
         raise InvalidInput(f"--to is {str(folder)!r}, which already exists; name a new folder.")
     check_trusted(search.folder.path, own_code(search.content))

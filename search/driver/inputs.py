@@ -78,10 +78,7 @@ def sealed_images(plan: Plan, selection: Selection, opening: Opening) -> StoreSp
 
 
 def check_sealed_images(plans: Sequence[Plan]) -> None:
-    """Warn of damaged test images, while trials train instead of days later at the test.
-
-    Only file headers and ends are read: nothing is decoded, and the test set is not opened.
-    """
+    """Warn of damaged test images, by their headers and ends alone, while trials train instead of days later."""
     from trainables.data.images import inspect  # imports numpy and Pillow
 
     first = {(plan.config.dataset.source, plan.split.test): plan for plan in reversed(plans)}
@@ -99,10 +96,7 @@ def check_sealed_images(plans: Sequence[Plan]) -> None:
 
 
 def check_weights(plans: Sequence[Plan]) -> None:
-    """Raise :class:`InvalidInput` if a search, or what it continues, began with other weights than its file has now.
-
-    They were digested when the baselines were validated, before the first trial.
-    """
+    """Raise if a search, or what it continues, validated its baselines with other weights than its file has now."""
     known = []
     for plan in plans:
         names = [plan.config.name, plan.predecessor] if plan.config.model.weights else []

@@ -355,10 +355,7 @@ def _models(folder: AnyPath) -> list[AnyPath]:
 
 
 class GpuMemoryCheck(TrialListener):
-    """Listener that warns if the trials sharing a GPU (``gpus_per_trial`` < 1) need more memory than it has.
-
-    It warns again only when a trial exceeds the highest peak so far.
-    """
+    """Listener that warns, at each new peak, if the trials that share a GPU need more memory than it has."""
 
     def __init__(self, resources: Resources) -> None:
         self._gpus_per_trial = resources.gpus_per_trial

@@ -54,20 +54,14 @@ def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
 
 
 def reopened(runs: Path, name: str, *, trains: bool = False) -> Plan:
-    """Return the plan of the stored search ``name``; its network is only tried, which takes seconds, if it ``trains``.
-
-    Raise if it cannot be resumed on this machine, or names an address or code that is not allowed.
-    """
+    """Return the plan of the stored search ``name``, whose network is tried, which takes seconds, if it ``trains``."""
     folder = stored_search(runs, name).folder
     plan = make_plan(trusted_config(folder), runs, resumed=True, is_finished=lambda _: not trains)
     return _with_split_of(folder, plan)
 
 
 def plan_from_rules(folder: RunFolder) -> Plan:
-    """Return the plan that follows from a search's file and its data set, without checking this machine's resources.
-
-    Raise if one of them cannot be read, or names an address or code that is not allowed.
-    """
+    """Return the plan that follows from a search's file and data set, without checks of this machine's resources."""
     config, found = trusted_config(folder, addresses=(CHECKPOINTS,)), Findings[Any]()
     data = split_of(found, config)
     spaces = check_spaces(found, config, accepted=True)

@@ -76,10 +76,7 @@ def first_proposals(searches: Sequence[Records], slots: int) -> Iterator[str]:
 
 
 def without_model(name: str, sampler: Sampler, slots: int, studies: int = 1) -> str | None:
-    """Return a sentence on the trials that ``sampler``, called ``name``, proposes without its model; None without one.
-
-    ``studies`` share the ``slots``. A search of the default alone has nothing to propose.
-    """
+    """Return a sentence on the trials that a sampler ``name`` proposes without its model; None without one."""
     waits = sampler.waits_for
     if waits is None or sampler.trials == 1 or not sampler.space.searched:
         return None

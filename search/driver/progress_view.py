@@ -140,10 +140,7 @@ def view(
 
 
 def _table(header: Cells, rows: Sequence[Cells], width: int, count: int) -> list[RenderableType]:
-    """Return the table with the leading columns that fit, so that no number is cut, and the count of hidden rows.
-
-    The columns of rungs and of best values are left out if no row has one.
-    """
+    """Return the table with the leading used columns that fit, no number cut, and the count of hidden rows."""
     columns = zip(header, *rows, strict=True)
     used = [cells for cells in columns if not (cells[0] in (RUNG, BEST) and {*cells[1:]} == {NOTHING})]
     header, *rows = zip(*used, strict=True)

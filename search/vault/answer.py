@@ -55,10 +55,7 @@ def answer(folder: Path, request: IO[bytes], reply: IO[bytes]) -> None:
 
 
 def _opening(vault: Vault, head: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Path:
-    """Return the folder of the opening that a request resumes or begins; its line is in the ledger, and on the disk.
-
-    Raise if the request is not one for this vault, all openings are used up, or a model cannot embed noise.
-    """
+    """Return the folder of the opening that a request resumes or begins, whose line is in the ledger; or raise."""
     known, policy = vault.openings(), vault.policy
     with reading("The request", "send it again"):
         content = {key: head[key] for key in ("selection", "models", "training")}

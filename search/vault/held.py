@@ -278,10 +278,7 @@ def _hand_out(dataset: Dataset, items: Sequence[tuple[str, str]], folder: Path) 
 
 
 def _hold(dataset: Dataset, classes: Mapping[str, Sequence[str]], folder: Path) -> dict[str, Any]:
-    """Write the test half under neutral names, and return the content of ``test.json``.
-
-    Classes and the items of each stay in their order, of which clusterings depend; their numbers are drawn.
-    """
+    """Write the test half under drawn, neutral names, in its order, and return the content of ``test.json``."""
     draw = random.SystemRandom()
     (folder / FOLDER).mkdir()
     numbers = draw.sample(range(len(classes)), len(classes))

@@ -238,10 +238,7 @@ def check_program(content: bytes) -> None:
 
 
 def program_of(spec: EmbedderSpec, tensors: Mapping[str, Tensor] | None = None) -> bytes:
-    """Return the program of the user's own network of ``spec``, with its initial weights or ``tensors``.
-
-    Raise if a vault could not run it.
-    """
+    """Return the program of the user's own network of ``spec``, with its initial weights or ``tensors``; or raise."""
     from trainables.inference.embedder import Embedder
     from trainables.inference.portable import onnx_bytes
 

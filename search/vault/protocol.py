@@ -36,10 +36,7 @@ def send(stream: IO[bytes], head: Mapping[str, Any], blobs: Iterable[bytes] = ()
 
 
 def receive(stream: IO[bytes], most: int) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Read a message; return its head and its blobs by their SHA-256.
-
-    Raise if it is cut or damaged, or its blobs have more than ``most`` bytes together.
-    """
+    """Return a message's head, and its blobs by SHA-256; raise if it is damaged or has more than ``most`` bytes."""
     line = stream.readline(LONGEST_HEAD)
     try:
         head = json.loads(line)

@@ -40,10 +40,7 @@ from trainables.inference import model_files
 
 
 def verify(folder: RunFolder) -> Iterator[Check]:
-    """Yield the checks of the search in ``folder``, up to the first that finds a problem.
-
-    Raise if it names checkpoints elsewhere that the user did not allow; or code, after the checks without it.
-    """
+    """Yield the checks of the search in ``folder`` up to the first problem; raise if it names what is not trusted."""
     code, problem = code_named(folder), None
     for found in guarded(
         lambda: _checks(folder) if is_trusted(folder.path, code) else _checks_without_code(Records(folder))

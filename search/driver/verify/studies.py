@@ -218,10 +218,7 @@ def check_enqueued(search: Records, stage: Stage, queue: Callable[[WritableRecor
 
 
 def _enqueued_problems(name: str, stored: Sequence[FrozenTrial], wanted: Sequence[FrozenTrial]) -> Iterator[str]:
-    """Yield the wanted trials that are not stored exactly once, or with other params, and unexpected seeds.
-
-    Other stored trials are accepted: trials added to the search since may have changed the finalists.
-    """
+    """Yield the wanted trials that are not stored once as wanted; those of earlier finalists may be there, too."""
     for trial in wanted:
         found = [entry for entry in stored if trial.user_attrs.items() <= entry.user_attrs.items()]
         yield from differing(f"{name} trials with {trial.user_attrs}, their number", len(found), 1)
