@@ -113,7 +113,7 @@ def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
 
 
 def _split(dataset: "Dataset") -> "ClassSplit":
-    from search.config.search_config import SplitSection
+    from search.config.sections import SplitSection
     from trainables.data.split import check_classes, split_dataset
 
     classes, defaults = dataset.classes(), SplitSection()
@@ -175,7 +175,7 @@ def _counts(dataset: "Dataset", split: "ClassSplit") -> dict[str, Any]:
 
 
 def _counted(name: str, counts: dict[str, Any], noun: str) -> RenderableType:
-    from search.config.search_config import SplitSection
+    from search.config.sections import SplitSection
 
     table = Table("part")
     for column in ("classes", noun):

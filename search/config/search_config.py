@@ -10,21 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from search.config import sections
 from search.config.keys import commented
 from search.config.names import folder_name, known_trainable
 from search.config.parts import Losses, TrainingByLoss, training_mistakes, training_of_loss
-from search.config.sections import (
-    CheckpointsSection,
-    DatasetSection,
-    FinalSection,
-    MetricsSection,
-    ResourcesSection,
-    SearchSection,
-    SelectionSection,
-    Ship,
-    SplitSection,
-    TrackingSection,
-)
 from search.config.validation import ConfigSection, Findings, fields_of, validate
 from search.goal import Goal
 from search.stages import Stage
@@ -58,9 +47,9 @@ class SearchConfig(ConfigSection):
 
     name: Annotated[str, AfterValidator(folder_name)]
     """The name of the search: of its folder in the runs folder, and of its experiment in MLflow. Example: birds."""
-    dataset: DatasetSection
+    dataset: sections.DatasetSection
     """The images or embeddings."""
-    split: SplitSection = SplitSection()
+    split: sections.SplitSection = sections.SplitSection()
     """The validation classes: a part of the training classes. The test classes are the data set's own."""
     model: ModelConfig = Field(default=ModelConfig(), validate_default=True)
     """The network."""
@@ -81,25 +70,25 @@ class SearchConfig(ConfigSection):
     or one value. By default those of `holdout losses`. Example: {mpa: {scale: {low: 8, high: 64, log: true}},
     training: {lr: [1e-4, 1e-3]}}.
     """
-    search: SearchSection = SearchSection()
+    search: sections.SearchSection = sections.SearchSection()
     """The trials of each loss. Only `trials` may change when a search is resumed."""
-    metrics: MetricsSection = MetricsSection()
+    metrics: sections.MetricsSection = sections.MetricsSection()
     """The metrics of validation and test."""
-    resources: ResourcesSection = ResourcesSection()
+    resources: sections.ResourcesSection = sections.ResourcesSection()
     """The engine and the resources of a trial. May change when a search is resumed."""
-    selection: SelectionSection = SelectionSection()
+    selection: sections.SelectionSection = sections.SelectionSection()
     """The confirmation of each loss's best configurations."""
-    final: FinalSection = FinalSection()
+    final: sections.FinalSection = sections.FinalSection()
     """The trainings of the chosen configurations before the test."""
-    checkpoints: CheckpointsSection = CheckpointsSection()
+    checkpoints: sections.CheckpointsSection = sections.CheckpointsSection()
     """The storage of the trials' models."""
-    tracking: TrackingSection = TrackingSection()
+    tracking: sections.TrackingSection = sections.TrackingSection()
     """MLflow. May change when a search is resumed."""
     stages: Annotated[tuple[AskedStage, ...], Field(min_length=1)] = STAGES
     """The stages to run; `[search]` alone opens no test classes. May change when a search is resumed. Example:
     [search].
     """
-    ship: Ship = ()
+    ship: sections.Ship = ()
     """Packages of your own that `holdout submit` copies to a cluster. Example: [mylab]."""
 
     @field_validator("model", mode="before")

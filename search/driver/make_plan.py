@@ -177,27 +177,22 @@ def _successor(
         plan = _with_split_of(folder, make_plan(renamed, folder.runs, findings=found))
         plan = replace(plan, predecessor=folder.name)
         _remember(plan)
+    from search.records.work import planned_budgets  # imports Optuna
+
     notice = (
         f"A study's choices are fixed, so {following.name} continues from the trials of {folder.name} with {grown}."
     )
     if tested := Records(folder).is_tested:
         notice = f"{folder.name} was tested, so {following.name} continues from its trials with {grown}; its test is "
         notice += "another opening, which the ledger counts."
+    confirmed = () if grown.trials or grown.wider else stored.loss_names  # losses that do not grow
+    budgets = ((loss, planned_budgets(plan, loss)) for loss in plan.config.loss_names)
+    most = sum(of[Stage.TEST].most + (loss not in confirmed) * of[Stage.SELECT].most for loss, of in budgets)
     cost = (
         f"The trials{' and confirmations' * tested} of {folder.name} are taken over; confirming other finalists and "
-        "the trainings for the test, also of the losses that were there, take up to "
-        f"{_later_trainings(plan, stored, grown)} trainings."
+        f"the trainings for the test, also of the losses that were there, take up to {most} trainings."
     )
     return replace(plan, notices=(notice, cost, *plan.notices))
-
-
-def _later_trainings(plan: Plan, stored: SearchConfig, grown: Growth) -> int:
-    """Return the maximum number of trainings after the search; losses that do not grow have their confirmations."""
-    from search.records.work import planned_budgets  # imports Optuna
-
-    confirmed = () if grown.trials or grown.wider else stored.loss_names
-    budgets = ((loss, planned_budgets(plan, loss)) for loss in plan.config.loss_names)
-    return sum(of[Stage.TEST].most + (loss not in confirmed) * of[Stage.SELECT].most for loss, of in budgets)
 
 
 def _resumed(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:
@@ -270,54 +265,39 @@ def read_campaign_plans(content: Mapping[str, Any], runs: Path) -> tuple[Campaig
     try:
         campaign = parse_campaign(content, planned)
     except InvalidInput as error:
-        raise InvalidInput(list(dict.fromkeys([*_mistakes_of_form(content), *error.sentences]))) from error
-    folder = CampaignFolder(runs, campaign.name)
+        found = error.sentences
+        try:  # parsing stops before some mistakes in the file itself if a search cannot be planned
+            parse_campaign(content)
+        except InvalidInput as of_form:
+            found = (*of_form.sentences, *found)
+        raise InvalidInput(list(dict.fromkeys(found))) from error
     if RunFolder(runs, campaign.name).config.exists():
         raise InvalidInput(f"name: {campaign.name} is a search in {runs}; give the campaign another name.")
-    raise_if_any([*_vanished(plans, folder), *_late(plans, folder), *_without_opening(plans)])
+    raise_if_any([*_changed_members(plans, CampaignFolder(runs, campaign.name))])
     return campaign, plans
 
 
-def _mistakes_of_form(content: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the mistakes in the file itself: if a search cannot be planned, parsing stops before some of them."""
-    try:
-        parse_campaign(content)
-    except InvalidInput as error:
-        return error.sentences
-    return ()
-
-
-def _without_opening(plans: Sequence[Plan]) -> Iterator[str]:
+def _changed_members(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
+    """Yield the mistakes in a campaign's searches: some removed, some too late, or more than the vault has openings."""
+    names, begun = [plan.config.name for plan in plans], folder.searches()
+    # variants with bad results must not be dropped silently
+    if gone := [name for name in begun if name not in names and RunFolder(folder.runs, name).config.exists()]:
+        yield (
+            f"vary: {folder.name} started with {', '.join(gone)} too; put the labels back, or give the campaign a new "
+            "name. Labels may be added until the configurations are frozen; later changes of the table are reported."
+        )
+    late = [of.config.name for of in plans if of.config.name not in (begun or names) or not of.folder.config.exists()]
+    frozen = [Records(plan.folder, plan) for plan in plans if plan.folder.selection.exists()]
+    if late and frozen:  # one opening serves all searches
+        tested = [search.name for search in frozen if search.ledger.of_selection(search.frozen_selection.digest)]
+        of = ", ".join(tested or [search.name for search in frozen])
+        why = f"the configurations of {of} are frozen already, with the rows and pairs of their table"
+        if tested:
+            why = f"the test classes were opened for {of}, and a campaign opens them once for all of its searches"
+        yield f"{', '.join(late)}: {why}; give the extended campaign a new name."
     left = [plan.openings_left for plan in plans if plan.openings_left is not None]
     if left and min(left) < len(left):
         yield (
             f"final.vault: {len(left)} searches begin, each of which takes an opening, and the vault has {min(left)} "
             "left; ask its owner for more."
         )
-
-
-def _vanished(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
-    """Yield a mistake for searches that were removed: variants with bad results must not be dropped silently."""
-    names = [plan.config.name for plan in plans]
-    gone = [name for name in folder.searches() if name not in names and RunFolder(folder.runs, name).config.exists()]
-    if gone:
-        yield (
-            f"vary: {folder.name} started with {', '.join(gone)} too; put the labels back, or give the campaign a new "
-            "name. Labels may be added until the configurations are frozen; later changes of the table are reported."
-        )
-
-
-def _late(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
-    """Yield a mistake for searches that start after the choices are frozen: one opening serves all searches."""
-    names = [plan.config.name for plan in plans]
-    there = [plan.config.name for plan in plans if plan.folder.config.exists()]
-    late = [name for name in names if not (name in (folder.searches() or names) and name in there)]
-    frozen = [Records(plan.folder, plan) for plan in plans if plan.folder.selection.exists()]
-    if not (late and frozen):
-        return
-    tested = [search.name for search in frozen if search.ledger.of_selection(search.frozen_selection.digest)]
-    of = ", ".join(tested or [search.name for search in frozen])
-    why = f"the configurations of {of} are frozen already, with the rows and pairs of their table"
-    if tested:
-        why = f"the test classes were opened for {of}, and a campaign opens them once for all of its searches"
-    yield f"{', '.join(late)}: {why}; give the extended campaign a new name."

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import IO
 
 from rich.cells import cell_len
@@ -23,20 +23,18 @@ def say(console: Console, sentences: Iterable[str]) -> None:
         console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
-def phase(console: Console, text: str) -> AbstractContextManager[object]:
-    """Show ``text`` with a spinner until the end of the block; without a terminal, print it after a while."""
-    return console.status(text) if console.is_terminal else _late(console, text)
-
-
 @contextmanager
-def _late(console: Console, text: str) -> Iterator[None]:
+def phase(console: Console, text: str) -> Iterator[None]:
+    """Show ``text`` with a spinner until the end of the block; without a terminal, print it after a while."""
     timer = threading.Timer(EVERY_S, say, [console, [text]])
     timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    with console.status(text) if console.is_terminal else nullcontext():
+        if not console.is_terminal:
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 class StoreProgress:

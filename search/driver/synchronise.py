@@ -1,6 +1,7 @@
 """Synchronisation of MLflow with the studies."""
 
 import logging
+import re
 import shlex
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -358,9 +359,10 @@ def described_model(search: Records, loss: str) -> DescribedModel:
     entry = summary.losses.get(loss)
     scores = (entry.tuned.test if entry else summary.baselines[loss].test) or {}
     test = {name: score for name in comparison.test_metrics if (score := scores.get(name))}
+    card = (path / CARD).read_text("utf-8")
     return DescribedModel(
         folder=path,
-        description=_without_head((path / CARD).read_text("utf-8")),
+        description=re.sub(r"\A---\n.*?---\n\s*", "", card, flags=re.DOTALL),  # the Hugging Face Hub's metadata
         tags={
             SEARCH: summary.name,
             LOSS: loss,
@@ -377,9 +379,3 @@ def described_model(search: Records, loss: str) -> DescribedModel:
 def _score(score: SeedStatistics) -> str:
     """Return a value on the test as MLflow shows metrics, with three decimals, and its interval."""
     return f"{score.mean:.3f} {interval(score.ci95, digits=3)}".rstrip()
-
-
-def _without_head(card: str) -> str:
-    """Return the card without the metadata of the Hugging Face Hub, which is not Markdown."""
-    parts = card.split("---\n", 2)
-    return parts[2].lstrip() if len(parts) == 3 and not parts[0] else card

@@ -175,16 +175,11 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
         scored += [(f"{subset} test", names, of[subset]) for subset, names in subsets.items()]
     for part, names, metrics in scored:
         found_in = Counter(parts.get(key) for name in names for key in data.classes[name])
-        images, queries, k = found_in.total(), found_in[QUERY], largest_k(metrics)
-        if not queries and k >= images:
-            yield (
-                f"metrics: k = {k} needs more than {k} {source.noun} and the {len(names)} {part} classes have "
-                f"{images}; name a smaller k."
-            )
-        if queries and k > images - queries:
+        gallery, k = found_in.total() - (found_in[QUERY] or 1), largest_k(metrics)
+        if k > gallery:
             yield (
                 f"metrics: k = {k} needs a gallery of {k} {source.noun} and that of the {len(names)} {part} classes "
-                f"has {images - queries}; name a smaller k."
+                f"has {gallery}; name a smaller k."
             )
 
 

@@ -171,7 +171,7 @@ def _model_problems(search: Records, selection: Selection, loss: str) -> Iterato
             left_out = {folder / model_files.CARD, folder / model_files.DESCRIPTION}
             files = [path for path in folder.rglob("*") if not (path.is_dir() or path in left_out or is_draft(path))]
             found.append({path.relative_to(folder).as_posix(): file_digest(path) for path in files})
-        yield from differing(f"{written}/ ", *found)
+        yield from differing(f"{written}/ ", found[0], found[1])
 
 
 def _check_files(search: Records) -> Iterator[Check]:

@@ -12,18 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.driver import sealed
 from search.driver.inputs import sealed_images
 from search.driver.make_plan import plan_from_rules
-from search.driver.sealed import (
-    ANSWER,
-    Scorings,
-    files_of,
-    final_model,
-    parts_of,
-    scored_as,
-    test_items,
-    test_scorings,
-)
 from search.driver.verify.studies import Check, check, differing
 from search.records import (
     BaselineScoring,
@@ -104,8 +95,8 @@ def kept_scorings(
 
     scored = {*(model.per_image for model in record.scores), *(model.per_image for model in record.failed)}
     finals = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
-    models = [final_model(search.plan, *of) for of in finals if scored_as(*of)["per_image"] in scored]
-    return test_scorings(search.plan, selection, models, images, gpu=torch.cuda.is_available())
+    models = [sealed.final_model(search.plan, *of) for of in finals if sealed.scored_as(*of)["per_image"] in scored]
+    return sealed.test_scorings(search.plan, selection, models, images, gpu=torch.cuda.is_available())
 
 
 def _scored_check(what: str, search: Records, selection: Selection, record: ScoredOpening) -> Check:
@@ -114,7 +105,7 @@ def _scored_check(what: str, search: Records, selection: Selection, record: Scor
     trials = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
     ended = (TrialState.PRUNED, TrialState.FAIL)
     due = {
-        "scores": [scored_as(loss, trial) for loss, trial in trials if trial.state not in ended],
+        "scores": [sealed.scored_as(loss, trial) for loss, trial in trials if trial.state not in ended],
         "baselines": [baseline_entry(name, frozen.network, frozen.whitening_sha256) for name in BASELINES if frozen],
     }
     failed = {entry.per_image for entry in record.failed}
@@ -207,7 +198,7 @@ def check_vault(
     yield check(f"{what}: scores, selection and number, as the vault signed them", check_answer(search, record))
     if training is not None:
         yield _scored_check(what, search, selection, record)
-        scorings = kept_scorings(search, selection, record, test_items(search.plan))
+        scorings = kept_scorings(search, selection, record, sealed.test_items(search.plan))
         problems = check_sent(search, record, scorings, training)
         yield check(f"{what}: the models and training images that the vault saw", problems)
 
@@ -217,14 +208,14 @@ def check_answer(search: Records, record: ScoredOpening) -> Iterator[str]:
     answer, what = _answer(search, record), f"test.json opening {record.id[:12]} "
     frozen = {"selection": search.frozen_selection.digest, "test": search.split.test_digest}
     said = {name: answer[name] for name in frozen}
-    said |= {name: part for name, part in parts_of(answer).items() if part != []}
+    said |= {name: part for name, part in sealed.parts_of(answer).items() if part != []}
     kept = {**record.content(), **frozen}
     yield from differing(what, {name: kept.get(name) for name in said}, said)
-    files = {name: digest for name, digest in record.files.items() if name != ANSWER}
-    yield from differing(f"{what}files ", files, files_of(answer))
+    files = {name: digest for name, digest in record.files.items() if name != sealed.ANSWER}
+    yield from differing(f"{what}files ", files, sealed.files_of(answer))
 
 
-def check_sent(search: Records, record: ScoredOpening, scorings: Scorings, training: ImageSet) -> Iterator[str]:
+def check_sent(search: Records, record: ScoredOpening, scorings: sealed.Scorings, training: ImageSet) -> Iterator[str]:
     """Yield which models or training images that are kept here are not those of the signed answer."""
     from search.vault.models import models_of  # imports torch
 
@@ -236,7 +227,7 @@ def check_sent(search: Records, record: ScoredOpening, scorings: Scorings, train
 
 def _answer(search: Records, record: ScoredOpening) -> dict[str, Any]:
     """Return the content of the answer beside a ``record``; raise if another key than the frozen one signed it."""
-    path = search.folder.path / "test" / record.id / ANSWER
+    path = search.folder.path / "test" / record.id / sealed.ANSWER
     return content_of(read_json(path), dict(search.split.vault)["key"])
 
 
@@ -321,10 +312,10 @@ def _retested(
         return
     selection, plan = search.frozen_selection, replace(plan, split=search.split)
     for record in search.openings:
-        if scored_as(loss, trial)["per_image"] in scored_names(record):
+        if sealed.scored_as(loss, trial)["per_image"] in scored_names(record):
             with decoded_test(Records(search.folder, plan), selection, record) as (images, _, _):
                 models = [(loss, trial, spec, checkpoint)]
-                scorings = test_scorings(plan, selection, models, images, gpu=_on_gpu(epochs_of(trial)))
+                scorings = sealed.test_scorings(plan, selection, models, images, gpu=_on_gpu(epochs_of(trial)))
                 yield from again_problems(f"{search.name}/{study} trial {trial.number}", scorings[:1], record)
 
 
