@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
@@ -31,10 +31,6 @@ from trainables.models.config import BACKBONE, IMAGENET
 from trainables.training.spec import COSTS, EMBED_MS, SIZE_MB
 from trainables.training.trainable import trainable_class
 from trainables.training.training_config import TrainingConfig
-
-AskedStage = Literal[Stage.SEARCH, Stage.SELECT, Stage.TEST]
-STAGES: tuple[AskedStage, ...] = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
-"""The stages by default."""
 
 STAND_INS = {"name": "unnamed", "dataset": {"name": "glyphs"}, "losses": ["proxy_anchor"]}
 """Values for required keys that are missing or wrong, so that the rest of a file can be checked."""
@@ -84,7 +80,7 @@ class SearchConfig(ConfigSection):
     """The storage of the trials' models."""
     tracking: sections.TrackingSection = sections.TrackingSection()
     """MLflow. May change when a search is resumed."""
-    stages: Annotated[tuple[AskedStage, ...], Field(min_length=1)] = STAGES
+    stages: Annotated[tuple[Stage, ...], Field(min_length=1)] = tuple(Stage)
     """The stages to run; `[search]` alone opens no test classes. May change when a search is resumed. Example:
     [search].
     """
@@ -118,18 +114,17 @@ class SearchConfig(ConfigSection):
     def _crop_of_timm(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
         """Set the size before the crop, if the file leaves it null, to that with which timm evaluates the network."""
         model = info.data.get("model")
-        if model is None or not is_of_timm(model.backbone) or training.resize_size is not None:
-            return training
-        with suppress(InvalidInput):  # such as timm that is missing here; reported when the network is built
-            if crop := backbone(model.backbone).crop:
-                return replace(training, resize_size=crop.resize_size(training.image_size))
+        if model is not None and is_of_timm(model.backbone) and training.resize_size is None:
+            with suppress(InvalidInput):  # such as timm that is missing here; reported when the network is built
+                if crop := backbone(model.backbone).crop:
+                    return replace(training, resize_size=crop.resize_size(training.image_size))
         return training
 
     @field_validator("stages")
     @classmethod
     def _in_order(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-        if stages != STAGES[: len(stages)]:
-            raise ValueError(f"must be {[stage.value for stage in STAGES]}, or its beginning")
+        if stages != tuple(Stage)[: len(stages)]:
+            raise ValueError(f"must be {[stage.value for stage in Stage]}, or its beginning")
         return stages
 
     @model_validator(mode="after")

@@ -4,7 +4,6 @@ import logging
 import shutil
 import textwrap
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,17 +97,11 @@ CHECKED = 7
 """Number of images on which the exported program is compared with the model, one by one and as a batch."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Exported:
-    """The model of ``loss`` in ``folder``, and the result of its export as a program; empty for own trainings."""
+def export(search: Records, loss: str | None, folder: Path) -> "tuple[str, tuple[Program, ...]]":
+    """Write the chosen model of ``loss`` (None: the recommended one) to a new ``folder``, completely or not at all.
 
-    folder: Path
-    loss: str
-    programs: "tuple[Program, ...]"
-
-
-def export(search: Records, loss: str | None, folder: Path) -> Exported:
-    """Write the chosen model of ``loss`` (None: the recommended one) to a new ``folder``, completely or not at all."""
+    Return the loss, and the results of the export as a program; none for a training of the user's own.
+    """
     if folder.exists():
         raise InvalidInput(f"--to is {str(folder)!r}, which already exists; name a new folder.")
     check_trusted(search.folder.path, own_code(search.content))
@@ -136,7 +129,7 @@ def export(search: Records, loss: str | None, folder: Path) -> Exported:
             ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return Exported(folder=folder, loss=model.loss, programs=programs)
+    return model.loss, programs
 
 
 def programs_table(programs: "Sequence[Program]") -> TextTable:
