@@ -146,13 +146,11 @@ def _scored(vault: Vault, folder: Path) -> tuple[dict[str, Any], list[bytes]]:
             entry, file = {"reason": error.sentences[0]}, b""
         scores.append(entry)
         files.append(file if policy.by_class and file else None)
+    described = vault.description([])
     answered = {
         **vault.openings()[folder.name],
+        **{name: described[name] for name in ("labels_only", "key", "test", "items")},
         "of": policy.openings,
-        "labels_only": policy.labels_only,
-        "key": public_key(vault.private_key),
-        "test": vault.description([])["test"],
-        "items": len(found),
         "overlap": overlap,
         "copies": found.copies,
         "rows": [sent["row"] for sent in request["models"]],

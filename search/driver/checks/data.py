@@ -45,16 +45,8 @@ def _split(config: SearchConfig) -> SplitClasses:
     try:
         with contained():
             classes = dataset.classes()
-            split = split_dataset(
-                dataset,
-                classes,
-                ratio=config.split.ratio,
-                seed=config.split.seed,
-                folds=config.split.folds,
-                merge=config.split.merge,
-                label_noise=config.split.label_noise,
-                held=config.final.vault is not None,
-            )
+            options = config.split.model_dump(exclude={"allow_overlap"})
+            split = split_dataset(dataset, classes, held=config.final.vault is not None, **options)
             if is_own(config.dataset.name):  # what raises later would end the search
                 _ = dataset.features(), dataset.left_out()
                 _ = [dataset.stamp(key) for key in classes[split.train[0]][:1]]

@@ -267,19 +267,21 @@ def check_retrained(search: Records, study: str, trial: FrozenTrial) -> Iterator
     plan, spec = _training(search, study, trial)
     tolerance = 0.0 if spec.trainable is None else trainable_class(spec.trainable).tolerance
     same = f"the same within {tolerance:g}" if tolerance else "bit for bit the same"
-    what = f"{search.name}/{study} trial {trial.number}: {len(epochs_of(trial))} epochs retrained, {same}"
-    yield check(what, _retrained_problems(search, plan, study, trial, spec, tolerance))
+    what = f"{search.name}/{study} trial {trial.number}"
+    problems = _retrained_problems(what, search, plan, study, trial, spec, tolerance)
+    yield check(f"{what}: {len(epochs_of(trial))} epochs retrained, {same}", problems)
 
 
 def _retrained_problems(
-    search: Records, plan: Plan, study: str, trial: FrozenTrial, spec: TrialSpec, tolerance: float
+    what: str, search: Records, plan: Plan, study: str, trial: FrozenTrial, spec: TrialSpec, tolerance: float
 ) -> Iterator[str]:
+    """Train a trial again, and score a final training on the test images again; compare with what is stored."""
     import torch
 
     from trainables.training.cross_validation import begin
 
     torch.set_num_threads(max(1, int(plan.config.resources.cpus_per_trial)))
-    what, records = f"{search.name}/{study} trial {trial.number}", epochs_of(trial)
+    records, (loss, stage) = epochs_of(trial), search.study_of(study)
     with tempfile.TemporaryDirectory(prefix="holdout-verify-") as folder:
         training = begin(replace(spec, directory=folder), torch.device("cuda" if _on_gpu(records) else "cpu"))
         try:
@@ -297,26 +299,16 @@ def _retrained_problems(
                 )
             training.wait_for_checkpoints()
             kept = [record["checkpoint"] for record in training.records if record["checkpoint"]]
-            yield from _retested(search, plan, study, trial, training.spec, f"{folder}/{kept[-1]}")
+            models, plan = [(loss, trial, training.spec, f"{folder}/{kept[-1]}")], replace(plan, split=search.split)
+            for scored in search.openings if stage is Stage.TEST else ():
+                if sealed.scored_as(loss, trial)["per_image"] in scored_names(scored):
+                    selection = search.frozen_selection
+                    with decoded_test(Records(search.folder, plan), selection, scored) as (images, _, _):
+                        scorings = sealed.test_scorings(plan, selection, models, images, gpu=_on_gpu(records))
+                        yield from again_problems(what, scorings[:1], scored)
         finally:  # also if the caller stops at the first problem: nothing may write to the folder when it is removed
             training.wait_for_checkpoints()
             training.end()
-
-
-def _retested(
-    search: Records, plan: Plan, study: str, trial: FrozenTrial, spec: TrialSpec, checkpoint: str
-) -> Iterator[str]:
-    """Score the ``checkpoint`` of a retrained final training on the test images, and compare with its scores."""
-    loss, stage = search.study_of(study)
-    if stage is not Stage.TEST or not search.openings:
-        return
-    selection, plan = search.frozen_selection, replace(plan, split=search.split)
-    for record in search.openings:
-        if sealed.scored_as(loss, trial)["per_image"] in scored_names(record):
-            with decoded_test(Records(search.folder, plan), selection, record) as (images, _, _):
-                models = [(loss, trial, spec, checkpoint)]
-                scorings = sealed.test_scorings(plan, selection, models, images, gpu=_on_gpu(epochs_of(trial)))
-                yield from again_problems(f"{search.name}/{study} trial {trial.number}", scorings[:1], record)
 
 
 def _training(search: Records, study: str, trial: FrozenTrial) -> tuple[Plan, TrialSpec]:
