@@ -101,51 +101,47 @@ def validate(
     ``keys`` are suggested for an unknown one, by default those of ``target``; ``stand_ins`` replace required keys that
     are missing or wrong, so that an object can always be built.
     """
-    return _Reader(target, content, key_paths(target) if keys is None else keys, stand_ins).read()
+    found = _Reader[Built](plain(content), key_paths(target) if keys is None else keys)
+    found.read(TypeAdapter(target), stand_ins)
+    return found
 
 
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 """Pydantic's error types for an unknown key of a model and of a dataclass."""
 
 
-class _Reader(Generic[Built]):
+class _Reader(Findings[Built]):
     """Validation in rounds: each reports the wrong entries and leaves them out of the next.
 
     So no mistake hides another: pydantic does not run a section's own validators while an entry of it is wrong.
     """
 
-    def __init__(
-        self, target: type[Built], content: Mapping[str, Any], keys: Sequence[str], stand_ins: Mapping[str, Any]
-    ) -> None:
-        self._adapter = TypeAdapter(target)
-        self._keys, self._stand_ins = keys, stand_ins
-        self._content: Any = plain(content)
-        self._remaining: Any = self._content
-        self._found = Findings[Built](self._content)
+    def __init__(self, content: Any, keys: Sequence[str]) -> None:
+        super().__init__(content)
+        self._keys, self._remaining = keys, content
 
-    def read(self) -> Findings[Built]:
-        self._leave_out(path for leaf, value in _leaves(self._content) for path in self._if_unusable(leaf, value))
-        while True:
+    def read(self, adapter: TypeAdapter[Built], stand_ins: Mapping[str, Any]) -> None:
+        self._leave_out(path for leaf, value in _leaves(self.content) for path in self._if_unusable(leaf, value))
+        before = None
+        while self._remaining != before:
             try:
                 # From JSON, pydantic's strict mode accepts lists as tuples but converts no types.
-                self._found.built = self._adapter.validate_json(json.dumps(self._remaining), strict=True)
-                return self._found
+                self.built = adapter.validate_json(json.dumps(self._remaining), strict=True)
+                return
             except ValidationError as error:
                 errors = error.errors()
             before = self._remaining
             self._leave_out([path for entries in _by_entry(errors, before) for path in self._report(*entries)])
-            for key in self._stand_ins.keys() - self._remaining.keys():
-                self._remaining = {**self._remaining, key: self._stand_ins[key]}
-                self._found.left_out[(key,)] = None
-            if self._remaining == before:
-                return self._found
+            for key in stand_ins.keys() - self._remaining.keys():
+                self._remaining = {**self._remaining, key: stand_ins[key]}
+                self.left_out[(key,)] = None
 
     def _leave_out(self, wrong: Iterable[KeyPath]) -> None:
         paths = set(filter(None, wrong))
         # From the end of each list, so that the other indices stay valid.
         for path in sorted(paths, key=lambda path: [str(part).zfill(9) for part in path], reverse=True):
             self._remaining = _without(self._remaining, path)
-        self._found.left_out |= dict.fromkeys(paths)
+        self.left_out |= dict.fromkeys(paths)
 
     def _if_unusable(self, path: KeyPath, value: Any) -> Iterator[KeyPath]:
         if isinstance(value, float) and not math.isfinite(value):
@@ -157,11 +153,11 @@ class _Reader(Generic[Built]):
         """Report ``errors``, all about the entry at ``path``, and yield the entries to leave out."""
         first = errors[0]
         if first["type"] == "missing":
-            if _existing(self._content, first["loc"]) != first["loc"]:  # otherwise it was wrong and has been left out
-                self._found.say(Mistake(_dotted(first["loc"]), ": missing", "this key is required"))
+            if _existing(self.content, first["loc"]) != first["loc"]:  # otherwise it was wrong and has been left out
+                self.say(Mistake(_dotted(first["loc"]), ": missing", "this key is required"))
             yield first["loc"][:-1]
         elif first["type"] in UNKNOWN_KEY:
-            self._found.say(self._unknown_key(path))
+            self.say(self._unknown_key(path))
             self._remaining = _without(self._remaining, path)  # not left out: no default replaces it
         elif isinstance(cause := first.get("ctx", {}).get("error"), InvalidInput):
             for sentence in cause.sentences:
@@ -177,15 +173,15 @@ class _Reader(Generic[Built]):
     def _judge(self, path: KeyPath, mistake: Mistake) -> Iterator[KeyPath]:
         """Report a ``mistake`` of the entry at ``path`` that depends on no default, and yield what to leave out."""
         if mistake.keys == ("",):  # it depends on all of its section, though not on all entries of its list
-            below = (out[len(path) :] for out in self._found.left_out if out[: len(path)] == path != out)
+            below = (out[len(path) :] for out in self.left_out if out[: len(path)] == path != out)
             on_default, wrong = any(isinstance(part, str) for part, *_ in below), path
         else:
             keys = [(*path, *key.split(".")) for key in mistake.keys]
-            on_default = any(map(self._found.touched, map(_dotted, keys)))
+            on_default = any(map(self.touched, map(_dotted, keys)))
             given = (_existing(self._remaining, key) for key in keys)
             wrong = next((key for key in given if len(key) > len(path)), path)
         if not on_default:
-            self._found.say(mistake.below(_dotted(path)) if path else mistake)
+            self.say(mistake.below(_dotted(path)) if path else mistake)
         yield wrong
 
     def _unknown_key(self, path: KeyPath) -> Mistake:
