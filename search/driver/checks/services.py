@@ -15,10 +15,9 @@ from search.addresses import expand, health_page, sqlite_file
 from search.config.search_config import SearchConfig
 from search.config.validation import Findings
 from search.tables import engine_name, ray_address, ray_mistakes
-from trainables.common.errors import InvalidInput, Mistake, raise_if_any, shortened, without_password
-from trainables.common.files import as_path
+from trainables.common.errors import InvalidInput, Mistake, raise_if_any, without_password
+from trainables.common.files import given_path
 from trainables.common.process import allotted_cpus, driver_problem
-from trainables.common.storage import in_time
 
 TRACKING_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql")
 PATIENCE_S = 10
@@ -46,18 +45,11 @@ def check_folder(key: str, folder: Path) -> None:
 
 def _check_store(address: str) -> None:
     try:
-        path = as_path(address)
-        in_time(path.exists)
-        if isinstance(path, Path):
-            check_folder("checkpoints.storage_path", path)
-    except InvalidInput:
-        raise
-    except Exception as error:  # each storage library has its own error types
-        raise InvalidInput(
-            f"checkpoints.storage_path: {shortened(address)} cannot be read ({type(error).__name__}: "
-            f"{getattr(error, 'strerror', None) or error}); install its library, make sure that this machine has "
-            "access, or correct the address."
-        ) from error
+        path = given_path(address)
+    except InvalidInput as error:
+        raise InvalidInput(f"checkpoints.storage_path: {error}") from error
+    if isinstance(path, Path):
+        check_folder("checkpoints.storage_path", path)
 
 
 def _check_sqlite(file: Path, shown: Path) -> None:
