@@ -66,7 +66,7 @@ def refuse_failed(searches: Sequence[Records], stage: Stage) -> None:
 
 
 def refuse_unmet(searches: Sequence[Records]) -> None:
-    """Raise :class:`FailedLosses` with what losses lack of which no configuration meets the constraints."""
+    """Raise :class:`FailedLosses` with what each loss lacks of which no configuration meets the constraints."""
     if sentences := [sentence for search in searches for sentence in _unmet(search)]:
         raise _nothing_chosen(
             sentences,

@@ -185,7 +185,7 @@ def _successor(
     if tested := Records(folder).is_tested:
         notice = f"{folder.name} was tested, so {following.name} continues from its trials with {grown}; its test is "
         notice += "another opening, which the ledger counts."
-    confirmed = () if grown.trials or grown.wider else stored.loss_names  # losses that do not grow
+    confirmed = () if grown.trials or grown.wider else stored.loss_names  # what does not grow has its confirmations
     budgets = ((loss, planned_budgets(plan, loss)) for loss in plan.config.loss_names)
     most = sum(of[Stage.TEST].most + (loss not in confirmed) * of[Stage.SELECT].most for loss, of in budgets)
     cost = (

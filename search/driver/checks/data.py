@@ -205,10 +205,8 @@ def check_features(found: Findings, config: SearchConfig) -> None:
     defaults = {"dataset": DatasetSection(name="glyphs"), "model": ModelConfig(), "training": TrainingConfig()}
     changed = [key for name, of in defaults.items() for key in changed_keys(name, getattr(config, name), of)]
     wrong = [key for key in OF_IMAGES if key in changed]
-    for written, wishes in {
-        "space": config.space,
-        **{f"space.{name}": of for name, of in config.space.items()},
-    }.items():
+    sections = {"space": config.space, **{f"space.{name}": of for name, of in config.space.items()}}
+    for written, wishes in sections.items():
         if isinstance(asked := wishes.get(MODEL), dict):
             wrong += [f"{written}.{MODEL}.{key}" for key in asked if f"{MODEL}.{key}" in OF_IMAGES]
     if wrong:

@@ -78,7 +78,7 @@ def guarded(checks: Callable[[], Iterator[Check]]) -> Iterator[Check]:
 
 
 def _checks_without_code(search: Records) -> Iterator[Check]:
-    yield from _check_ends(search)
+    yield from _check_begun(search)
     yield from check_digests(search)
     if selection := search.selection:
         yield from check_ledger(search, selection)
@@ -100,7 +100,7 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
     what = f"split.json: the split {plan.split.digest[:12]}, from its rule and the training images"
     yield check(what, file_problems(folder.split, plan.split.to_json()))
     yield check(f"{folder.trained_on_opened.name}: the openings in the ledger", _opened_problems(search, training))
-    yield from _check_ends(search)
+    yield from _check_begun(search)
     later = [path.name for path in (folder.selection, folder.test, folder.summary) if path.exists()]
     if not folder.journal.exists():
         problem = f"The studies are missing, but there is {' and '.join(later)}." if later else None
@@ -282,8 +282,8 @@ def check_digests(search: Records) -> Iterator[Check]:
             yield check(f"{what}: their digests", _changed(chain([first], entries)))
 
 
-def _check_ends(search: Records) -> Iterator[Check]:
-    """Check the search file and the record of earlier openings, which studies have digests of, and what is left."""
+def _check_begun(search: Records) -> Iterator[Check]:
+    """Check that the search file and the record of earlier openings are as the studies began, and what is in test/."""
     settled, warning = settled_digest(read_yaml(search.folder.config)), search.folder.trained_on_opened
     files: list[Entry] = []
     for begun in search.counts.attributes.values():

@@ -299,12 +299,12 @@ def _retrained_problems(
                 )
             training.wait_for_checkpoints()
             kept = [record["checkpoint"] for record in training.records if record["checkpoint"]]
-            models, plan = [(loss, trial, training.spec, f"{folder}/{kept[-1]}")], replace(plan, split=search.split)
+            models = [(loss, trial, training.spec, f"{folder}/{kept[-1]}")]
             for scored in search.openings if stage is Stage.TEST else ():
                 if sealed.scored_as(loss, trial)["per_image"] in scored_names(scored):
-                    selection = search.frozen_selection
-                    with decoded_test(Records(search.folder, plan), selection, scored) as (images, _, _):
-                        scorings = sealed.test_scorings(plan, selection, models, images, gpu=_on_gpu(records))
+                    selection, of_split = search.frozen_selection, replace(plan, split=search.split)
+                    with decoded_test(Records(search.folder, of_split), selection, scored) as (images, _, _):
+                        scorings = sealed.test_scorings(of_split, selection, models, images, gpu=_on_gpu(records))
                         yield from again_problems(what, scorings[:1], scored)
         finally:  # also if the caller stops at the first problem: nothing may write to the folder when it is removed
             training.wait_for_checkpoints()
