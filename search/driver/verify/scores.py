@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 # The scores of an opening.
 
-CLOSE = partial(math.isclose, rel_tol=1e-9)
-"""Comparison of means recomputed in another order."""
-
 
 @contextmanager
 def decoded_anew(images: StoreSpec) -> Iterator[Path]:
@@ -150,7 +147,8 @@ def _metric_problems(
                 stored[part], anew[part] = values.tolist(), superclasses_N[of_N].tolist()
         yield from differing(f"{what} {name} ", stored, anew)
         found = kept_metrics(kept, view.class_names, dataset, names)
-        yield from differing(f"{what} {name} ", {key: metrics[key] for key in found}, defined(found), CLOSE)
+        close = partial(math.isclose, rel_tol=1e-9)  # means are computed in another order
+        yield from differing(f"{what} {name} ", {key: metrics[key] for key in found}, defined(found), close)
 
 
 AGAIN = {True: 2e-3, False: 2e-2}
@@ -248,7 +246,7 @@ def trial_to_retrain(search: Records, text: str) -> tuple[str, FrozenTrial]:
     if _on_gpu(epochs_of(trial)):
         import torch
 
-        _, spec = _training(search, study, trial)
+        spec = training_of(plan_from_rules(search.folder), *search.study_of(study), trial)
         if spec.trainable is None and not spec.training.deterministic:  # a user-defined training states its tolerance
             raise InvalidInput(
                 f"{what} was trained on a GPU, where results are not reproducible bit for bit without "
@@ -264,7 +262,8 @@ def trial_to_retrain(search: Records, text: str) -> tuple[str, FrozenTrial]:
 
 def check_retrained(search: Records, study: str, trial: FrozenTrial) -> Iterator[Check]:
     """Train as many epochs of a trial as are stored, with as many threads as a worker uses, and compare them."""
-    plan, spec = _training(search, study, trial)
+    plan = plan_from_rules(search.folder)
+    spec = training_of(plan, *search.study_of(study), trial)
     tolerance = 0.0 if spec.trainable is None else trainable_class(spec.trainable).tolerance
     same = f"the same within {tolerance:g}" if tolerance else "bit for bit the same"
     what = f"{search.name}/{study} trial {trial.number}"
@@ -291,12 +290,8 @@ def _retrained_problems(
                     record["metrics"][EMBED_MS] = stored["metrics"].get(EMBED_MS, math.nan)
                 fold = f" fold {record['fold']}" if "fold" in record else ""
                 before, after = ({key: of.get(key) for key in COMPARED} for of in (stored, record))
-                yield from differing(
-                    f"{what}{fold} epoch {record['epoch']} retrained, ",
-                    before,
-                    after,
-                    lambda first, second: abs(first - second) <= tolerance,
-                )
+                close = partial(math.isclose, rel_tol=0, abs_tol=tolerance)
+                yield from differing(f"{what}{fold} epoch {record['epoch']} retrained, ", before, after, close)
             training.wait_for_checkpoints()
             kept = [record["checkpoint"] for record in training.records if record["checkpoint"]]
             models = [(loss, trial, training.spec, f"{folder}/{kept[-1]}")]
@@ -309,11 +304,6 @@ def _retrained_problems(
         finally:  # also if the caller stops at the first problem: nothing may write to the folder when it is removed
             training.wait_for_checkpoints()
             training.end()
-
-
-def _training(search: Records, study: str, trial: FrozenTrial) -> tuple[Plan, TrialSpec]:
-    plan = plan_from_rules(search.folder)
-    return plan, training_of(plan, *search.study_of(study), trial)
 
 
 def _on_gpu(records: Sequence[EpochRecord]) -> bool:
