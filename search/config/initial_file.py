@@ -237,9 +237,6 @@ class Pretrained:
         """Build the network with these weights and embed an image; return it, and a sentence on what it loads.
 
         If the weights fit variants of it too, the one with the highest untrained score on training images is returned.
-
-        Raises:
-            InvalidInput: the network does not exist, or the weights are not its own.
         """
         from trainables.models.embedding import smoke_test
         from trainables.training.untrained_network import scores_of_variants, shown_variants
@@ -276,10 +273,7 @@ COMMON = Pretrained(backbone="resnet50", weights=IMAGENET)
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """The numbers of a search file that depend on the images and the machine.
-
-    ``frozen`` trains only a layer behind the backbone, on cached features. Embeddings have no ``image_size``.
-    """
+    """The numbers of a search file that depend on images and machine; if ``frozen``, a layer on features is trained."""
 
     backbone: str
     weights: str | None

@@ -11,9 +11,8 @@ from search.config.validation import Findings
 from search.config.yaml_file import read_yaml
 from search.driver.checks.data import (
     check_features,
-    check_gallery,
+    check_sizes_and_gallery,
     check_split,
-    check_store_size,
     split_of,
     with_batch_size,
     with_fitting_batch,
@@ -99,8 +98,7 @@ def make_plan(
             config, fitted = found.check(partial(with_fitting_batch, config, data)) or (config, None)
         check_split(found, config, data)
         check_features(found, config)
-    check_store_size(found, config)
-    check_gallery(found, config)
+    check_sizes_and_gallery(found, config)
     spaces = check_spaces(found, config, accepted=resumed)
     check_machine(found, config)
     check_parts(found, config)

@@ -175,13 +175,19 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
             )
 
 
-def check_store_size(found: Findings, config: SearchConfig) -> None:
-    """Check that images are stored as large as the training needs them."""
+def check_sizes_and_gallery(found: Findings, config: SearchConfig) -> None:
+    """Check that images are stored as large as trainings need, and that an objective can use a training gallery."""
     stored, needed = config.dataset.store_size, config.training.frame.short_side
     if stored < needed and config.trainable is None:
         text = f"is {stored} and the training resizes images to {needed}: they would be shrunk and then enlarged again"
         keys = ("dataset.store_size", "training.image_size", "training.resize_size", "trainable")
         found.add([Mistake("dataset.store_size", text, f"set dataset.store_size to {needed} or more", keys)])
+    objective, gallery = config.search.objective, config.metrics.gallery
+    if gallery != "validation" and not is_retrieval(objective):
+        why = "which ranks no items for a query and so cannot use the training items"
+        fix = "name a ranking metric such as map_at_r, or set metrics.gallery to validation"
+        text = f"is {gallery} and search.objective {objective}, {why}"
+        found.add([Mistake("metrics.gallery", text, fix, ("metrics.gallery", "search.objective"))])
 
 
 OF_IMAGES = (
@@ -212,13 +218,3 @@ def check_features(found: Findings, config: SearchConfig) -> None:
     if wrong:
         text = ": settings for images, and the data are features"
         found.add([Mistake(", ".join(wrong), text, "remove them", wrong)])
-
-
-def check_gallery(found: Findings, config: SearchConfig) -> None:
-    """Check that the objective is a ranking metric if training images are in the gallery."""
-    objective, gallery = config.search.objective, config.metrics.gallery
-    if gallery != "validation" and not is_retrieval(objective):
-        why = "which ranks no items for a query and so cannot use the training items"
-        fix = "name a ranking metric such as map_at_r, or set metrics.gallery to validation"
-        text, keys = f"is {gallery} and search.objective {objective}, {why}", ("metrics.gallery", "search.objective")
-        found.add([Mistake("metrics.gallery", text, fix, keys)])
