@@ -133,20 +133,13 @@ def commented_out(target: type, name: str) -> str:
 
 
 def _attribute_docstrings(target: type) -> dict[str, str]:
-    (body,) = (
-        node.body
-        for node in _module(target.__module__).body
-        if isinstance(node, ast.ClassDef) and node.name == target.__name__
-    )
-    return {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in pairwise(body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }
+    classes = {node.name: node.body for node in _module(target.__module__).body if isinstance(node, ast.ClassDef)}
+    found = {}
+    for pair in pairwise(classes[target.__name__]):
+        match pair:
+            case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text)))):
+                found[name] = " ".join(text.split())
+    return found
 
 
 @cache
@@ -169,20 +162,13 @@ def _default(target: type, field: str) -> str | None:
     return yaml.safe_dump(plain, default_flow_style=True, width=1000).removesuffix("...\n").strip()
 
 
-_TYPES = {bool: "true or false", int: "whole number", float: "number", str: "text", NoneType: "null"}
+_TYPES = {
+    bool: "true or false", int: "whole number", float: "number", NoneType: "null", tuple: "list", dict: MAPPING,
+}  # fmt: skip
 
 
 def _type(annotation: Any) -> str:
-    origin, of = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _type(of[0])
-    if origin in (Union, UnionType):
-        return " or ".join(dict.fromkeys(_type(part) for part in of))
-    if origin is tuple:
-        return "list"
-    if origin is dict:
-        return MAPPING
-    return _TYPES.get(annotation, "text")
+    return " or ".join(dict.fromkeys(_TYPES.get(get_origin(part) or part, "text") for part in _flat(annotation)))
 
 
 def _range(annotation: Any) -> str:
