@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 
-from search.config.names import plain_name, unique
+from search.config.names import is_plain_name, unique
 from search.config.validation import ConfigSection, Findings, holds, key_paths, validate
 from search.stages import BASELINES
 from spaces.space import MODEL, TRAINING, Range, Value
@@ -121,19 +121,14 @@ _TAKEN: Mapping[str, Collection[str]] = {
 
 def _well_named(loss: LossPart) -> LossPart:
     """Return a user-defined loss; raise if its name cannot be used."""
-    try:
-        plain_name(loss.name)
-    except ValueError:
-        raise InvalidInput(
-            f"{loss.path} would be called {loss.name!r}, which cannot name a folder; give it another name, as in "
-            f"{{name: mine, part: '{loss.path}'}}."
-        ) from None
-    for taken, names in _TAKEN.items():
-        if loss.name in names:
-            raise InvalidInput(
-                f"{loss.path} would be called {loss.name}, which is the name of {taken}; give it another one, as in "
-                f"{{name: my_{loss.name}, part: '{loss.path}'}}."
-            )
+    called, other, problem = loss.name, f"my_{loss.name}", ""
+    if not is_plain_name(loss.name):
+        called, other, problem = repr(loss.name), "mine", "cannot name a folder"
+    for taken in (taken for taken, names in _TAKEN.items() if loss.name in names):
+        problem = f"is the name of {taken}"
+    if problem:
+        fix = f"give it another name, as in {{name: {other}, part: '{loss.path}'}}"
+        raise InvalidInput(f"{loss.path} would be called {called}, which {problem}; {fix}.")
     return loss
 
 
