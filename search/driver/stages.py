@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a command asks of the driver, for searches with the same resources.
+    """A command's order to the driver, for searches with the same resources.
 
     Attributes:
         stages: those to run, in their order, unless they are done.

@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -107,10 +107,8 @@ def check_tracking(address: str) -> None:
         _check_database(address, uri, parts.scheme.partition("+")[0])
         return
     try:
-        with urlopen(health_page(uri), timeout=PATIENCE_S):
-            pass
-    except HTTPError:
-        pass  # it answers; a server before MLflow may ask for a user here, too
+        with suppress(HTTPError):  # it answers; a server before MLflow may ask for a user here, too
+            urlopen(health_page(uri), timeout=PATIENCE_S).close()
     except (OSError, ValueError, HTTPException) as error:
         raise InvalidInput(
             f"tracking.uri: no MLflow server answers at {address} ({error}); start it or correct the address."
