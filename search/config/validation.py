@@ -272,7 +272,8 @@ MOST = 2**63 - 1
 
 def _message(error: Any) -> str:
     if error["type"] in MESSAGES:
-        return MESSAGES[error["type"]].format(**error.get("ctx", {}))
+        text = MESSAGES[error["type"]].format(**error.get("ctx", {}))
+        return re.sub(r"<[\w.]+: ('\w+')>", r"\1", text)  # pydantic shows some enum members as <Role.TUNED: 'tuned'>
     text = str(error.get("ctx", {}).get("error") or error["msg"]).rstrip(".")
     return f"{text[0].lower()}{text[1:]}"
 
