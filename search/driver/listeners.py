@@ -116,7 +116,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
 
     def _print(self, line: str) -> None:
         self._printed = time.monotonic()
-        self._console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+        say(self._console, [printable(line)], style=None)
 
     def on_lost(self, running: RunningTrial) -> None:
         self._slots = {key: slot for key, slot in self._slots.items() if key != _key(running)}

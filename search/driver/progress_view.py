@@ -17,10 +17,10 @@ EVERY_S = 5.0
 """Time after which something is printed where no terminal shows that the command works."""
 
 
-def say(console: Console, sentences: Iterable[str]) -> None:
+def say(console: Console, sentences: Iterable[str], style: str | None = "dim") -> None:
     """Print each of ``sentences`` once; the searches of a campaign share some."""
     for sentence in dict.fromkeys(sentences):
-        console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
+        console.print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from rich.console import Console
 from search.config.parts import range_text
 from search.config.validation import plain
 from search.driver.make_plan import read_plan, reopened, with_trials
-from search.driver.progress_view import phase
+from search.driver.progress_view import phase, say
 from search.records.plan import Plan
 from search.records.records import Records, stored_search
 from search.records.runs import campaign_of, refuse_member
@@ -62,8 +62,7 @@ def run_search(
     with phase(console, "Checking the search …"):
         plan = read_plan(content, runs)
         refuse_member(runs, plan.config.name)
-        for notice in plan.notices:
-            console.print(notice, highlight=False, markup=False, soft_wrap=True)
+        say(console, plan.notices, style=None)
         from search.driver.pipeline import run_stages  # slow to import; report mistakes in the file first
         from search.driver.stages import Order
 
@@ -80,8 +79,8 @@ def run_search(
         if search.is_done(Stage.TEST):
             return search
         if not opens(doubt):
-            sealed = f"{doubt} The test stays sealed; repeat the command with --yes to open it (in Python yes=True)."
-            console.print(sealed, highlight=False, markup=False, soft_wrap=True)
+            stays = "The test stays sealed; repeat the command with --yes to open it (in Python yes=True)."
+            say(console, [f"{doubt} {stays}"], style=None)
             return search
         plan, order = search.plan, replace(order, started=time.time(), continues=True)  # with the digest of the images
     (search,) = run_stages([plan], order)

@@ -183,8 +183,8 @@ class Vault:
     def _metric_problems(self, metrics: list[str]) -> Iterator[str]:
         """Yield sentences on ``metrics`` that the vault does not compute."""
         base_of, subsets = {name: split_subset(name) for name in metrics}, (None, *self.items.test_subsets())
-        refused = {name for name, (_, part) in base_of.items() if is_own(name) or part not in subsets}
-        refused |= {name for name, (base, _) in base_of.items() if unknown_metrics([base])}
+        known = {name for name, (base, part) in base_of.items() if part in subsets and not unknown_metrics([base])}
+        refused = {name for name in metrics if is_own(name) or name not in known}
         if self.items.superclasses() is None:
             refused |= {*superclass_metrics(metrics)}
         if refused:
