@@ -27,7 +27,8 @@ from trainables.common.files import read_json, reading
 def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignResult, folder: CampaignFolder) -> None:
     """Write the campaign's run, its table and numbers of epochs, to each experiment of its searches (usually one)."""
     of_data = data_set_tables(campaign.config, result)
-    shown = [f"{table.title}\n\n" * (len(of_data) > 1) + rows_as_markdown(table) for table in of_data]
+    several = len(of_data) > 1
+    shown = [(f"{table.title}\n\n" if several else "") + rows_as_markdown(table) for table in of_data]
     run = SummaryRun(
         description="\n\n".join((*shown, f"{campaign.config.study} The runs below this one are its searches.")),
         metrics={f"epochs/{stage}": count for stage, count in result.epochs.items()},
