@@ -8,7 +8,6 @@ import logging
 import math
 import shutil
 import tempfile
-import time
 import traceback
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,9 +41,9 @@ from trainables.inference.model_files import (
     tensors_bytes,
     write_files,
 )
-from trainables.training.epoch_training import Diverged, EpochTraining, KeptModel, origin_of
+from trainables.training.epoch_training import Diverged, EpochTraining, KeptModel, origin_of, raise_if_diverged
 from trainables.training.inputs import learned_labels, opened_images
-from trainables.training.spec import EpochRecord, TrialSpec, defined
+from trainables.training.spec import EpochRecord, Trained, TrialSpec, defined
 from trainables.training.trainable import (
     Items,
     Trainable,
@@ -55,9 +54,6 @@ from trainables.training.trainable import (
 )
 
 logger = logging.getLogger(__name__)
-
-STEP, LOSS = "batches", "loss"
-"""Numbers returned by ``train_epoch`` that mean what they do in every training."""
 
 LINES = 3
 """Lines of the user's code that a failure names."""
@@ -76,25 +72,19 @@ class OwnTraining(EpochTraining):
             self.end()
             raise
 
-    def run_epoch(self) -> EpochRecord:
-        """Train and validate the next epoch, see :meth:`EpochTraining.run_epoch`."""
-        start, began, epoch = time.time(), time.monotonic(), len(self.records) + 1
+    def _train(self, epoch: int) -> Trained:
+        """Train ``epoch``; the numbers ``loss`` and ``batches`` mean what they do in every training."""
         seed_epoch(self.spec.seed, epoch)
         with _named(self._own, "train_epoch"):
             numbers = _numbers("train_epoch", self._own.train_epoch() or {})
-        loss = numbers.pop(LOSS, None)
-        if loss is not None and not math.isfinite(loss):
-            raise Diverged(f"The training loss became {loss} in epoch {epoch}.")
-        batches = numbers.pop(STEP, 1)
-        record = EpochRecord(
-            epoch=epoch, batches=int(batches) if math.isfinite(batches) else 1,
-            **self._validate(), start=start, end=start + time.monotonic() - began, checkpoint=None,
-        )  # fmt: skip
+        batches, loss = numbers.pop("batches", 1), numbers.pop("loss", None)
+        trained = Trained(batches=int(batches) if math.isfinite(batches) else 1)
         if loss is not None:
-            record["loss"] = loss
+            raise_if_diverged(loss, epoch)
+            trained["loss"] = loss
         if numbers:
-            record["reported"] = defined(numbers)
-        return self._recorded(record)
+            trained["reported"] = defined(numbers)
+        return trained
 
     def embed(self, view: StoreView) -> Tensor:
         return _embedded(self._own, view)
@@ -110,7 +100,7 @@ class OwnTraining(EpochTraining):
             assert self.spec.trainable is not None
             origin = {**self._origin, "epoch": record["epoch"]}
             params = dict(self.spec.hyperparameters)
-            best = self._with_probe(files, self.embed)
+            best = {**files, PROBE: self.embed(self._probed)}
             description = TrainableSpec(trainable=self.spec.trainable, params=params, origin=origin).to_json()
         self._checkpoints.save({"files": files, **self._progress}, best, description)
 

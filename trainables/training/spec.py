@@ -26,32 +26,45 @@ class DeviceMemory(TypedDict):
     total: int
 
 
-class EpochRecord(TypedDict):
-    """Results of one epoch. ``start`` and ``end`` are in seconds since 1970, ``metrics`` are of the validation.
+class Trained(TypedDict):
+    """The part of a record that training gives.
 
-    A metric or reported number that is undefined is None.
+    ``batches`` is the number of steps. A user-defined training counts an epoch as one step unless it says otherwise,
+    and may have ``reported`` numbers, and no ``loss``. ``used`` counts the pairs, triplets or samples that the loss
+    summed (:class:`trainables.losses.loss.Used`), if it reports them. ``distinct_proxies`` is set for a loss with
+    several proxies a class (:func:`trainables.losses.loss.distinct_proxies`).
+    """
 
-    ``batches`` is the number of training steps. A user-defined training counts an epoch as one step unless it says
-    otherwise, and may have ``reported`` numbers, and no ``loss``. ``used`` counts the pairs, triplets or samples that
-    the loss summed (:class:`trainables.losses.loss.Used`), if it reports them. ``fold`` (from 1) is set in a
-    cross-validation, and ``memory`` on a GPU. ``distinct_proxies`` is set for a loss with several proxies a
-    class (:func:`trainables.losses.loss.distinct_proxies`). ``classes`` is the objective of each validation class, in
-    an epoch that is the best so far, if the spec asks for it.
+    loss: NotRequired[float]
+    batches: int
+    used: NotRequired[dict[str, int]]
+    distinct_proxies: NotRequired[float]
+    reported: NotRequired[dict[str, float | None]]
+
+
+class Validated(TypedDict):
+    """The part of a record that a validation gives.
+
+    ``classes`` is the objective of each validation class, in an epoch that is the best so far, if the spec asks for it.
+    """
+
+    metrics: dict[str, float | None]
+    classes: NotRequired[dict[str, float]]
+
+
+class EpochRecord(Trained, Validated):
+    """Results of one epoch. ``start`` and ``end`` are in seconds since 1970.
+
+    A metric or reported number that is undefined is None. ``fold`` (from 1) is set in a cross-validation, and
+    ``memory`` on a GPU.
     """
 
     epoch: int
-    loss: NotRequired[float]
-    batches: int
-    metrics: dict[str, float | None]
     start: float
     end: float
     checkpoint: str | None
-    used: NotRequired[dict[str, int]]
     fold: NotRequired[int]
     memory: NotRequired[DeviceMemory]
-    distinct_proxies: NotRequired[float]
-    reported: NotRequired[dict[str, float | None]]
-    classes: NotRequired[dict[str, float]]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ Shapes: B images of a batch, N images of a view, D embedding dimensions.
 
 import logging
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,9 +36,10 @@ from trainables.training.epoch_training import (
     Untestable,
     embedder_spec,
     origin_of,
+    raise_if_diverged,
 )
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
-from trainables.training.spec import EpochRecord, Failed, TrialSpec, derived_seed
+from trainables.training.spec import EpochRecord, Failed, Trained, TrialSpec, derived_seed
 from trainables.training.steps import Steps
 from trainables.training.training_config import OPTIMIZERS, TrainingConfig, parameter_group
 
@@ -124,24 +124,7 @@ class Training(EpochTraining):
             )
         return OPTIMIZERS[config.optimizer](groups, weight_decay=config.weight_decay)  # type: ignore[call-arg]
 
-    def run_epoch(self) -> EpochRecord:
-        """Train and validate the next epoch, see :meth:`EpochTraining.run_epoch`."""
-        assert not self.finished, "all epochs are trained already"
-        start, began, epoch = time.time(), time.monotonic(), len(self.records) + 1
-        with deterministic(self.device, self._config.deterministic):
-            loss, batches, used = self._train(epoch)
-        record = EpochRecord(
-            epoch=epoch, loss=loss, batches=batches,
-            **self._validate(), start=start, end=start + time.monotonic() - began, checkpoint=None,
-        )  # fmt: skip
-        if used:
-            record["used"] = used
-        if isinstance(self.loss, ProxyLoss) and self.loss.proxies.shape[1] > 1:
-            record["distinct_proxies"] = distinct_proxies(self.loss.proxies)
-        return self._recorded(record)
-
-    def _train(self, epoch: int) -> tuple[float, int, dict[str, int]]:
-        """Take the steps of ``epoch``; return the mean loss, the number of batches, and the counts of the loss."""
+    def _train(self, epoch: int) -> Trained:
         self.set_train_mode(epoch)
         torch.manual_seed(derived_seed(self.spec.seed, epoch, "torch"))
         generator = torch.Generator().manual_seed(derived_seed(self.spec.seed, epoch, "augment"))
@@ -150,31 +133,36 @@ class Training(EpochTraining):
         left = len(drawn) * (self._config.epochs - epoch + 1)
         self.loss.most_pairs = self.steps.begin_epoch(left, pairs, frozen=epoch <= self._config.warmup_epochs)
         losses: list[Tensor] = []
-        used: list[Used | None] = []
+        counts: list[Used | None] = []
         previous: LateValue | None = None
         batches: Iterator[tuple[Tensor, ...]]
         if resident := isinstance(self.train_view, FeatureView) and self.train_view.is_on(self.device):
             batches = self.train_view.batches(drawn, self.labels_N)  # their indices are copied once an epoch
         else:
             batches = prefetched(drawn, lambda indices_B: self.load_batch(indices_B, generator), self.device)
-        for number, (images, labels_B) in enumerate(batches):
-            self.set_learning_rates(epoch, number, len(drawn))
-            losses.append(self.steps.take(images, labels_B))
-            used.append(self.loss.used)
-            if resident:
-                continue  # steps that need nothing of the host do not wait for it either
-            late = LateValue(losses[-1])
-            if previous is not None:  # checked one step late, so that the device always has work queued
-                raise_if_diverged(previous.read(), epoch)
-            previous = late
+        with deterministic(self.device, self._config.deterministic):
+            for number, (images, labels_B) in enumerate(batches):
+                self.set_learning_rates(epoch, number, len(drawn))
+                losses.append(self.steps.take(images, labels_B))
+                counts.append(self.loss.used)
+                if resident:
+                    continue  # steps that need nothing of the host do not wait for it either
+                late = LateValue(losses[-1])
+                if previous is not None:  # checked one step late, so that the device always has work queued
+                    raise_if_diverged(previous.read(), epoch)
+                previous = late
         assert losses, "an epoch without a batch"
         losses_S = torch.stack(losses)
-        mean = losses_S.mean().item()
-        if not math.isfinite(mean):
+        trained = Trained(loss=losses_S.mean().item(), batches=len(losses))
+        if not math.isfinite(trained["loss"]):
             for loss in losses_S.tolist():
                 raise_if_diverged(loss, epoch)
         self.steps.end_epoch()
-        return mean, len(losses), summed(used)
+        if used := summed(counts):
+            trained["used"] = used
+        if isinstance(self.loss, ProxyLoss) and self.loss.proxies.shape[1] > 1:
+            trained["distinct_proxies"] = distinct_proxies(self.loss.proxies)
+        return trained
 
     def set_train_mode(self, epoch: int) -> None:
         """Set the network and the loss to training mode.
@@ -215,7 +203,7 @@ class Training(EpochTraining):
         if self._is_best(record):
             of_loss = {f"{LOSS}{name}": tensor for name, tensor in weights["loss"].items()}
             as_tested = partial(_embedded, self.model, self._config, self.device)
-            best = self._with_probe({**self._tensors(), **of_loss}, as_tested)
+            best = {**self._tensors(), **of_loss, PROBE: as_tested(self._probed)}
             # Training overwrites initial weights; a frozen backbone's are in the origin, and adapters are merged.
             model = replace(self.spec.model, weights=None, freeze=None, lora=Lora())
             description = embedder_spec(self.spec, model, {**self._origin, "epoch": record["epoch"]}).to_json()
@@ -266,12 +254,6 @@ class LateValue:
         if self._copied is not None:
             self._copied.synchronize()
         return self._value.item()
-
-
-def raise_if_diverged(loss: float, epoch: int) -> None:
-    """Raise :class:`Diverged` if the loss of a batch is not finite."""
-    if not math.isfinite(loss):
-        raise Diverged(f"The training loss became {loss} in epoch {epoch}.")
 
 
 OUT_OF_MEMORY = ("not enough memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
