@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch import Tensor
 
 from spaces.contract import Check
 from trainables.common.errors import raise_if_any
@@ -177,7 +178,7 @@ class SamplerContract:
         for setting in self._settings():
             sampler, images = self._sampler(setting)
             for batch_B in sampler.batches(3):
-                if not isinstance(batch_B, torch.Tensor) or batch_B.dtype != torch.int64 or batch_B.ndim != 1:
+                if not isinstance(batch_B, Tensor) or batch_B.dtype != torch.int64 or batch_B.ndim != 1:
                     return f"A batch must be an int64 tensor of image indices; it is {batch_B!r:.100}."
                 if not 0 < len(batch_B) <= setting[1]:
                     return f"A batch has {len(batch_B)} images; it must have 1 to {setting[1]}."

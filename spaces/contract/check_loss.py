@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, get_args
 
 import torch
+from torch import Tensor
 
 from spaces.contract import Check
 from spaces.losses import declared_space
@@ -249,13 +250,13 @@ class LossContract:
         return None
 
 
-def _value(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tensor, seed: int = 0) -> torch.Tensor:
+def _value(loss: Loss, embeddings_BD: Tensor, labels_B: Tensor, seed: int = 0) -> Tensor:
     """Return the loss of a batch, with torch seeded."""
     torch.manual_seed(seed)
     return loss(embeddings_BD, labels_B)
 
 
-def finite_problem(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> str:
+def finite_problem(loss: Loss, embeddings_BD: Tensor, labels_B: Tensor) -> str:
     """Check that the value and the gradients of a batch are finite."""
     embeddings_BD = embeddings_BD.clone().requires_grad_()
     value = loss(embeddings_BD, labels_B)
@@ -276,14 +277,14 @@ def finite_problem(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tens
     return ""
 
 
-def _labels(labels_B: torch.Tensor) -> str:
+def _labels(labels_B: Tensor) -> str:
     shown = labels_B.tolist()
     return (
         f"the labels {shown}" if len(shown) <= 2 * CLASSES else f"{len(shown)} embeddings of {len(set(shown))} classes"
     )
 
 
-def order_problem(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tensor, order_B: torch.Tensor) -> str:
+def order_problem(loss: Loss, embeddings_BD: Tensor, labels_B: Tensor, order_B: Tensor) -> str:
     """Check that permuting a float64 batch changes neither value nor gradients."""
     first, second = embeddings_BD.clone().requires_grad_(), embeddings_BD[order_B].requires_grad_()
     value, permuted = loss(first, labels_B), loss(second, labels_B[order_B])

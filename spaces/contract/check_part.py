@@ -240,7 +240,7 @@ class MetricContract:
             "It does not depend on the order of images.": self._order_problem,
         }
 
-    def _value(self, order_N: torch.Tensor) -> float:
+    def _value(self, order_N: Tensor) -> float:
         labels_N = self._labels_N[order_N]
         values = evaluate(self._embeddings_ND[order_N], labels_N, [self._name], superclasses_N=labels_N // 3)
         return values[metric_name(self._name)]

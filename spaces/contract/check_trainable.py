@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from spaces.contract import Check
 from spaces.losses import space_of_trainable
@@ -137,7 +138,7 @@ class TrainableContract:
                     )
         return ""
 
-    def _allowed(self, embeddings_ND: torch.Tensor) -> float:
+    def _allowed(self, embeddings_ND: Tensor) -> float:
         """Return the largest difference that rounding may cause."""
         return max(self._own.tolerance, 1e-4) * max(1.0, embeddings_ND.abs().max().item())
 

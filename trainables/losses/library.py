@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainables.common.errors import InvalidInput
 from trainables.common.part_tables import load_part
@@ -41,7 +41,7 @@ class LibraryLoss(Loss):
         self.loss = self.library_class(**{name: given[name] for name in self.needs}, **params)
         self.miner = None if miner == NO_MINER else _miner(miner)
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def compute(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
         """Return the library's loss of the batch, on the pairs or triplets of the miner if there is one."""
         mined = None if self.miner is None else self.miner(embeddings_BD, labels_B)
         return self.loss(embeddings_BD, labels_B, mined)

@@ -12,6 +12,7 @@ from importlib.metadata import distributions
 from types import ModuleType
 
 import torch
+from torch import Tensor
 from torch.nn.functional import pad
 
 from trainables.common.errors import raise_if_any
@@ -21,7 +22,7 @@ from trainables.metrics.retrieval import Ranking, RetrievalProtocol, average_pre
 logger = logging.getLogger(__name__)
 
 
-def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def checked(embeddings_ND: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
     """Return the embeddings detached, and the labels on their device.
 
     Raises:
@@ -84,7 +85,7 @@ def import_faiss() -> tuple[ModuleType | None, str]:
     return faiss, ""
 
 
-def nearest(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+def nearest(queries_QD: Tensor, gallery_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest inner products of each query and their gallery rows, both [Q, K], largest first.
 
     Inputs are float32 on one device. Products closer than :data:`ROUNDING` are in any order. On a CPU faiss searches,
@@ -148,9 +149,7 @@ class Gallery:
     that a query ignores, such as itself, are excluded by index, so a duplicate of the query is not.
     """
 
-    def __init__(
-        self, embeddings_ND: torch.Tensor, labels_N: torch.Tensor, protocol: RetrievalProtocol | None = None
-    ) -> None:
+    def __init__(self, embeddings_ND: Tensor, labels_N: Tensor, protocol: RetrievalProtocol | None = None) -> None:
         protocol = protocol or RetrievalProtocol.first(len(labels_N), len(labels_N))
         self.protocol = protocol.to(labels_N.device)
         self.labels_N = labels_N
@@ -159,13 +158,13 @@ class Gallery:
         self._raw_ND = embeddings_ND
         self._unit_ND = unit(embeddings_ND.double()).float().contiguous()
         self._unit_GD = self._unit_ND if len(self._rows_G) == len(self._unit_ND) else self._unit_ND[self._rows_G]
-        self._exact: tuple[torch.Tensor, torch.Tensor | None] | None = None
+        self._exact: tuple[Tensor, Tensor | None] | None = None
         self.positives_N, ignored_N = self.protocol.counts(labels_N)
         least, self._most_ignored = (int(limit(ignored_N[self.queries_Q])) for limit in (torch.min, torch.max))
         self.longest, self.shortest = len(self._rows_G) - least, len(self._rows_G) - self._most_ignored
         self._block = max(min(_BLOCK_QUERIES, _BLOCK_PRODUCTS // max(len(self._rows_G), 1)), 1)
 
-    def rankings(self, depth: int) -> Iterator[tuple[torch.Tensor, Ranking]]:
+    def rankings(self, depth: int) -> Iterator[tuple[Tensor, Ranking]]:
         """Yield blocks of the queries, in any order: indices [Q], and the first ``depth`` ranks.
 
         Ranks end at the size of the gallery.
@@ -174,13 +173,13 @@ class Gallery:
         for block_Q in self.queries_Q.split(max(min(self._block, _BLOCK_RANKS // max(depth, 1)), 1)):
             yield from self._rankings(block_Q, ranks)
 
-    def neighbours(self, queries_Q: torch.Tensor, k: int) -> torch.Tensor:
+    def neighbours(self, queries_Q: Tensor, k: int) -> Tensor:
         """Return the indices of the k nearest of some queries, int64 [Q, K]; K is below k in a smaller gallery."""
         ranks = min(k, self.shortest)
         parts = [self._neighbours(block_Q, ranks) for block_Q in queries_Q.split(self._block)]
         return torch.cat(parts) if parts else queries_Q.new_zeros((0, ranks))
 
-    def average_precisions(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def average_precisions(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield blocks of the queries: indices [Q], and their average precision over the whole ranking [Q]."""
         most = int(self.positives_N[self.queries_Q].max())
         for block_Q, exact_QG in self.similarities(self.queries_Q):
@@ -192,7 +191,7 @@ class Gallery:
             before_QR = before_QR.double().masked_fill(hits_QR.isinf(), torch.inf)
             yield block_Q, average_precision(before_QR, tied_QR, self.positives_N[block_Q])
 
-    def similarities(self, queries_Q: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def similarities(self, queries_Q: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield blocks of some queries with their similarities to the gallery in steps of 1 / :data:`GRID` [Q, G]."""
         if self._exact is None:
             raw_GD = self._raw_ND[self._rows_G]
@@ -202,7 +201,7 @@ class Gallery:
             exact_QG = (unit(self._raw_ND[block_Q].double()) @ unit_GD.T * GRID).round()
             yield block_Q, exact_QG if first_G is None else exact_QG[:, first_G]
 
-    def _candidates(self, queries_Q: torch.Tensor, ranks: int) -> tuple[torch.Tensor, torch.Tensor] | None:
+    def _candidates(self, queries_Q: Tensor, ranks: int) -> tuple[Tensor, Tensor] | None:
         """Return similarities and rows of more than the first ranks, [Q, K]; None if the gallery has hardly more."""
         candidates = ranks + self._most_ignored + _SPARE
         if 2 * candidates >= len(self._rows_G):
@@ -210,15 +209,15 @@ class Gallery:
         similarities_QK, places_QK = nearest(self._unit_ND[queries_Q], self._unit_GD, candidates)
         return similarities_QK, self._rows_G[places_QK]
 
-    def _open(self, similarities_QK: torch.Tensor, ranks: int) -> torch.Tensor:
+    def _open(self, similarities_QK: Tensor, ranks: int) -> Tensor:
         """Return the queries for which images beyond the candidates may tie with the last rank."""
         last = ranks + self._most_ignored - 1
         return similarities_QK[:, last] - similarities_QK[:, -1] <= ROUNDING
 
-    def _ignored(self, queries_Q: torch.Tensor, rows_QK: torch.Tensor) -> torch.Tensor:
+    def _ignored(self, queries_Q: Tensor, rows_QK: Tensor) -> Tensor:
         return self.protocol.ignored(self.labels_N, queries_Q, rows_QK)
 
-    def _neighbours(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
+    def _neighbours(self, queries_Q: Tensor, ranks: int) -> Tensor:
         found = self._candidates(queries_Q, ranks)
         if found is None:
             return self._full_neighbours(queries_Q, ranks)
@@ -232,14 +231,14 @@ class Gallery:
             nearest_QK[open_Q] = self._full_neighbours(queries_Q[open_Q], ranks)
         return nearest_QK
 
-    def _full_neighbours(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
+    def _full_neighbours(self, queries_Q: Tensor, ranks: int) -> Tensor:
         parts = []
         for block_Q, exact_QG in self.similarities(queries_Q):
             keys_QG = self._keys(exact_QG, self._rows_G).masked_fill_(self._pairs(block_Q)[0], _LAST)
             parts.append(keys_QG.topk(ranks).indices)
         return self._rows_G[torch.cat(parts)]
 
-    def _rankings(self, queries_Q: torch.Tensor, ranks: int) -> Iterator[tuple[torch.Tensor, Ranking]]:
+    def _rankings(self, queries_Q: Tensor, ranks: int) -> Iterator[tuple[Tensor, Ranking]]:
         found = self._candidates(queries_Q, ranks)
         if found is None:
             yield from self._full_rankings(queries_Q, ranks)
@@ -265,19 +264,17 @@ class Gallery:
             keys_QK[near_QK] = self._exact_pairs(queries_Q[row][query_M], rows_QK[row][query_M, column_M])
             yield queries_Q[row], self._ranking(queries_Q[row], keys_QK, relevant_QK[row], ranks)
 
-    def _full_rankings(self, queries_Q: torch.Tensor, ranks: int) -> Iterator[tuple[torch.Tensor, Ranking]]:
+    def _full_rankings(self, queries_Q: Tensor, ranks: int) -> Iterator[tuple[Tensor, Ranking]]:
         """Yield rankings from all similarities in float64."""
         for block_Q, exact_QG in self.similarities(queries_Q):
             ignored_QG, relevant_QG = self._pairs(block_Q)
             yield block_Q, self._ranking(block_Q, exact_QG.masked_fill_(ignored_QG, -torch.inf), relevant_QG, ranks)
 
-    def _ranking(
-        self, queries_Q: torch.Tensor, keys_QK: torch.Tensor, relevant_QK: torch.Tensor, ranks: int
-    ) -> Ranking:
+    def _ranking(self, queries_Q: Tensor, keys_QK: Tensor, relevant_QK: Tensor, ranks: int) -> Ranking:
         """Return the first ranks by ``keys_QK``, descending, of which those that differ by at most 1 tie."""
         return Ranking.of_ties(*_sorted(keys_QK, relevant_QK), self.positives_N[queries_Q], ranks)
 
-    def _exact_pairs(self, left_M: torch.Tensor, right_M: torch.Tensor) -> torch.Tensor:
+    def _exact_pairs(self, left_M: Tensor, right_M: Tensor) -> Tensor:
         """Return the similarities of pairs of a query and an image, in steps of 1 / :data:`GRID` [M]."""
         parts = []
         for left, right in zip(left_M.split(4096), right_M.split(4096), strict=True):
@@ -285,26 +282,26 @@ class Gallery:
             parts.append((left_MD * right_MD).sum(1))
         return (torch.cat(parts) * GRID).round()
 
-    def _pairs(self, queries_Q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _pairs(self, queries_Q: Tensor) -> tuple[Tensor, Tensor]:
         """Return which images of the gallery each query ignores, and which are relevant to it, both bool [Q, G]."""
         ignored_QG = self._ignored(queries_Q, self._rows_G[None])
         same_QG = self.labels_N[self._rows_G] == self.labels_N[queries_Q][:, None]
         return ignored_QG, same_QG & ~ignored_QG
 
-    def _keys(self, exact_QK: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def _keys(self, exact_QK: Tensor, rows: Tensor) -> Tensor:
         """Combine rounded similarity and index into one integer, the largest of which ranks first."""
         assert len(self.labels_N) < _INDICES
         return exact_QK.long() * _INDICES + (len(self.labels_N) - 1 - rows)
 
 
-def _sorted(keys_QK: torch.Tensor, relevant_QK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _sorted(keys_QK: Tensor, relevant_QK: Tensor) -> tuple[Tensor, Tensor]:
     """Return relevance by descending key, and which ranks tie with the one before: by at most 1; both [Q, K]."""
     keys_QK, order_QK = keys_QK.sort(descending=True)
     tied_QK = pad(keys_QK[:, :-1] - keys_QK[:, 1:] <= 1, (1, 0))
     return relevant_QK.gather(1, order_QK), tied_QK
 
 
-def _numbers_above(values_QG: torch.Tensor, bounds_QR: torch.Tensor, *, equal: bool = False) -> torch.Tensor:
+def _numbers_above(values_QG: Tensor, bounds_QR: Tensor, *, equal: bool = False) -> Tensor:
     """Return how many values of a row are above each bound, or ``equal`` to it: [Q, R]; bounds are descending."""
     places_QG = torch.searchsorted(bounds_QR.flip(1), values_QG, right=equal)
     counts = places_QG.new_zeros((len(bounds_QR), bounds_QR.shape[1] + 1))
@@ -312,7 +309,7 @@ def _numbers_above(values_QG: torch.Tensor, bounds_QR: torch.Tensor, *, equal: b
     return counts.flip(1).cumsum(1)[:, :-1]
 
 
-def _first_of_duplicates(raw_ND: torch.Tensor) -> torch.Tensor | None:
+def _first_of_duplicates(raw_ND: Tensor) -> Tensor | None:
     """Return the first equal row of each row, or None if all are distinct.
 
     A matrix product may round equal rows differently, depending on their position.
