@@ -5,7 +5,8 @@ import re
 import pytest
 import torch
 
-from spaces.contract.check_part import BackboneContract, check_part, outcomes
+from spaces.contract.check_data import BackboneContract
+from spaces.contract.check_part import check_part, outcomes
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics import SUPERCLASSES, all_metrics
 

@@ -119,7 +119,7 @@ class FeatureTable:
 @lru_cache(maxsize=2)
 def feature_table(store: Store, model: ModelConfig, frame: Frame, device: torch.device) -> FeatureTable:
     """Find or compute the table of ``store`` by the network ``model``; one process computes it, the others wait."""
-    network = backbone_digest(model)
+    network, _ = described_backbone(model)
     content = {  # devices compute slightly different numbers; the name of the store is a digest of the images
         "images": store.path.name, "network": network, "frame": asdict(frame), "device": device.type,
         "format": FORMAT,
@@ -164,14 +164,9 @@ def untrained(model: ModelConfig) -> EmbeddingModel:
         return EmbeddingModel(model).eval()
 
 
-def backbone_digest(model: ModelConfig) -> str:
-    """Return the SHA-256 (hex) of a backbone, its weights and its pooling."""
-    return described_backbone(model)[0]
-
-
 @lru_cache(maxsize=4)
 def described_backbone(model: ModelConfig) -> tuple[str, str | None]:
-    """Return the digest of a backbone, and the sentence that says what its file of weights held, if it has one."""
+    """Return the SHA-256 (hex) of a backbone with weights and pooling, and what its file of weights held, in words."""
     digest = hashlib.sha256(f"{model.backbone} {model.pooling}".encode())
     network = untrained(of_backbone(model))
     for name, tensor in sorted(network.state_dict().items()):
@@ -193,7 +188,7 @@ def whole_network(head: dict[str, Tensor], model: ModelConfig, digest: str) -> d
 
 def raise_if_other(model: ModelConfig, digest: str) -> None:
     """Raise :class:`InvalidInput` if the backbone of ``model`` is not that with ``digest``."""
-    if backbone_digest(model) != digest:
+    if described_backbone(model)[0] != digest:
         raise InvalidInput(
             f"model.weights is {model.weights!r}, whose content is not that with which the model was trained (the "
             f"backbone's digest was {digest[:12]}…); restore the file."

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from inspect import unwrap
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -51,18 +51,10 @@ PROGRAMS = 128
 """Programs that Dynamo keeps of one function: one for each loss, number of proxies, size of batch and frozen state."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A way to compute steps, and its reason in words."""
-
-    mode: Mode
-    reason: str
-
-
 def choose(
     *, device: str, step_s: float | None, left: int, compiling_s: float, excluded: Collection[Mode] = ()
-) -> Choice:
-    """Return how to compute the steps that are left.
+) -> tuple[Mode, str]:
+    """Return how to compute the steps that are left, and the reason in words.
 
     Args:
         device: the device's type.
@@ -72,16 +64,16 @@ def choose(
         excluded: what cannot be used, or has failed.
     """
     if device != "cuda":
-        return Choice("plain", "steps on a CPU gain nothing")
+        return "plain", "steps on a CPU gain nothing"
     if step_s is None:
-        return Choice("plain", "the first epoch measures a step")
+        return "plain", "the first epoch measures a step"
     measured = f"a step takes {1000 * step_s:.1f} ms and about {left} are left"
     if step_s <= SMALL_STEP_S and "graph" not in excluded and left >= FEWEST_REPLAYS:
-        return Choice("graph", measured)
+        return "graph", measured
     saved_s = SAVED * left * step_s
     if "compile" not in excluded and saved_s > compiling_s:
-        return Choice("compile", f"{measured}, which saves {saved_s:.0f} s for {compiling_s:.0f} s of compiling")
-    return Choice("plain", measured)
+        return "compile", f"{measured}, which saves {saved_s:.0f} s for {compiling_s:.0f} s of compiling"
+    return "plain", measured
 
 
 @dataclass
@@ -110,7 +102,7 @@ class Steps:
     """
 
     def __init__(
-        self, spec: TrialSpec, model: EmbeddingModel, loss: Loss, optimizer: torch.optim.Optimizer, device: torch.device
+        self, spec: TrialSpec, model: EmbeddingModel, loss: Loss, optimizer: Optimizer, device: torch.device
     ) -> None:
         config = spec.training
         self._spec, self._config, self._device = spec, config, device
@@ -136,10 +128,10 @@ class Steps:
         """
         self._begun, self._count, self._untimed = time.perf_counter(), 0, 0
         if self._config.compile == "auto" and self.mode == "plain":
-            choice = self._choice(left)
-            if choice.mode != "plain":
-                logger.info("Steps by %s: %s.", choice.mode, choice.reason)
-            self.use(choice.mode)
+            mode, reason = self._choice(left)
+            if mode != "plain":
+                logger.info("Steps by %s: %s.", mode, reason)
+            self.use(mode)
         if self.mode != "plain":
             pairs = 1 << (pairs - 1).bit_length()
         if self.mode == "graph" and (self._graphs is None or self._variant != (frozen, pairs)):
@@ -153,7 +145,7 @@ class Steps:
             self._compile("default")
         self.mode = mode
 
-    def _choice(self, left: int) -> Choice:
+    def _choice(self, left: int) -> tuple[Mode, str]:
         known, loss = self._known, self._spec.loss
         excluded: set[Mode] = {mode for failed, mode in known.failed if failed == loss}
         if self._config.deterministic:
@@ -294,8 +286,7 @@ class RaisesOnWaits(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Graph:
+class Graph(NamedTuple):
     """A captured step with its inputs, the loss, and what the loss counted."""
 
     graph: torch.cuda.CUDAGraph
@@ -313,11 +304,7 @@ class GraphedSteps:
     """
 
     def __init__(
-        self,
-        step: Callable[[Tensor, Tensor], Tensor],
-        optimizer: torch.optim.Optimizer,
-        loss: Loss,
-        device: torch.device,
+        self, step: Callable[[Tensor, Tensor], Tensor], optimizer: Optimizer, loss: Loss, device: torch.device
     ) -> None:
         self._step, self._optimizer, self._loss = step, optimizer, loss
         self._stream = stream_of("captures", device)
@@ -378,7 +365,7 @@ class GraphedSteps:
         ):
             loss = self._step(images, labels_B)
         self._pool = self._pool or graph.pool()
-        return Graph(graph=graph, images=images, labels_B=labels_B, loss=loss, used=self._loss.used)
+        return Graph(graph, images, labels_B, loss, self._loss.used)
 
     @contextmanager
     def _capturable(self) -> Iterator[None]:
@@ -408,7 +395,7 @@ class GraphedSteps:
 
 
 def _step(optimizer: type[Optimizer]) -> Callable[..., Any]:
-    """Return the optimizer's step without its wrapper, which also disables gradients."""
+    """Return the step without its wrapper, which also disables gradients."""
     return torch.no_grad()(unwrap(optimizer.step))
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from trainables.common.errors import InvalidInput, listed, without_password
 from trainables.common.part_tables import OURS
 from trainables.common.storage import AnyPath, StorageFailure, cause_of
-from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.data.batch_samplers import BATCH_SAMPLERS, BatchSampler
 from trainables.data.loading import load, prefetched
 from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import FeatureView, StoreView
@@ -57,6 +57,14 @@ def train(spec: TrialSpec, device: str | torch.device = "cpu") -> Iterator[Epoch
         training.wait_for_checkpoints()
 
 
+def batch_sampler(spec: TrialSpec, labels_N: Tensor) -> BatchSampler:
+    """Return the sampler of the batches of ``spec`` among images with these labels."""
+    config = spec.training
+    return BATCH_SAMPLERS[config.sampler](
+        labels_N, batch_size=config.batch_size, images_per_class=config.images_per_class, seed=spec.seed
+    )
+
+
 def decayed(backbone: nn.Module, lr: float, decay: float) -> list[dict[str, Any]]:
     """Return optimizer groups of the learning parameters of ``backbone``, with ``lr`` behind its last block.
 
@@ -91,12 +99,7 @@ class Training(EpochTraining):
             embedding_dim=spec.model.dimensions,
             **spec.hyperparameters,
         ).to(device)
-        self.sampler = BATCH_SAMPLERS[self._config.sampler](
-            self.labels_N,
-            batch_size=self._config.batch_size,
-            images_per_class=self._config.images_per_class,
-            seed=spec.seed,
-        )
+        self.sampler = batch_sampler(spec, self.labels_N)
         self.optimizer = self._make_optimizer()
         self._base_rates: list[float] = [group["lr"] for group in self.optimizer.param_groups]
 
