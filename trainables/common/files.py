@@ -167,7 +167,8 @@ def write_together(files: Mapping[AnyPath, Callable[[IO[bytes]], object]], *, ne
             if not isinstance(path, Path):  # most object stores show a file only once it is complete
                 content = io.BytesIO()
                 write(content)
-                ask(path, partial(_put, path, content.getvalue()), len(content.getbuffer()))
+                ask(path, partial(path.parent.mkdir, parents=True, exist_ok=True))
+                ask(path, partial(path.write_bytes, content.getvalue()), len(content.getbuffer()))
                 continue
             drafts[path] = draft = draft_of(path)
             with storage_errors(path):
@@ -184,11 +185,6 @@ def write_together(files: Mapping[AnyPath, Callable[[IO[bytes]], object]], *, ne
     finally:
         for draft in drafts.values():
             draft.unlink(missing_ok=True)
-
-
-def _put(path: AnyPath, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
 
 
 def write_text(path: AnyPath, text: str, *, new: bool = False) -> None:

@@ -119,12 +119,11 @@ def rules_of(annotation: Any) -> tuple[Rule, ...]:
 
 def rule_mistakes(settings: Any) -> list[Mistake]:
     """Return a mistake for each rule that a field of the dataclass ``settings`` breaks."""
-    given = ((name, getattr(settings, name), rule, may_be) for name, rule, may_be in _rules_by_field(type(settings)))
     return [
         mistake
-        for name, value, rule, may_be_none in given
-        if value is not None or not may_be_none
-        for mistake in rule.mistakes(name, value)
+        for name, rule, may_be_none in _rules_by_field(type(settings))
+        if not (may_be_none and getattr(settings, name) is None)
+        for mistake in rule.mistakes(name, getattr(settings, name))
     ]
 
 

@@ -4,6 +4,7 @@ Shapes: N vectors, D dimensions.
 """
 
 import warnings
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -70,12 +71,10 @@ def numbers(given: object, name: str) -> Tensor:
             return given
     array = _array(given, name)
     if array.dtype.kind == "O":  # a column of arrays, or a table with columns of several types
-        try:
+        with suppress(Exception):
             array = np.asarray(array.tolist(), dtype=np.float64)
-        except Exception:
-            raise _no_numbers(name, given, array) from None
     if array.dtype.kind not in "biuf":
-        raise _no_numbers(name, given, array)
+        raise InvalidInput(f"{name} must be real numbers; they are {type(given).__name__} of {array.dtype}.")
     if array.itemsize > 8 or array.dtype in (np.uint16, np.uint32, np.uint64):  # types that torch lacks in part
         array = array.astype(np.float64)
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
@@ -151,10 +150,6 @@ def _array(given: object, name: str) -> NDArray[np.generic]:
     if np.ma.is_masked(given):
         raise InvalidInput(f"{name} has masked entries; remove these items.")
     return array
-
-
-def _no_numbers(name: str, given: object, array: NDArray[np.generic]) -> InvalidInput:
-    return InvalidInput(f"{name} must be real numbers; they are {type(given).__name__} of {array.dtype}.")
 
 
 def _is_missing(entry: object) -> bool:

@@ -262,17 +262,14 @@ class Gallery:
             near_QK = pad(close_QK[row], (0, 1)) | pad(close_QK[row], (1, 0))
             query_M, column_M = near_QK.nonzero(as_tuple=True)
             keys_QK[near_QK] = self._exact_pairs(queries_Q[row][query_M], rows_QK[row][query_M, column_M])
-            yield queries_Q[row], self._ranking(queries_Q[row], keys_QK, relevant_QK[row], ranks)
+            yield queries_Q[row], Ranking.of_ties(keys_QK, relevant_QK[row], self.positives_N[queries_Q[row]], ranks)
 
     def _full_rankings(self, queries_Q: Tensor, ranks: int) -> Iterator[tuple[Tensor, Ranking]]:
         """Yield rankings from all similarities in float64."""
         for block_Q, exact_QG in self.similarities(queries_Q):
             ignored_QG, relevant_QG = self._pairs(block_Q)
-            yield block_Q, self._ranking(block_Q, exact_QG.masked_fill_(ignored_QG, -torch.inf), relevant_QG, ranks)
-
-    def _ranking(self, queries_Q: Tensor, keys_QK: Tensor, relevant_QK: Tensor, ranks: int) -> Ranking:
-        """Return the first ranks by ``keys_QK``, descending, of which those that differ by at most 1 tie."""
-        return Ranking.of_ties(*_sorted(keys_QK, relevant_QK), self.positives_N[queries_Q], ranks)
+            exact_QG.masked_fill_(ignored_QG, -torch.inf)
+            yield block_Q, Ranking.of_ties(exact_QG, relevant_QG, self.positives_N[block_Q], ranks)
 
     def _exact_pairs(self, left_M: Tensor, right_M: Tensor) -> Tensor:
         """Return the similarities of pairs of a query and an image, in steps of 1 / :data:`GRID` [M]."""
@@ -292,13 +289,6 @@ class Gallery:
         """Combine rounded similarity and index into one integer, the largest of which ranks first."""
         assert len(self.labels_N) < _INDICES
         return exact_QK.long() * _INDICES + (len(self.labels_N) - 1 - rows)
-
-
-def _sorted(keys_QK: Tensor, relevant_QK: Tensor) -> tuple[Tensor, Tensor]:
-    """Return relevance by descending key, and which ranks tie with the one before: by at most 1; both [Q, K]."""
-    keys_QK, order_QK = keys_QK.sort(descending=True)
-    tied_QK = pad(keys_QK[:, :-1] - keys_QK[:, 1:] <= 1, (1, 0))
-    return relevant_QK.gather(1, order_QK), tied_QK
 
 
 def _numbers_above(values_QG: Tensor, bounds_QR: Tensor, *, equal: bool = False) -> Tensor:

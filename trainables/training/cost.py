@@ -20,10 +20,7 @@ LEAST_STEPS, MOST_STEPS, SECONDS = 3, 1000, 4.0
 
 @dataclass(frozen=True, kw_only=True)
 class ImageCounts:
-    """Numbers of images per class, for training and for validation.
-
-    ``gallery`` further images are in the validation's gallery.
-    """
+    """Numbers of images per class, for training and for validation, and of further ones in the validation's gallery."""
 
     train: tuple[int, ...]
     validation: tuple[int, ...]
@@ -32,10 +29,9 @@ class ImageCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """The cost of a training.
+    """The cost of a training: seconds of a step and of a validation, and the number of steps of an epoch.
 
-    ``step`` and ``validation`` are seconds, ``steps`` is the number of steps of an epoch. ``memory`` is the peak in
-    bytes: of the process on a CPU; reserved by PyTorch on a GPU, which has ``device_memory`` bytes.
+    ``memory`` is the peak in bytes: of the process on a CPU; reserved by PyTorch on a GPU, which has ``device_memory``.
     """
 
     step: float
@@ -52,15 +48,12 @@ class Cost:
 def measured_costs(
     specs: Sequence[TrialSpec], images: ImageCounts, *, threads: int, gpu: bool, seconds: float = SECONDS
 ) -> list[Cost]:
-    """Measure the cost of each training.
-
-    Call it in a separate process: on a CPU the memory of the process is measured.
+    """Measure the cost of each training, in a separate process, whose memory is measured on a CPU.
 
     Args:
         specs: trainings on a few of the images, without validation classes.
         images: the images that the real trainings will have.
-        threads: CPU threads of a trial.
-        gpu: True if a trial has a GPU.
+        threads, gpu: the resources of a trial.
         seconds: time to measure steps for, shared by the trainings; each has at least a few.
     """
     torch.set_num_threads(threads)

@@ -64,13 +64,10 @@ class Untestable(InvalidInput):
 
 
 class KeptModel(NamedTuple):
-    """A kept model, loaded as the test loads it.
+    """A kept model, loaded as the test loads it, with the items that were asked for.
 
-    Attributes:
-        view: the items that were asked for.
-        embed: embeds the items of a view.
-        probe_PD: the embeddings of the :func:`probed` items by the model in memory.
-        tolerance: the largest relative difference of embeddings, where it is above that of rounding.
+    ``probe_PD`` are the embeddings of the :func:`probed` items by the model in memory, ``tolerance`` is the largest
+    relative difference of embeddings, where it is above that of rounding.
     """
 
     view: StoreView
@@ -130,10 +127,7 @@ def raise_if_diverged(loss: float, epoch: int) -> None:
 class Validation:
     """Items on which an epoch, or a network without training, is scored: ``queries`` of ``dataset``.
 
-    A ``gallery`` has training items, as further wrong neighbours.
-
-    Attributes:
-        views: the queries, and the gallery if there is one.
+    A ``gallery`` has training items, as further wrong neighbours. ``views`` are the queries, and the gallery if any.
     """
 
     def __init__(
@@ -178,11 +172,7 @@ class Validation:
 class EpochTraining(ABC):
     """The training of a spec on one device, an epoch at a time, resumed from its newest checkpoint if there is one.
 
-    Attributes:
-        spec: what is trained.
-        device: where.
-        records: those of the epochs that are trained.
-        train_view: the items to learn from.
+    It has the ``records`` of its trained epochs, and the items to learn from, ``train_view``.
     """
 
     def __init__(self, spec: TrialSpec, device: torch.device, view: Callable[[Sequence[str]], StoreView]) -> None:

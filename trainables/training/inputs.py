@@ -1,8 +1,8 @@
 """The images of a store as a network takes them: pixels, or the features of a frozen backbone.
 
-Features are computed once a node, in evaluation mode, and cached beside the image stores. A cached table is a folder
-with the file ``features.bin`` (float32). Its name is a digest of all that determines its
-content. It is written whole, locked while it is used, and evicted like an image store.
+Features are computed once a node, in evaluation mode, and cached beside the image stores: a folder with the file
+``features.bin`` (float32), whose name is a digest of all that determines its content. It is written whole, locked while
+it is used, and evicted like an image store.
 
 Legend: N images of the store; F features.
 """

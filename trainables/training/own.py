@@ -246,10 +246,7 @@ class OwnModel:
         return digest_of(self._content)
 
     def embed(self, items: Any) -> NDArray[np.float32]:
-        """Compute embeddings of length 1, [N, D], of several items, in their order.
-
-        Args:
-            items: as the training's data set gives them: a list, or float32 [N, F].
+        """Compute embeddings of length 1, [N, D], of items as the training's data set gives them, in their order.
 
         Raises:
             InvalidInput: there is none, or their embeddings are no numbers [N, D] with a direction.
@@ -264,11 +261,7 @@ class OwnModel:
         return unit(embeddings_ND).cpu().numpy()
 
     def index(self, items: Any, names: Sequence[str] | None = None) -> ImageIndex:
-        """Build an index of items for similarity search.
-
-        Args:
-            items: as for :meth:`embed`.
-            names: what they are called in results; ``item 0`` and so on by default.
+        """Build an index of items for similarity search; ``names``, by default ``item 0`` and so on, are for results.
 
         Raises:
             InvalidInput: the items cannot be embedded, or there are more or fewer names.

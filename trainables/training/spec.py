@@ -201,19 +201,16 @@ class TrialSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class UntrainedSpec:
-    """The networks that are scored without training, and the classes that validate them.
+    """The network whose backbone and pooling are scored as initialised, and the classes that validate them.
+
+    Other attributes are those of a :class:`TrialSpec`.
 
     Attributes:
-        model: the network whose backbone and pooling are scored as initialised.
-        training: the settings of the trainings, for the images' size.
-        images: the images of the training half.
         divisions: training and validation classes, one pair for each fold.
         confirming: those of the confirmation, one pair for each half or fold.
         objective: the metric whose value of each class is returned for the confirmation.
         fitted_on: the classes to whose images the whitening for the test is fitted.
-        metrics: what to score.
         gpu: True if the worker has a GPU for it.
-        gallery_seed: if set, the half of the training images drawn with it joins the validation gallery.
     """
 
     model: ModelConfig

@@ -61,7 +61,7 @@ def choose(
         step_s: the seconds of a plain step; None before one was measured.
         left: the steps that are left, those expected of later trials included.
         compiling_s: the seconds that compiling takes; 0 if this process has the programs already.
-        excluded: what cannot be used, or has failed.
+        excluded: modes that cannot be used, or have failed.
     """
     if device != "cuda":
         return "plain", "steps on a CPU gain nothing"
@@ -95,11 +95,7 @@ KNOWN: defaultdict[Hashable, Known] = defaultdict(Known)
 
 
 class Steps:
-    """The steps of one training: forward, loss, backward, clipping and optimizer.
-
-    Attributes:
-        mode: how they are computed now.
-    """
+    """The steps of one training: forward, loss, backward, clipping and optimizer, computed by ``mode``."""
 
     def __init__(
         self, spec: TrialSpec, model: EmbeddingModel, loss: Loss, optimizer: Optimizer, device: torch.device
@@ -120,11 +116,8 @@ class Steps:
     def begin_epoch(self, left: int, pairs: int, *, frozen: bool) -> int:
         """Choose how to compute the ``left`` steps of this training, and return the loss's ``most_pairs``.
 
-        Args:
-            left: number of steps.
-            pairs: the most pairs of a batch of this epoch. Programs and graphs have sizes, and serve several epochs
-                with a power of two.
-            frozen: True if the backbone does not learn.
+        That is the most ``pairs`` of a batch of this epoch. Programs and graphs have sizes, and serve several epochs
+        with a power of two. ``frozen`` says that the backbone does not learn.
         """
         self._begun, self._count, self._untimed = time.perf_counter(), 0, 0
         if self._config.compile == "auto" and self.mode == "plain":

@@ -168,10 +168,9 @@ class Training(EpochTraining):
         return trained
 
     def set_train_mode(self, epoch: int) -> None:
-        """Set the network and the loss to training mode.
+        """Set the network and the loss to training mode; the backbone learns after its warm-up epochs only.
 
-        The backbone learns after its warm-up epochs only. Meanwhile it normalises by the statistics of the batch and
-        updates the running ones, unless ``model.freeze_bn`` freezes them.
+        Meanwhile it normalises by the batch and updates the running statistics, unless ``model.freeze_bn`` is set.
         """
         self.model.train()
         self.loss.train()
@@ -294,9 +293,7 @@ def failure_of(error: BaseException) -> Failed:
 def _own_module_gone(error: BaseException) -> str | None:
     """Return the module of this package whose absence caused ``error``, or None.
 
-    Ray rewrites the shipped code in place when a second node starts on the same machine, and a shared disk may be
-    temporarily unavailable.
+    Ray rewrites the shipped code when a second node starts on the same machine, and a shared disk may be unavailable.
     """
     missing = cause_of(error, ModuleNotFoundError)
-    name = missing.name if missing else None
-    return name if name and name.startswith(OURS) else None
+    return missing.name if missing and missing.name and missing.name.startswith(OURS) else None

@@ -86,14 +86,7 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """The settings of one training.
-
-    ``sampler`` is a row of ``BATCH_SAMPLERS`` or the import path of a user-defined class, imported when it is used.
-
-    During ``warmup_epochs`` only the head and the proxies are trained.
-
-    Evaluation resizes images as training does, and takes the centre crop.
-    """
+    """The settings of one training. Evaluation resizes images as training does, and takes the centre crop."""
 
     epochs: Count = 8
     """The epochs of a training."""
