@@ -123,10 +123,9 @@ def search_space(
 
     Args:
         loss: the loss.
-        training: the training section, for the defaults of its parameters.
+        training, model: these sections of the search file, for the defaults of their parameters.
         wishes: ``space.<loss>`` of the search file; its keys ``training`` and ``model`` hold wishes for this loss only.
         shared: ``space.training`` and ``space.model`` of the search file, by section.
-        model: the model section, for the defaults of its parameters.
         checked: build the loss with each wished value, which imports torch. False for a search already accepted.
 
     Raises:
@@ -156,10 +155,7 @@ def search_space(
 
 
 def search_space_of_trainable(part: LossPart, wishes: Mapping[str, Any]) -> SearchSpace:
-    """Return the search space of a user-defined training; ``wishes`` is its part of the section ``space``.
-
-    Its class sees the values first when it trains, so a wish may name any of the declared kind.
-    """
+    """Return the search space of a user-defined training, whose class sees the values of ``wishes`` when it trains."""
     assert part.path is not None
     declared = space_of_trainable(part.path)
     mistakes: list[str] = []
@@ -254,10 +250,7 @@ def _override_all(
 
 
 def training_space(training: TrainingConfig, loss: str) -> Space:
-    """Return the searchable training parameters for ``loss`` (name or import path), with defaults from ``training``.
-
-    ``proxy_lr`` is omitted for a loss without proxies, and ``clip_grad`` if gradients are not clipped.
-    """
+    """Return the searchable training parameters of ``loss`` whose default in ``training``, or its row, is not None."""
     defaults = {name: getattr(training, name) for name in SEARCHABLE[TRAINING]}
     defaults["head_lr"] = training.head_lr or training.lr
     defaults["proxy_lr"] = training.proxy_lr or loss_row(loss).proxy_lr
@@ -344,6 +337,4 @@ def _range(declared: Range, wish: Mapping[str, Any], name: str) -> Float:
         raise InvalidInput(
             f"space.{name}: low, high and step must be numbers and log true or false; it is {dict(wish)}."
         )
-    if is_whole and not all(float(number).is_integer() for number in numbers):
-        raise InvalidInput(f"space.{name}: low, high and step must be whole numbers; it is {dict(wish)}.")
     return (Int if is_whole else Float)(**bounds)

@@ -47,12 +47,7 @@ class PartTable(Mapping[str, Part], Generic[Part, Row]):
         self._loaded: dict[str, Part] = {}
 
     def __getitem__(self, name: str) -> Part:
-        """Return the part ``name``, a row's name or an import path.
-
-        Raises:
-            KeyError: ``name`` is neither.
-            InvalidInput: the import path does not lead to a part of this kind.
-        """
+        """Return the part ``name``, a row's name or an import path; raise ``KeyError`` if it is neither."""
         if name not in self._loaded:
             if name in self.rows:
                 self._loaded[name] = load_part(self.rows[name].path, kind=self.kind)
@@ -109,8 +104,7 @@ def load_part(path: str, *, kind: str = "part", base: type | None = None) -> Any
         base: the class that the part must derive from.
 
     Raises:
-        InvalidInput: the path is malformed, the module or attribute does not exist, the module cannot be imported, or
-            the object is not a subclass of ``base``.
+        InvalidInput: there is no such object, it cannot be imported, or is not a subclass of ``base``.
     """
     match = _PATH.fullmatch(path)
     if match is None:

@@ -60,11 +60,7 @@ def without_order(vectors_ND: Tensor) -> str:
 
 
 def numbers(given: object, name: str) -> Tensor:
-    """Return real numbers as a tensor, detached.
-
-    Raises:
-        InvalidInput: ``given`` holds something else; the sentence begins with ``name``.
-    """
+    """Return real numbers as a tensor, detached; raise :class:`InvalidInput`, which has ``name``, for anything else."""
     if isinstance(given, Tensor):
         given = _dense(given)
         if not given.is_complex():
@@ -82,11 +78,7 @@ def numbers(given: object, name: str) -> Tensor:
 
 
 def number(given: object, name: str) -> float:
-    """Return one real number, also that of an array with one entry.
-
-    Raises:
-        InvalidInput: ``given`` is something else; the sentence begins with ``name``.
-    """
+    """Return one real number, also that of an array with one entry; errors are as in :func:`numbers`."""
     found = numbers(given, name)
     if found.numel() != 1 or given is None or isinstance(given, list | tuple):
         raise InvalidInput(f"{name} must be one number.")
@@ -94,10 +86,10 @@ def number(given: object, name: str) -> float:
 
 
 def classes(given: object, name: str) -> Tensor:
-    """Return the class of each entry as an int64 tensor: whole numbers as they are, others numbered.
+    """Return the class of each entry as an int64 tensor: whole numbers as they are, other hashable objects numbered.
 
     Raises:
-        InvalidInput: an entry is missing (NaN, None), or is no text, number, date or other hashable object.
+        InvalidInput: an entry is missing (NaN, None), or cannot be hashed.
     """
     if isinstance(given, Tensor):
         given = _dense(given)
@@ -122,11 +114,7 @@ def classes(given: object, name: str) -> Tensor:
 
 
 def mask(given: object, name: str) -> Tensor:
-    """Return a bool tensor.
-
-    Raises:
-        InvalidInput: an entry is neither true nor false, 1 nor 0.
-    """
+    """Return a bool tensor; raise :class:`InvalidInput` if an entry is neither true nor false, 1 nor 0."""
     found = numbers(given, name)
     if not ((found == 0) | (found == 1)).all():
         raise InvalidInput(f"{name} must be true or false for each item, not the positions of items.")

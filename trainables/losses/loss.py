@@ -128,11 +128,7 @@ class ProxyLoss(Loss):
         return proxy_cosines(embeddings_BD, promoted(self.proxies[:, :1]))[0][0]
 
     def parameter_groups(self, proxy_lr: float | None) -> list[dict[str, Any]]:
-        """Return one group: the proxies, at ``proxy_lr``.
-
-        Raises:
-            InvalidInput: ``proxy_lr`` is None.
-        """
+        """Return one group: the proxies, at ``proxy_lr``, which is needed."""
         if proxy_lr is None:
             raise InvalidInput(
                 f"training.proxy_lr is null, and {type(self).__name__} names no learning rate for its proxies: "
@@ -245,8 +241,7 @@ def same_and_different(labels_B: Tensor) -> tuple[Tensor, Tensor]:
 def masked_logsumexp(logits: Tensor, keep: Tensor, dim: int) -> Tensor:
     """Compute log Σ e^logit over the kept entries; an empty sum gives a very negative finite number.
 
-    An empty sum is log 0. The finite stand-in keeps the gradient defined, and adding it to any similarity still gives
-    an exponential of 0.
+    It keeps the gradient defined, and with any similarity added it still has an exponential of 0.
     """
     nothing = torch.finfo(logits.dtype).min / 4
     kept = torch.where(keep, logits, nothing)

@@ -163,11 +163,10 @@ class LiftedStructure(PairLoss):
     """An anchor without a positive or without a negative gives 0; ``reduction="mean"`` divides by all anchors.
 
     Mining "all" sums every pair, as eq. 2.21; "hard" only the informative ones (:func:`informative_pairs`, epsilon
-    0.1). Psomas, Table 5, has "hard" here and for Multi-Similarity, where it means those pairs. The code of that loss's
-    authors (Deep_Metric) mines them for both losses, and that of Sampling Wisely for this one, with this epsilon.
-    The default margin is from Psomas, Table 4.
+    0.1), as Multi-Similarity and the code of its authors (Deep_Metric) and of Sampling Wisely. The default margin is
+    from Psomas, Table 4.
 
-    α is ``pos_scale`` and β ``neg_scale``, both 1 in eq. 2.21. At 1 all negatives have about the same weight. The code
+    α is ``pos_scale`` and β ``neg_scale``, both 1 in eq. 2.21, where all negatives have about the same weight. The code
     of the thesis has α = 2 and β = 40, that of Sampling Wisely 10 for both. Both mine and neither has a margin or the
     [.]_+, which a margin of 2 turns off: the term is at least margin − 2.
     """
@@ -284,15 +283,13 @@ VARIANTS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
 class PNP(RankLoss):
     """f by ``variant``: O: R; Iu: (1+R) log(1+R); Ib: (bR − log(1+bR))/b²; Ds: log(1+R); Dq: 1 − (1+R)^−alpha.
 
-    b is ``bound``. A query without positives is ignored. As in the paper, whose retrieval set is all other instances,
-    the query is not its own positive. In the authors' code it is: its term is f(0) = 0 (up to the sigmoid's tail) and
-    the mean is over one more, so for n images of each class the loss is (n−1)/n of this one, 3/4 in the paper's
-    batches. Steps of Adam do not depend on that factor, but weight decay has 4/3 of its weight there.
+    b is ``bound``. A query without positives is ignored. As in the paper the query is not its own positive. In the
+    authors' code it is, with a term f(0) = 0 (up to the sigmoid's tail), so for n images of each class the loss is
+    (n−1)/n of this one, 3/4 in the paper's batches: Adam's weight decay has 4/3 of its weight there.
 
-    Iu is eq. 7, as in the authors' code. Eq. 6, printed as its derivative, belongs to another function: log(1+R) is the
-    derivative of (1+R) log(1+R) − R, and that of eq. 7 is 1 + log(1+R). So at R = 0 Iu has O's derivative and not 0, as
-    the text claims: unlike Ib's, its gradient does not vanish as a ranking becomes correct, and no learning rate
-    compensates for that.
+    Iu is eq. 7, as in the authors' code. Eq. 6, printed as its derivative, is that of (1+R) log(1+R) − R; that of eq. 7
+    is 1 + log(1+R). So at R = 0 Iu has O's derivative and not 0, as the text claims: unlike Ib's, its gradient does not
+    vanish as a ranking becomes correct.
     """
 
     variant: Annotated[str, OneOf(VARIANTS)]
@@ -309,10 +306,7 @@ class PNP(RankLoss):
 
 @declared("smooth_ap")
 class SmoothAP(RankLoss):
-    """R(i,·) sums over the query's other positives P or its negatives N.
-
-    The query is not its own positive, and a query without positives is ignored.
-    """
+    """R(i,·) sums over the query's other positives P or its negatives N; a query without positives is ignored."""
 
     def penalties(self, ahead_PB: Tensor, positives: PositivePairs, pairs: Pairs) -> Tensor:
         others_PB = pairs.same_BB[positives.anchor_P].scatter(1, positives.positive_P[:, None], False)

@@ -98,14 +98,12 @@ class ArcFace(ProxyLoss):
 class ProxyNCA(ProxyLoss):
     """S_ic is the cosine similarity of x_i and the proxy w_c; y is the sample's class.
 
-    The sample's own proxy is not in the denominator, so the loss can be negative. With a single class there is no other
-    proxy and no term: the loss is 0. The paper prints the sum over the samples, and its derivative in eq. 2.28; the
-    default is their mean (:data:`Reduction`).
+    The sample's own proxy is not in the denominator, so the loss can be negative. With a single class it is 0. The
+    paper prints the sum over the samples; the default is their mean (:data:`Reduction`).
 
-    Eq. 2.27 has no scale, so that all other proxies have about the same weight. The squared distances of unit vectors
-    in the authors' paper are 2 − 2S, a scale of 2. The code of the thesis multiplies these by 32 (a scale of 64), and
-    that which Sampling Wisely follows takes vectors of length 3 (18). Both have the own proxy in the denominator, as
-    :class:`Softmax` with this scale.
+    Eq. 2.27 has no scale, so that all other proxies have about the same weight. The squared distances of the authors'
+    paper have a scale of 2, the code of the thesis one of 64, and that which Sampling Wisely follows 18. Both have the
+    own proxy in the denominator, as :class:`Softmax` with this scale.
     """
 
     scale: Positive
@@ -177,8 +175,7 @@ class ProxyPush(ProxyLoss):
     """Proxy-Anchor's pull to the proxies, and a push of each proxy w from every other class's proxy w⁻.
 
     s(w,w⁻) is w·w⁻ (``similarity="proxy"``) or Σ_x (w·x)(x·w⁻) over the batch (``similarity="data"``), a sum that grows
-    with the batch. Margin, scale and initial proxies are Proxy-Anchor's: the thesis states none, and its
-    code has those.
+    with the batch. Margin, scale and initial proxies are Proxy-Anchor's, as in the thesis's code.
     """
 
     similarity: Annotated[str, OneOf(("proxy", "data"))]

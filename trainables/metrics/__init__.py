@@ -173,11 +173,7 @@ def metric_name(name: str) -> str:
 
 
 def own_metric(path: str) -> Callable[..., Any]:
-    """Load a user-defined metric: a function of embeddings [N, D] and labels [N] to a number, better when larger.
-
-    Raises:
-        InvalidInput: there is nothing at ``path``, or no function.
-    """
+    """Load a user-defined metric: a function of embeddings [N, D] and labels [N] to a number, better when larger."""
     metric = load_part(path, kind="metric")
     if not callable(metric) or isinstance(metric, type):
         raise InvalidInput(

@@ -188,15 +188,11 @@ def metric_parts(
     queries: int | None = None,
     seed: int = 0,
 ) -> dict[str, Tensor]:
-    """Compute the parts of metrics, with the arguments of :func:`evaluate`; user-defined ones have none.
+    """Compute the parts of metrics, with the arguments and errors of :func:`evaluate`; user-defined ones have none.
 
     A retrieval metric's part is the score of each query, under its name, NaN for other images. Clustering has the
     cluster of each image, and with superclasses also the superclass and the cluster among as many clusters as
     superclasses. Distances have those within and from each class.
-
-    Raises:
-        InvalidInput: no embeddings, not finite, labels of another number, or no superclasses for a metric that needs
-            them.
     """
     retrieval = [name for name in names if is_retrieval(name)]
     parts: dict[str, Tensor] = {}
@@ -280,8 +276,7 @@ def _means(unit_ND: Tensor, clusters_N: Tensor, centres_CD: Tensor) -> Tensor:
 def _assigned(unit_ND: Tensor, centres_CD: Tensor, clusters_N: Tensor, moved_C: Tensor) -> Tensor:
     """Return the nearest centre of each image, given the nearest ones before the centres ``moved_C`` moved.
 
-    An image whose centre did not move is compared only with centres that did. After some iterations few move, so that
-    all iterations cost about four passes instead of 26.
+    An image whose centre did not move is compared only with centres that did: about four passes instead of 26.
     """
     again_N = moved_C[clusters_N]
     stayed_R = (~again_N).nonzero().flatten()

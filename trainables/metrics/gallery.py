@@ -23,11 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def checked(embeddings_ND: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the embeddings detached, and the labels on their device.
-
-    Raises:
-        InvalidInput: no embeddings, zero or not finite ones, or labels of another number.
-    """
+    """Return the embeddings detached, and the labels on their device, or raise all that is wrong with them."""
     mistakes = []
     if embeddings_ND.ndim != 2 or 0 in embeddings_ND.shape:
         mistakes.append(
