@@ -79,6 +79,11 @@ class Bounds(Rule):
         return is_number and math.isfinite(value) and all(kept)
 
 
+Count = Annotated[int, Bounds(ge=1)]
+Positive = Annotated[float, Bounds(gt=0)]
+NotNegative = Annotated[float, Bounds(ge=0)]
+
+
 @dataclass(frozen=True)
 class OneOf(Rule):
     """One of ``names``, in a table or list; ``others`` are allowed values in words that are not text.

@@ -65,14 +65,9 @@ def library_loss(path: str) -> type[LibraryLoss]:
         )
     loss = load_part(path, kind="loss", base=load_part(f"{LIBRARY}.losses:BaseMetricLossFunction"))
     parameters = inspect.signature(loss).parameters
-    required = [name for name, parameter in parameters.items() if _is_required(parameter)]
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values()):
-        required += [name for name, entry in inspect.signature(loss.__base__).parameters.items() if _is_required(entry)]
-    if missing := [name for name in required if name not in GIVEN]:
-        raise InvalidInput(
-            f"The loss {path!r} needs {', '.join(missing)}, which a search does not provide; write a class derived "
-            "from holdout.parts.Loss around it, and name that."
-        )
+    passes_on = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values())
+    taken = {**parameters, **(inspect.signature(loss.__base__).parameters if passes_on else {})}
+    needs = tuple(name for name in GIVEN if name in taken and taken[name].default is inspect.Parameter.empty)
     defaults = {
         name: parameter.default
         for name, parameter in parameters.items()
@@ -92,17 +87,13 @@ def library_loss(path: str) -> type[LibraryLoss]:
             ),
             "library_class": loss,
             "defaults": defaults,
-            "needs": tuple(required),
+            "needs": needs,
             "paper": f"{loss.__name__} of pytorch-metric-learning",
-            "proxy_lr": PROXY_LR if "num_classes" in required else None,
+            "proxy_lr": PROXY_LR if "num_classes" in needs else None,
         },
     )
     _try(path, adapter)
     return adapter
-
-
-def _is_required(parameter: inspect.Parameter) -> bool:
-    return parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
 
 
 def _try(path: str, adapter: type[LibraryLoss]) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from trainables.common.errors import InvalidInput, Mistake, raise_if_any
-from trainables.common.rules import Bounds, OneOf, rule_mistakes
+from trainables.common.rules import Bounds, Count, OneOf, rule_mistakes
 from trainables.common.vectors import unit, unit_and_lengths
 from trainables.losses import LOSSES
 
@@ -340,9 +340,6 @@ def choice(name: str, value: object, options: Collection[object]) -> list[Mistak
     return OneOf(options).mistakes(name, value)
 
 
-Count = Annotated[int, Bounds(ge=1)]
-Positive = Annotated[float, Bounds(gt=0)]
-NotNegative = Annotated[float, Bounds(ge=0)]
 Cosine = Annotated[float, Bounds(ge=-1, le=1)]
 Reduced = Annotated[Reduction, OneOf(get_args(Reduction))]
 

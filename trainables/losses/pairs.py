@@ -15,13 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import threshold
 
-from trainables.common.rules import Bounds, OneOf
+from trainables.common.rules import Bounds, Count, NotNegative, OneOf, Positive
 from trainables.losses.loss import (
     Cosine,
-    Count,
     Loss,
-    NotNegative,
-    Positive,
     Reduced,
     Reduction,
     Used,

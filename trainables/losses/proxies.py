@@ -12,12 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus, threshold
 
-from trainables.common.rules import Bounds, OneOf
+from trainables.common.rules import Bounds, Count, NotNegative, OneOf, Positive
 from trainables.common.vectors import unit
 from trainables.losses.loss import (
-    Count,
-    NotNegative,
-    Positive,
     ProxyLoss,
     Reduced,
     declared,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from trainables.common.errors import Mistake, raise_if_any
 from trainables.common.part_tables import PartRow, PartTable
-from trainables.common.rules import Bounds, OneOf, rule_mistakes
+from trainables.common.rules import Bounds, Count, NotNegative, OneOf, Positive, rule_mistakes
 from trainables.data import AUGMENTATIONS, Frame
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 
@@ -30,9 +30,6 @@ def parameter_group(parameters: "Iterable[nn.Parameter]", lr: float) -> dict[str
 
 
 RESIZE = 256 / 224  # the short side before a crop over the side after it, as in ImageNet's evaluation
-
-Count = Annotated[int, Bounds(ge=1)]
-Rate = Annotated[float, Bounds(gt=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +109,7 @@ class TrainingConfig:
     """
     optimizer: Annotated[str, OneOf(OPTIMIZERS)] = "adamw"
     """The optimizer."""
-    lr: Rate = 1e-3
+    lr: Positive = 1e-3
     """The learning rate."""
     head_lr: Annotated[float | None, Bounds(gt=0)] = None
     """The learning rate of the layers behind the backbone; null: `lr`. Example: 1e-3."""
@@ -122,7 +119,7 @@ class TrainingConfig:
     """
     proxy_lr: Annotated[float | None, Bounds(gt=0)] = None
     """The learning rate of a loss's proxies; null: that of its paper. Example: 1e-2."""
-    weight_decay: Annotated[float, Bounds(ge=0)] = 1e-4
+    weight_decay: NotNegative = 1e-4
     """The decoupled weight decay."""
     schedule: Schedule = field(default_factory=Schedule)
     """The steps of the learning rates."""
