@@ -144,8 +144,8 @@ def keeps_the_contract(
     return found
 
 
-def uses(table: Mapping[str, Any]) -> list[Any]:
-    return [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in table]
+def use(adapter: type[Trainable], made: Callable[[], Any]) -> type[Trainable]:
+    return type("Use", (adapter,), {"function": lambda self, params, train, report: made()})
 
 
 # Lightning.
@@ -393,20 +393,10 @@ MODULES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
 
 
 def of_lightning(made: Callable[[], Any], options: Mapping[str, Any]) -> type[Trainable]:
-    class Use(LightningTrainable):
-        def function(self, params: Any, train: Any, report: Any) -> Any:
-            given = made()
-            return (Trainer(accelerator="cpu", **copy.deepcopy(dict(options))), *given) if options else given
+    def with_trainer() -> Any:
+        return (Trainer(accelerator="cpu", **copy.deepcopy(dict(options))), *made()) if options else made()
 
-    return Use
-
-
-@pytest.mark.parametrize("name", uses(MODULES))
-def test_what_lightning_validates_is_restored(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (place := tmp_path / "saved").mkdir()
-    keeps_the_contract(of_lightning(*MODULES[name]), OF_VECTORS, place)
-    assert [*tmp_path.iterdir()] == [place]
+    return use(LightningTrainable, with_trainer)
 
 
 class FindsRate(Net):
@@ -641,27 +631,10 @@ def labelled() -> Any:
     return data.add_column("label", [row % 2 for row in range(len(data))])
 
 
-def of_sentences(made: Callable[[], Any]) -> type[Trainable]:
-    class Use(SentenceTransformerTrainable):
-        def function(self, params: Any, train: Any, report: Any) -> Any:
-            return made()
-
-    return Use
-
-
-@pytest.mark.parametrize("name", uses(TRAINERS))
-def test_what_sentence_transformers_validates_is_restored(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (place := tmp_path / "saved").mkdir()
-    keeps_the_contract(of_sentences(TRAINERS[name]), OF_TEXTS, place)
-
-
 def test_the_loss_is_that_of_the_epoch_however_often_it_is_logged() -> None:
     found = {}
     for name in ("plain", "saved_and_logged_often", "best_by_an_evaluator"):
-        with begun(of_sentences(TRAINERS[name]), OF_TEXTS) as training:
+        with begun(use(SentenceTransformerTrainable, TRAINERS[name]), OF_TEXTS) as training:
             found[name] = [dict(trained(training, epoch)) for epoch in (1, 2)]
     for name, epochs in found.items():
         for epoch, whole in zip(epochs, found["plain"], strict=True):
@@ -670,7 +643,7 @@ def test_the_loss_is_that_of_the_epoch_however_often_it_is_logged() -> None:
 
 
 def test_a_sentence_transformer_that_stops_keeps_its_last_state(tmp_path: Path) -> None:
-    own = of_sentences(lambda: trainer(given={"callbacks": [Stops()]}))
+    own = use(SentenceTransformerTrainable, lambda: trainer(given={"callbacks": [Stops()]}))
     with begun(own, OF_TEXTS, epochs=3) as training:
         numbers = [dict(trained(training, epoch)) for epoch in (1, 2, 3)]
         training.save(tmp_path)
@@ -693,32 +666,37 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     "unseeded": lambda: SparseRandomProjection(4),
     "sparse": lambda: RandomTreesEmbedding(3, max_depth=2),
     "table": lambda: PCA(3).set_output(transform="pandas"),
+    "texts": lambda: TfidfVectorizer(analyzer="char"),
     "warm_start": lambda: MLPClassifier(8, warm_start=True, max_iter=1),
 }
 
 
-def of_scikit(made: Callable[[], Any]) -> type[Trainable]:
-    class Use(EstimatorTrainable):
-        def function(self, params: Any, train: Any, report: Any) -> Any:
-            return made()
-
-    return Use
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_what_an_estimator_embeds_is_repeated(name: str, tmp_path: Path) -> None:
-    keeps_the_contract(of_scikit(ESTIMATORS[name]), OF_VECTORS, tmp_path, logs=False)
-
-
-def test_an_estimator_of_texts_is_repeated(tmp_path: Path) -> None:
-    keeps_the_contract(of_scikit(lambda: TfidfVectorizer(analyzer="char")), OF_TEXTS, tmp_path, logs=False)
-
-
 def test_an_estimator_without_embeddings_is_refused() -> None:
-    with begun(of_scikit(LinearSVC), OF_VECTORS) as training:
+    with begun(use(EstimatorTrainable, LinearSVC), OF_VECTORS) as training:
         trained(training, 1)
         with pytest.raises(
             InvalidInput, match=r"^LinearSVC has neither transform nor predict_proba; return an estimator"
         ):
             training.embed(VECTORS)
+
+
+USES: dict[str, tuple[type[Trainable], Items]] = {
+    **{f"lightning, {name}": (of_lightning(*given), OF_VECTORS) for name, given in MODULES.items()},
+    **{f"texts, {name}": (use(SentenceTransformerTrainable, made), OF_TEXTS) for name, made in TRAINERS.items()},
+    **{
+        f"scikit, {name}": (use(EstimatorTrainable, made), OF_TEXTS if name == "texts" else OF_VECTORS)
+        for name, made in ESTIMATORS.items()
+    },
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name.split(", ")[1] in SLOW)) for name in USES]
+)
+def test_what_a_library_validates_is_restored(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (place := tmp_path / "saved").mkdir()
+    own, items = USES[name]
+    keeps_the_contract(own, items, place, logs=not issubclass(own, EstimatorTrainable))
+    assert {path.name for path in tmp_path.iterdir()} - {"trainer_output"} == {"saved"}  # transformers makes the first
