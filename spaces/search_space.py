@@ -133,19 +133,32 @@ def search_space(
     """
     part = loss_part(loss) if isinstance(loss, str) else loss
 
-    def refuse_loss(name: str, value: Value) -> None:
-        if checked:
-            _build(part, {name: value})
+    def refuse_of_loss(name: str, value: Value) -> None:
+        _build(part, {name: value})
+
+    def refuse_setting(name: str, value: Value) -> None:
+        replace(training, **{name: value})  # type: ignore[arg-type]
 
     declared = declared_space(part)
     of_loss_alone = {name: wish for name, wish in wishes.items() if name not in SECTIONS}
     mistakes: list[str] = []
-    of_loss = _override_all(part.name, declared, of_loss_alone, declared, refuse_loss, mistakes)
+    of_loss = _override_all(
+        part.name, declared, of_loss_alone, declared, refuse_of_loss if checked else accept, mistakes
+    )
     parameters, unchanged = {**declared, **of_loss}, dict(declared)
     config = ModelConfig() if model is None else model
     for section, known in {TRAINING: training_space(training, part.key), MODEL: model_space(config)}.items():
-        found = _of_section(part, section, training, known, wishes, shared.get(section, {}), mistakes)
-        parameters |= {in_section(section, name): entry for name, entry in found.items()}
+        searchable, own = SEARCHABLE[section], wishes.get(section, {})
+        if not isinstance(own, Mapping):
+            mistakes.append(f"space.{part.name}.{section} must be keys and values, such as {{lr: …}}; it is {own!r}.")
+            continue
+        refuse = refuse_setting if section == TRAINING else accept  # those of the model are checked together
+        asked = {
+            name: wish for name, wish in shared.get(section, {}).items() if name in known or name not in searchable
+        }
+        found = _override_all(section, known, asked, searchable, refuse, mistakes)
+        found |= _override_all(f"{part.name}.{section}", known, own, known, refuse, mistakes)
+        parameters |= {in_section(section, name): found[name] for name in known if name in found}
         unchanged |= {in_section(section, name): known[name] for name in found}
     space = SearchSpace(parameters=parameters, declared=unchanged)
     if not mistakes:
@@ -159,34 +172,13 @@ def search_space_of_trainable(part: LossPart, wishes: Mapping[str, Any]) -> Sear
     assert part.path is not None
     declared = space_of_trainable(part.path)
     mistakes: list[str] = []
-    wished = _override_all(part.name, declared, wishes, declared, lambda name, value: None, mistakes)
+    wished = _override_all(part.name, declared, wishes, declared, accept, mistakes)
     raise_if_any(mistakes)
     return SearchSpace(parameters={**declared, **wished}, declared=declared)
 
 
-def _of_section(
-    part: LossPart,
-    section: str,
-    training: TrainingConfig,
-    known: Space,
-    wishes: Mapping[str, Any],
-    shared: Mapping[str, Any],
-    mistakes: list[str],
-) -> dict[str, Range]:
-    """Return the parameters of a ``section`` that are searched for a loss, in the order in which they are known."""
-
-    def refuse(name: str, value: Value) -> None:
-        if section == TRAINING:  # values of the model depend on each other and are checked together
-            replace(training, **{name: value})  # type: ignore[arg-type]
-
-    searchable, own = SEARCHABLE[section], wishes.get(section, {})
-    if not isinstance(own, Mapping):
-        mistakes.append(f"space.{part.name}.{section} must be keys and values, such as {{lr: …}}; it is {own!r}.")
-        return {}
-    asked = {name: wish for name, wish in shared.items() if name in known or name not in searchable}
-    found = _override_all(section, known, asked, searchable, refuse, mistakes)
-    found |= _override_all(f"{part.name}.{section}", known, own, known, refuse, mistakes)
-    return {name: found[name] for name in known if name in found}
+def accept(name: str, value: Value) -> None:
+    """Refuse no value."""
 
 
 MOST_NETWORKS = 4096

@@ -79,16 +79,13 @@ class ArcFace(ProxyLoss):
     def compute(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
         cosines_BC = self.similarities(embeddings_BD)
         own_B1 = labels_B[:, None]
-        harder_B1 = self._harder(cosines_BC.gather(1, own_B1))
-        return cross_entropy(self.scale * cosines_BC.scatter(1, own_B1, harder_B1), labels_B, reduction=self.reduction)
-
-    def _harder(self, cosine: Tensor) -> Tensor:
-        """Return cos(θ + margin), with the replacement beyond 180°."""
+        cosine_B1 = cosines_BC.gather(1, own_B1)
         # cos(θ+m) by the addition theorem: acos has no gradient at ±1, nor has the sine's root at 0
-        least = torch.finfo(cosine.dtype).eps
-        sine = threshold(1 - cosine.square(), least, least).sqrt()
-        shifted = cosine * self._cosine - sine * self._sine
-        return torch.where(cosine > -self._cosine, shifted, cosine - self._drop)
+        least = torch.finfo(cosine_B1.dtype).eps
+        sine_B1 = threshold(1 - cosine_B1.square(), least, least).sqrt()
+        shifted_B1 = cosine_B1 * self._cosine - sine_B1 * self._sine
+        harder_B1 = torch.where(cosine_B1 > -self._cosine, shifted_B1, cosine_B1 - self._drop)
+        return cross_entropy(self.scale * cosines_BC.scatter(1, own_B1, harder_B1), labels_B, reduction=self.reduction)
 
 
 @declared("proxy_nca")

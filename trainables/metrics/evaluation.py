@@ -137,7 +137,11 @@ def per_query_metrics(
         )
     embeddings_ND, labels_N = checked(embeddings_ND, labels_N)
     queries = len(labels_N) if queries is None else queries
-    protocol = _whole_protocol(len(labels_N), queries, protocol)
+    if protocol is None:
+        protocol = RetrievalProtocol.first(queries, len(labels_N))
+    else:
+        protocol.check(queries)
+        protocol = protocol.with_further(len(labels_N) - queries)
     scores = {name: torch.full((queries,), torch.nan, dtype=torch.float64) for name in names}
     gallery = Gallery(embeddings_ND, labels_N, protocol)
     if whole := [name for name in names if name in WHOLE]:
@@ -155,14 +159,6 @@ def per_query_metrics(
             scores[name][numbers_Q.cpu()] = SCORES[row](ranking, k).cpu()
         forecast.add(len(numbers_Q))
     return scores
-
-
-def _whole_protocol(images: int, queries: int, protocol: RetrievalProtocol | None) -> RetrievalProtocol:
-    """Return the protocol of all images, the last of which are in the gallery only."""
-    if protocol is None:
-        return RetrievalProtocol.first(queries, images)
-    protocol.check(queries)
-    return protocol.with_further(images - queries)
 
 
 # Parts of metrics by image or class, from which the metrics can be recomputed without embeddings.
