@@ -1,7 +1,4 @@
-"""Contract of a loss, built-in or user-defined.
-
-Shapes: B batch, D embedding.
-"""
+"""Contract of a loss, built-in or user-defined. Shapes: B batch, D embedding."""
 
 import inspect
 import math

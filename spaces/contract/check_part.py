@@ -173,10 +173,7 @@ class DrawnFeatures(Dataset):
 
 
 class TrainableContract:
-    """The checks of the training at an import path, in a ``folder`` for its checkpoints.
-
-    ``options`` are the section ``dataset`` of a search file; by default drawn vectors are trained on.
-    """
+    """The checks of a training on the data set of ``options``, as in a search file, or on drawn vectors."""
 
     def __init__(self, path: str, options: Mapping[str, Any], folder: Path) -> None:
         self._path, self._folder = path, folder

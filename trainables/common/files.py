@@ -198,10 +198,7 @@ def _start_of_draft(path: Path) -> str:
 
 
 def remove_dead_drafts(folder: Path, of: Path | None = None) -> None:
-    """Remove drafts in ``folder`` of processes that ended, or had the number of this one before.
-
-    Given ``of``, a path in the folder, those of other paths stay.
-    """
+    """Remove drafts in ``folder``, or of the path ``of`` in it, whose process ended or had the number of this one."""
     for draft in folder.glob(f".*{_DRAFT}"):
         start, _, writer = draft.name.removesuffix(_DRAFT).rpartition(".")
         number = writer.partition("-")[0]

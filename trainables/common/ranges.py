@@ -1,7 +1,4 @@
-"""Ranges of hyperparameters, in one form for losses, trainings, search files and reports.
-
-A range makes its distribution of Optuna when it is asked for it; importing this module does not import Optuna.
-"""
+"""Ranges of hyperparameters, in one form for losses, trainings, search files and reports; Optuna is imported late."""
 
 import math
 import warnings

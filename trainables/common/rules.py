@@ -86,10 +86,7 @@ NotNegative = Annotated[float, Bounds(ge=0)]
 
 @dataclass(frozen=True)
 class OneOf(Rule):
-    """One of ``names``, in a table or list; ``others`` are allowed values in words that are not text.
-
-    With ``own`` an import path is allowed, too. 1 is not True.
-    """
+    """One of ``names``; ``others`` are allowed values in words that are no text, ``own`` allows an import path, too."""
 
     names: Iterable[Any]
     others: tuple[str, ...] = ()

@@ -1,7 +1,4 @@
-"""Vectors of length 1, and numbers and classes that a user gives in any form that ``numpy.asarray`` takes.
-
-Shapes: N vectors, D dimensions.
-"""
+"""Vectors of length 1, and what a user gives in any form that ``numpy.asarray`` takes. N vectors, D dimensions."""
 
 import warnings
 from contextlib import suppress

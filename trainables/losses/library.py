@@ -1,7 +1,4 @@
-"""Losses of the library pytorch-metric-learning by import path, such as ``pytorch_metric_learning.losses:CircleLoss``.
-
-Shapes: B batch, D embedding.
-"""
+"""Losses of the library pytorch-metric-learning by import path. Shapes: B batch, D embedding."""
 
 import inspect
 from collections.abc import Mapping
@@ -53,11 +50,7 @@ class LibraryLoss(Loss):
 
 
 def library_loss(path: str) -> type[LibraryLoss]:
-    """Return the adapter of the library's loss at ``path``.
-
-    Raises:
-        InvalidInput: the library is not installed, has no such loss, or the loss needs more than embeddings and labels.
-    """
+    """Return the adapter of the library's loss at ``path``, if it needs only embeddings and labels."""
     if find_spec(LIBRARY) is None:
         raise InvalidInput(
             f"The loss {path!r} is one of pytorch-metric-learning, which is not installed; `pip install "

@@ -138,10 +138,7 @@ class Margin(PairLoss):
 
 @declared("npair")
 class NPair(PairLoss):
-    """The last term limits the lengths of embeddings before normalisation.
-
-    An anchor without a positive or without a negative gives 0. The default is from Psomas, Table 4.
-    """
+    """The last term limits lengths before normalisation. An anchor without a positive or a negative gives 0."""
 
     l2: NotNegative
 
@@ -187,11 +184,7 @@ class LiftedStructure(PairLoss):
 
 @declared("multi_similarity")
 class MultiSimilarity(PairLoss):
-    """α is ``pos_scale`` and β ``neg_scale``.
-
-    With an ``epsilon`` only informative pairs are summed (:func:`informative_pairs`); with None all pairs. Defaults are
-    from Psomas, Table 4.
-    """
+    """α is ``pos_scale`` and β ``neg_scale``; with an ``epsilon`` only :func:`informative_pairs` are summed."""
 
     margin: Cosine
     pos_scale: Positive

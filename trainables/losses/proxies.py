@@ -124,11 +124,7 @@ class ProxyNCA(ProxyLoss):
 
 @declared("proxy_anchor")
 class ProxyAnchor(ProxyLoss):
-    """W⁺ are the proxies of the classes in the batch, W all proxies.
-
-    X⁺ are the batch's samples of a proxy's class, X⁻ the others. The margin is a cosine; defaults are from Psomas,
-    Table 4.
-    """
+    """W⁺ are the proxies of the classes in the batch, W all; X⁺ are the samples of a proxy's class, X⁻ the others."""
 
     margin: NotNegative
     scale: Positive

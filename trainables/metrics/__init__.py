@@ -1,7 +1,4 @@
-"""Metrics of embeddings by name: retrieval, clustering and distances, with their formulas and rules of names.
-
-:mod:`trainables.metrics.evaluation` computes them.
-"""
+"""Metrics of embeddings by name, with formulas and rules of names, computed by :mod:`trainables.metrics.evaluation`."""
 
 import math
 import re

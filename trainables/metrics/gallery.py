@@ -161,10 +161,7 @@ class Gallery:
         self._block = max(min(_BLOCK_QUERIES, _BLOCK_PRODUCTS // max(len(self._rows_G), 1)), 1)
 
     def rankings(self, depth: int) -> Iterator[tuple[Tensor, Ranking]]:
-        """Yield blocks of the queries, in any order: indices [Q], and the first ``depth`` ranks.
-
-        Ranks end at the size of the gallery.
-        """
+        """Yield blocks of queries in any order: indices [Q], and the first ``depth`` ranks, or all of the gallery."""
         ranks = min(depth, self.longest)
         for block_Q in self.queries_Q.split(max(min(self._block, _BLOCK_RANKS // max(depth, 1)), 1)):
             yield from self._rankings(block_Q, ranks)
@@ -296,10 +293,7 @@ def _numbers_above(values_QG: Tensor, bounds_QR: Tensor, *, equal: bool = False)
 
 
 def _first_of_duplicates(raw_ND: Tensor) -> Tensor | None:
-    """Return the first equal row of each row, or None if all are distinct.
-
-    A matrix product may round equal rows differently, depending on their position.
-    """
+    """Return the first equal row of each row, since products may round them differently; None if all are distinct."""
     _, group_N = raw_ND.unique(dim=0, return_inverse=True)
     groups = int(group_N.max()) + 1
     if groups == len(raw_ND):

@@ -39,10 +39,7 @@ BEGUN = "begun"
 
 
 class Checkpoints:
-    """The checkpoints of the training whose spec has ``digest``, below ``directory``, a path or a URL.
-
-    If that storage fails, each method raises :class:`~trainables.common.storage.StorageFailure`.
-    """
+    """Checkpoints of the spec with ``digest`` below ``directory``, a path or URL; methods raise a StorageFailure."""
 
     def __init__(self, directory: str, digest: str) -> None:
         self._root = as_path(directory)

@@ -170,10 +170,7 @@ class Validation:
 
 
 class EpochTraining(ABC):
-    """The training of a spec on one device, an epoch at a time, resumed from its newest checkpoint if there is one.
-
-    It has the ``records`` of its trained epochs, and the items to learn from, ``train_view``.
-    """
+    """The training of a spec on one device, an epoch at a time, resumed from its newest checkpoint if there is one."""
 
     def __init__(self, spec: TrialSpec, device: torch.device, view: Callable[[Sequence[str]], StoreView]) -> None:
         """Begin with the items that ``view`` returns of some classes."""

@@ -102,10 +102,7 @@ TABLE = "features.bin"
 
 
 class FeatureTable:
-    """Features of all images of a store, float32 [N, F], mapped from the cache, or on a GPU if they fit.
-
-    ``network`` is the digest of the backbone. The table is locked against removal during the lifetime of this object.
-    """
+    """Features of all images of a store, float32 [N, F], mapped from the cache and locked there, or on a GPU."""
 
     def __init__(self, path: Path, network: str, shape: tuple[int, int], device: torch.device) -> None:
         self._in_use = InUse(path)
@@ -176,11 +173,7 @@ def described_backbone(model: ModelConfig) -> tuple[str, str | None]:
 
 
 def whole_network(head: dict[str, Tensor], model: ModelConfig, digest: str) -> dict[str, Tensor]:
-    """Return the tensors of ``model``, whose frozen backbone with ``digest`` computed the features, and its ``head``.
-
-    Raises:
-        InvalidInput: the weights of the backbone are missing, or are others now.
-    """
+    """Return the tensors of ``model``: its ``head``, and its frozen backbone, which has to be that with ``digest``."""
     raise_if_other(model, digest)
     state = dict(untrained(of_backbone(model)).state_dict())
     return {**state, **head}

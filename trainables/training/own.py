@@ -1,7 +1,4 @@
-"""A user-defined training, run like every other, and its exported model.
-
-Legend: N items, D dimensions of an embedding.
-"""
+"""A user-defined training, run like every other, and its exported model. N items, D dimensions of an embedding."""
 
 import linecache
 import logging

@@ -43,10 +43,7 @@ class Trained(TypedDict):
 
 
 class Validated(TypedDict):
-    """The part of a record that a validation gives.
-
-    ``classes`` is the objective of each validation class, in an epoch that is the best so far, if the spec asks for it.
-    """
+    """The part of a record that a validation gives; ``classes`` in the best epochs so far, if the spec asks for it."""
 
     metrics: dict[str, float | None]
     classes: NotRequired[dict[str, float]]

@@ -226,10 +226,7 @@ class Steps:
 
 
 def compiled(module: nn.Module, mode: str, cache: str) -> Callable[..., Any]:
-    """Return ``module`` compiled in its first call; modules of the same structure share their programs.
-
-    The processes of a node share inductor's files below ``cache``.
-    """
+    """Return ``module`` compiled in its first call; equal modules share their programs, and a node inductor's files."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(cache, "inductor")))
     torch._dynamo.config.recompile_limit = PROGRAMS
     # A program for each size of batch: one for all sizes would depend on which of them came first, and a resumed

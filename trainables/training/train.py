@@ -79,10 +79,7 @@ def decayed(backbone: nn.Module, lr: float, decay: float) -> list[dict[str, Any]
 
 
 class Training(EpochTraining):
-    """The training of a network of images or features with a loss.
-
-    Every random draw is a function of the spec's seed and the epoch, so a resumed training gives the same results.
-    """
+    """The training of a network with a loss. Every random draw is a function of the spec's seed and the epoch."""
 
     def __init__(self, spec: TrialSpec, device: torch.device) -> None:
         self._config = spec.training
@@ -238,10 +235,7 @@ def _embedded(
 
 
 class LateValue:
-    """A scalar on its way from the device, read without waiting for work that is queued after it.
-
-    ``value.item()`` also waits for the step that was enqueued in between, since its copy is queued last.
-    """
+    """A scalar on its way from the device, read without waiting for work that is queued later, as ``item`` does."""
 
     def __init__(self, value: Tensor) -> None:
         self._value = value
@@ -291,9 +285,6 @@ def failure_of(error: BaseException) -> Failed:
 
 
 def _own_module_gone(error: BaseException) -> str | None:
-    """Return the module of this package whose absence caused ``error``, or None.
-
-    Ray rewrites the shipped code when a second node starts on the same machine, and a shared disk may be unavailable.
-    """
+    """Return the module of this package that is missing, as while Ray rewrites the shipped code, or None."""
     missing = cause_of(error, ModuleNotFoundError)
     return missing.name if missing and missing.name and missing.name.startswith(OURS) else None
