@@ -121,7 +121,16 @@ class Steps:
         """
         self._begun, self._count, self._untimed = time.perf_counter(), 0, 0
         if self._config.compile == "auto" and self.mode == "plain":
-            mode, reason = self._choice(left)
+            known, loss = self._known, self._spec.loss
+            excluded: set[Mode] = {mode for failed, mode in known.failed if failed == loss}
+            if self._config.deterministic:
+                excluded = {"compile", "graph"}
+            elif is_own(loss) or (is_own_network(self._spec.model.backbone) and not self._model.on_vectors):
+                excluded.add("graph")  # it would not run their Python again
+            mode, reason = choose(
+                device=self._device.type, step_s=known.step_s, left=left + known.taken,
+                compiling_s=0.0 if known.compiled else COMPILING_S, excluded=excluded,
+            )  # fmt: skip
             if mode != "plain":
                 logger.info("Steps by %s: %s.", mode, reason)
             self.use(mode)
@@ -137,18 +146,6 @@ class Steps:
         if mode == "compile":
             self._compile("default")
         self.mode = mode
-
-    def _choice(self, left: int) -> tuple[Mode, str]:
-        known, loss = self._known, self._spec.loss
-        excluded: set[Mode] = {mode for failed, mode in known.failed if failed == loss}
-        if self._config.deterministic:
-            excluded = {"compile", "graph"}
-        elif is_own(loss) or (is_own_network(self._spec.model.backbone) and not self._model.on_vectors):
-            excluded.add("graph")  # it would not run their Python again
-        return choose(
-            device=self._device.type, step_s=known.step_s, left=left + known.taken,
-            compiling_s=0.0 if known.compiled else COMPILING_S, excluded=excluded,
-        )  # fmt: skip
 
     def _compile(self, mode: str) -> None:
         # Graphs of reduce-overhead overwrite their results, and those of the loss are read at the end of an epoch.
