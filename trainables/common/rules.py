@@ -123,7 +123,7 @@ def rule_mistakes(settings: Any) -> list[Mistake]:
     """Return a mistake for each rule that a field of the dataclass ``settings`` breaks."""
     return [
         mistake
-        for name, rule, may_be_none in _rules_by_field(type(settings))
+        for name, rule, may_be_none in _rules_by_field(settings.__class__)
         if not (may_be_none and getattr(settings, name) is None)
         for mistake in rule.mistakes(name, getattr(settings, name))
     ]

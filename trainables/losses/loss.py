@@ -140,8 +140,7 @@ class ProxyLoss(Loss):
 SAME_PROXY = 0.1
 """Distance of two proxies of unit length up to which they count as one: gamma in Saeki et al., section 4.2.
 
-For any image their similarities differ by at most this distance, and their logits x·w/gamma in eq. 1 by at most 1, so
-the softmax barely distinguishes them. The regulariser tau·R, the sum of these distances (eq. 3), pulls them together.
+For any image their logits x·w/gamma in eq. 1 differ by at most 1, so the softmax barely distinguishes them.
 """
 
 
@@ -193,10 +192,8 @@ Reduction = Literal["mean", "sum"]
 """Reduction of a loss's terms: "sum" as printed in the papers, "mean" divides it by the number of terms.
 
 A constant factor does not change the steps of Adam and AdamW (except for an epsilon of 1e-8), so a paper's learning
-rate is valid for either; an optimizer that is not scale-invariant would need it multiplied by the number of terms. The
-factor matters to anything added to or compared with the gradient: with the mean, Adam's weight decay (AdamW's is
-decoupled), regularisers and an optimizer's larger epsilon weigh more by the number of terms, and ``training.clip_grad``
-clips less often.
+rate is valid for either. It matters to anything added to or compared with the gradient: with the mean, Adam's weight
+decay (AdamW's is decoupled) and regularisers weigh more by the number of terms, and ``training.clip_grad`` clips less.
 """
 
 

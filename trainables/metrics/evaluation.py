@@ -245,7 +245,9 @@ def kmeans(unit_ND: Tensor, clusters: int, *, seed: int) -> Tensor:
             moved_C[clusters_N[changed_N]] = moved_C[before_N[changed_N]] = True
         if not moved_C.any():
             return clusters_N
-        centres_CD = torch.where(moved_C[:, None], _means(unit_ND, clusters_N, centres_CD), centres_CD)
+        sizes_C1 = clusters_N.bincount(minlength=clusters)[:, None]
+        sums_CD = torch.zeros_like(centres_CD).index_add_(0, clusters_N, unit_ND.double())
+        centres_CD = torch.where(moved_C[:, None] & (sizes_C1 > 0), sums_CD / sizes_C1.clamp(min=1), centres_CD)
         forecast.add(1)
     return _assigned(unit_ND, centres_CD, clusters_N, moved_C)
 
@@ -255,12 +257,6 @@ def _by_value(unit_ND: Tensor) -> Tensor:
     direction_D = torch.randn(unit_ND.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     along = [(rows_BD * direction_D.to(unit_ND.device)).sum(1) for rows_BD in unit_ND.split(_ROWS)]
     return (torch.cat(along) * GRID).round().argsort(stable=True)
-
-
-def _means(unit_ND: Tensor, clusters_N: Tensor, centres_CD: Tensor) -> Tensor:
-    sizes_C1 = clusters_N.bincount(minlength=len(centres_CD))[:, None]
-    sums_CD = torch.zeros_like(centres_CD).index_add_(0, clusters_N, unit_ND.double())
-    return torch.where(sizes_C1 > 0, sums_CD / sizes_C1.clamp(min=1), centres_CD)
 
 
 def _assigned(unit_ND: Tensor, centres_CD: Tensor, clusters_N: Tensor, moved_C: Tensor) -> Tensor:
@@ -315,7 +311,8 @@ def agreement(labels_N: Tensor, clusters_N: Tensor) -> dict[str, float]:
     """
     cell_N = labels_N.unique(return_inverse=True)[1] * len(clusters_N) + clusters_N.unique(return_inverse=True)[1]
     counts = [part.unique(return_counts=True)[1].double() for part in (labels_N, clusters_N, cell_N)]
-    of_labels, of_clusters, of_cells = (_entropy(sizes) for sizes in counts)
+    shares = (sizes / sizes.sum() for sizes in counts)
+    of_labels, of_clusters, of_cells = (-(share * share.log()).sum().item() for share in shares)
     in_class, in_cluster, in_both = ((sizes * (sizes - 1)).sum().item() for sizes in counts)
     total = of_labels + of_clusters
     pairs = in_class + in_cluster
@@ -323,11 +320,6 @@ def agreement(labels_N: Tensor, clusters_N: Tensor) -> dict[str, float]:
         "nmi": 2 * (of_labels + of_clusters - of_cells) / total if total else 1.0,
         "f1": 2 * in_both / pairs if pairs else 1.0,
     }
-
-
-def _entropy(sizes: Tensor) -> float:
-    shares = sizes / sizes.sum()
-    return -(shares * shares.log()).sum().item()
 
 
 _EQUAL = 1e-12

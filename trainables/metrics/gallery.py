@@ -49,11 +49,7 @@ ROUNDING = 4e-6
 """Float32 similarities of unit vectors that differ by more than this are in their true order."""
 
 GRID = 2.0**40
-"""Float64 similarities are rounded to steps of 2⁻⁴⁰, far above rounding errors.
-
-Those at most one step apart tie: the last bits of a matrix product depend on the position in it, and may round equal
-similarities to neighbouring steps.
-"""
+"""Float64 similarities are rounded to steps of 2⁻⁴⁰; those at most one step apart tie, since equal ones may differ."""
 
 _BLOCK_BYTES = 2**28
 
@@ -194,18 +190,17 @@ class Gallery:
             exact_QG = (unit(self._raw_ND[block_Q].double()) @ unit_GD.T * GRID).round()
             yield block_Q, exact_QG if first_G is None else exact_QG[:, first_G]
 
-    def _candidates(self, queries_Q: Tensor, ranks: int) -> tuple[Tensor, Tensor] | None:
-        """Return similarities and rows of more than the first ranks, [Q, K]; None if the gallery has hardly more."""
+    def _candidates(self, queries_Q: Tensor, ranks: int) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return similarities and rows of more than the first ranks, [Q, K]; None if the gallery has hardly more.
+
+        The last result marks the queries [Q] for which images beyond these may tie with the last rank.
+        """
         candidates = ranks + self._most_ignored + _SPARE
         if 2 * candidates >= len(self._rows_G):
             return None
         similarities_QK, places_QK = nearest(self._unit_ND[queries_Q], self._unit_GD, candidates)
-        return similarities_QK, self._rows_G[places_QK]
-
-    def _open(self, similarities_QK: Tensor, ranks: int) -> Tensor:
-        """Return the queries for which images beyond the candidates may tie with the last rank."""
-        last = ranks + self._most_ignored - 1
-        return similarities_QK[:, last] - similarities_QK[:, -1] <= ROUNDING
+        open_Q = similarities_QK[:, ranks + self._most_ignored - 1] - similarities_QK[:, -1] <= ROUNDING
+        return similarities_QK, self._rows_G[places_QK], open_Q
 
     def _ignored(self, queries_Q: Tensor, rows_QK: Tensor) -> Tensor:
         return self.protocol.ignored(self.labels_N, queries_Q, rows_QK)
@@ -214,8 +209,7 @@ class Gallery:
         found = self._candidates(queries_Q, ranks)
         if found is None:
             return self._full_neighbours(queries_Q, ranks)
-        similarities_QK, rows_QK = found
-        open_Q = self._open(similarities_QK, ranks)
+        _, rows_QK, open_Q = found
         exact_QK = self._exact_pairs(queries_Q.repeat_interleave(rows_QK.shape[1]), rows_QK.flatten())
         keys_QK = self._keys(exact_QK.view(rows_QK.shape), rows_QK)
         keys_QK = keys_QK.masked_fill(self._ignored(queries_Q, rows_QK), _LAST)
@@ -236,8 +230,7 @@ class Gallery:
         if found is None:
             yield from self._full_rankings(queries_Q, ranks)
             return
-        similarities_QK, rows_QK = found
-        open_Q = self._open(similarities_QK, ranks)
+        similarities_QK, rows_QK, open_Q = found
         if open_Q.any():
             yield from self._full_rankings(queries_Q[open_Q], ranks)
             queries_Q, similarities_QK, rows_QK = queries_Q[~open_Q], similarities_QK[~open_Q], rows_QK[~open_Q]

@@ -118,9 +118,7 @@ def r_precision(ranking: Ranking, k: int) -> Tensor:
     return ranking.over_r(ranking.relevant_QK)
 
 
-Score = Callable[[Ranking, int], Tensor]
-
-SCORES: dict[str, Score] = {
+SCORES: dict[str, Callable[[Ranking, int], Tensor]] = {
     "recall_at_k": recall_at_k,
     "precision_at_k": precision_at_k,
     "map_at_k": map_at_k,

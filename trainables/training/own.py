@@ -52,9 +52,6 @@ from trainables.training.trainable import (
 
 logger = logging.getLogger(__name__)
 
-LINES = 3
-"""Lines of the user's code that a failure names."""
-
 
 class OwnTraining(EpochTraining):
     """A :class:`Trainable` as a training. Items of other classes reach it through ``embed`` alone."""
@@ -195,7 +192,7 @@ def _named(own: Trainable, method: str) -> Iterator[None]:
 
 
 def _lines_of(own: type, where: TracebackType | None) -> list[str]:
-    """Return the last lines of a traceback that are in the package of ``own``."""
+    """Return the last three lines of a traceback that are in the package of ``own``."""
     package = own.__module__.partition(".")[0]
     found = [
         f"{Path(frame.f_code.co_filename).name}, line {line}: {text.strip()}"
@@ -203,7 +200,7 @@ def _lines_of(own: type, where: TracebackType | None) -> list[str]:
         if str(frame.f_globals.get("__name__", "")).partition(".")[0] == package
         and (text := linecache.getline(frame.f_code.co_filename, line))
     ]
-    return found[-LINES:]
+    return found[-3:]
 
 
 # The exported model.

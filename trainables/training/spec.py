@@ -107,10 +107,7 @@ def seconds_of(news: Iterable[News]) -> list[float]:
 
 
 EMBED_MS, SIZE_MB = COSTS = ("embed_ms", "size_mb")
-"""What a model costs: milliseconds per item in which the validation embeds or scores, and megabytes of its tensors.
-
-Of a user-defined training, megabytes of the files that ``save`` writes.
-"""
+"""What a model costs: milliseconds per item in which the validation embeds, and megabytes of its tensors or files."""
 
 
 @dataclass(frozen=True, kw_only=True)

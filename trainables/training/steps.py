@@ -381,11 +381,6 @@ class GraphedSteps:
 # ``AdamW`` use the methods without those wrappers, and a method that has none unchanged.
 
 
-def _step(optimizer: type[Optimizer]) -> Callable[..., Any]:
-    """Return the step without its wrapper, which also disables gradients."""
-    return torch.no_grad()(unwrap(optimizer.step))
-
-
 class _NotCompiled(Optimizer):
     add_param_group = unwrap(Optimizer.add_param_group)
     load_state_dict = unwrap(Optimizer.load_state_dict)
@@ -396,10 +391,10 @@ class _NotCompiled(Optimizer):
 class Adam(_NotCompiled, torch.optim.Adam):
     """Adam (Kingma and Ba, 2015)."""
 
-    step = _step(torch.optim.Adam)
+    step = torch.no_grad()(unwrap(torch.optim.Adam.step))
 
 
 class AdamW(_NotCompiled, torch.optim.AdamW):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
 
-    step = _step(torch.optim.AdamW)
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
