@@ -161,16 +161,11 @@ def storage_errors(place: AnyPath) -> Iterator[None]:
         if is_full(cause):
             raise DiskFull.at(place) from error
         if not isinstance(place, Path):
-            _forget_connections(place.protocol)
+            with suppress(ImportError):  # the failure is that its library is missing
+                import fsspec
+
+                fsspec.get_filesystem_class(place.protocol).clear_instance_cache()  # a cut connection would be reused
         raise StorageFailure(place, cause) from error
-
-
-def _forget_connections(protocol: str) -> None:
-    """Drop cached connections: fsspec would reuse one that was cut (FTP, SFTP)."""
-    import fsspec
-
-    with suppress(ImportError):  # the failure is that its library is missing
-        fsspec.get_filesystem_class(protocol).clear_instance_cache()
 
 
 # Time limits

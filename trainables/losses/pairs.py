@@ -116,7 +116,12 @@ class Margin(PairLoss):
         return [{"params": [self.beta], "lr": self.beta_lr, "weight_decay": 0.0}]
 
     def over(self, pairs: Pairs) -> Tensor:
-        beyond_BB = self._beyond(pairs.similarities_BB)
+        # the signed distance of each pair from the boundary, negative inside it
+        if self.distance == "similarity":
+            beyond_BB = self.beta - pairs.similarities_BB
+        else:  # for equal embeddings: the root has no gradient at 0, and rounding may be negative
+            floor = torch.finfo(pairs.similarities_BB.dtype).eps
+            beyond_BB = threshold(2 - 2 * pairs.similarities_BB, floor, floor).sqrt() - self.beta
         if self.mining == "all":
             sign_BB = 2 * pairs.same_BB - 1
             return self.of_pairs((self.margin + sign_BB * beyond_BB).relu(), self.reduction)
@@ -126,14 +131,6 @@ class Margin(PairLoss):
         pull_T = (self.margin + entries(beyond_BB, anchor_T, positive_T)).relu()
         push_T = (self.margin - entries(beyond_BB, anchor_T, negative_T)).relu()
         return reduced(masked_sum(pull_T + push_T, mined_T), 2 * count, self.reduction)
-
-    def _beyond(self, similarities_BB: Tensor) -> Tensor:
-        """Return the signed distance of each pair from the boundary, negative inside it."""
-        if self.distance == "similarity":
-            return self.beta - similarities_BB
-        # for equal embeddings: the root has no gradient at 0, and rounding may be negative
-        floor = torch.finfo(similarities_BB.dtype).eps
-        return threshold(2 - 2 * similarities_BB, floor, floor).sqrt() - self.beta
 
 
 @declared("npair")
