@@ -5,9 +5,10 @@ Shapes: B batch, H and W pixels, N images, D embedding, C classes.
 
 import math
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 from unittest.mock import patch
 
@@ -141,9 +142,7 @@ class DatasetContract:
         return ""
 
 
-Setting = tuple[list[int], int, int]
-
-SETTINGS: tuple[Setting, ...] = (
+SETTINGS = (
     ([6] * 10, 20, 4),
     ([6] * 10, 20, 5),
     ([3, 9, 1, 5, 7, 2, 8, 4], 12, 3),
@@ -169,64 +168,59 @@ class SamplerContract:
             "Seeds and epochs differ.": self._difference_problem,
         }
 
-    def _settings(self) -> list[Setting]:
-        return [setting for setting in SETTINGS if not self._class.problems(*setting)]
+    def _samplers(self, seed: int = 0) -> Iterator[tuple[BatchSampler, int, int]]:
+        """Yield a sampler for each setting that it accepts, its number of images, and the batch size.
 
-    def _sampler(self, setting: Setting, seed: int = 0) -> tuple[BatchSampler, int]:
-        """Return a sampler for ``setting`` and its number of images; labels are shuffled and have gaps."""
-        sizes, batch_size, images_per_class = setting
-        labels_N = torch.tensor([3 * label + 5 for label, size in enumerate(sizes) for _ in range(size)])
-        labels_N = labels_N[torch.randperm(len(labels_N), generator=torch.Generator().manual_seed(7))]
-        sampler = self._class(labels_N, batch_size=batch_size, images_per_class=images_per_class, seed=seed)
-        return sampler, len(labels_N)
+        Labels are shuffled and have gaps.
+        """
+        for sizes, batch_size, images_per_class in SETTINGS:
+            if not self._class.problems(sizes, batch_size, images_per_class):
+                labels_N = torch.tensor([3 * label + 5 for label, size in enumerate(sizes) for _ in range(size)])
+                labels_N = labels_N[torch.randperm(len(labels_N), generator=torch.Generator().manual_seed(7))]
+                sampler = self._class(labels_N, batch_size=batch_size, images_per_class=images_per_class, seed=seed)
+                yield sampler, len(labels_N), batch_size
 
     def _settings_problem(self) -> str:
-        if not self._settings():
+        if not any(self._samplers()):
             return "problems() rejects common batches, such as 20 images from 10 classes of 6."
         refused = self._class.problems([2, 2], 0, 1)
         return "" if refused else "problems() accepts a batch size of 0."
 
     def _batches_problem(self) -> str:
-        for setting in self._settings():
-            sampler, images = self._sampler(setting)
+        for sampler, images, most in self._samplers():
             for batch_B in sampler.batches(3):
                 if not isinstance(batch_B, Tensor) or batch_B.dtype != torch.int64 or batch_B.ndim != 1:
                     return f"A batch must be an int64 tensor of image indices; it is {batch_B!r:.100}."
-                if not 0 < len(batch_B) <= setting[1]:
-                    return f"A batch has {len(batch_B)} images; it must have 1 to {setting[1]}."
+                if not 0 < len(batch_B) <= most:
+                    return f"A batch has {len(batch_B)} images; it must have 1 to {most}."
                 if batch_B.min() < 0 or batch_B.max() >= images:
                     return f"A batch has indices {batch_B.min()} to {batch_B.max()}, with {images} images."
         return ""
 
     def _length_problem(self) -> str:
-        for setting in self._settings():
-            sampler, _ = self._sampler(setting)
+        for sampler, _, _ in self._samplers():
             if (count := len(list(sampler.batches(1)))) != len(sampler):
                 return f"An epoch has {count} batches, and len() is {len(sampler)}."
         return ""
 
     def _function_problem(self) -> str:
-        for setting in self._settings():
-            epochs = []
-            for noise in range(2):
-                torch.manual_seed(noise)
-                sampler, _ = self._sampler(setting)
-                if noise:
-                    list(sampler.batches(1))  # a resumed training skips this
-                epochs.append(list(sampler.batches(2)))
-            if len(epochs[0]) != len(epochs[1]) or not all(map(torch.equal, *epochs)):
+        for (first, *_), (again, *_) in zip(self._samplers(), self._samplers(), strict=True):
+            expected = list(first.batches(2))
+            list(again.batches(1))  # a resumed training skips this
+            found = list(again.batches(2))
+            if len(expected) != len(found) or not all(map(torch.equal, expected, found)):
                 return "The same seed and epoch have other batches the second time: draw with self.generator(epoch)."
         return ""
 
     def _difference_problem(self) -> str:
-        for setting in self._settings()[:1]:
-            drawn = {
-                tuple(tuple(batch_B.tolist()) for batch_B in self._sampler(setting, seed)[0].batches(epoch))
-                for seed in (0, 1)
-                for epoch in (0, 1)
-            }
-            if len(drawn) < 4:
-                return "Two seeds or two epochs have the same batches: draw with self.generator(epoch)."
+        drawn = {
+            tuple(tuple(batch_B.tolist()) for batch_B in sampler.batches(epoch))
+            for seed in (0, 1)
+            for sampler, _, _ in islice(self._samplers(seed), 1)
+            for epoch in (0, 1)
+        }
+        if 0 < len(drawn) < 4:
+            return "Two seeds or two epochs have the same batches: draw with self.generator(epoch)."
         return ""
 
 
