@@ -15,7 +15,7 @@ from typing import Any
 from optuna import Trial
 
 from spaces.losses import declared_space, space_of_trainable
-from spaces.space import MODEL, TRAINING, Choice, Float, Int, Params, Range, Space, Value, in_section, value_text
+from spaces.space import MODEL, TRAINING, Choice, Float, Int, Params, Range, Space, Value, value_text
 from trainables.common.errors import InvalidInput, Mistake, raise_if_any, suggestion
 from trainables.common.ranges import is_number
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
@@ -158,8 +158,8 @@ def search_space(
         }
         found = _override_all(section, known, asked, searchable, refuse, mistakes)
         found |= _override_all(f"{part.name}.{section}", known, own, known, refuse, mistakes)
-        parameters |= {in_section(section, name): found[name] for name in known if name in found}
-        unchanged |= {in_section(section, name): known[name] for name in found}
+        parameters |= {f"{section}.{name}": found[name] for name in known if name in found}
+        unchanged |= {f"{section}.{name}": known[name] for name in found}
     space = SearchSpace(parameters=parameters, declared=unchanged)
     if not mistakes:
         mistakes += _impossible_networks(space, config)
