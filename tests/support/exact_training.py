@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support.small_training import small_spec, with_training
+from support.small_training import run, small_spec, with_training
 
 from trainables.data.store.store_spec import StoreSpec
 from trainables.training.spec import TrialSpec
@@ -39,9 +39,7 @@ def exact_spec(images: StoreSpec, directory: Path, **changes: Any) -> TrialSpec:
 
 def trained_apart(spec: TrialSpec, epochs: int) -> Training:
     """Train ``spec`` for ``epochs`` epochs in another folder than its own."""
-    training = Training(replace(spec, directory=f"{spec.directory}-apart"), CPU)
-    for _ in range(epochs):
-        training.run_epoch()
+    training: Training = run(replace(spec, directory=f"{spec.directory}-apart"), epochs)
     return training
 
 
