@@ -5,7 +5,7 @@ Shapes: B images of a batch, N images of a view, D embedding dimensions.
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -41,7 +41,7 @@ from trainables.training.epoch_training import (
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
 from trainables.training.spec import EpochRecord, Failed, Trained, TrialSpec, derived_seed
 from trainables.training.steps import Steps
-from trainables.training.training_config import OPTIMIZERS, TrainingConfig, parameter_group
+from trainables.training.training_config import OPTIMIZERS, TrainingConfig
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +63,11 @@ def batch_sampler(spec: TrialSpec, labels_N: Tensor) -> BatchSampler:
     return BATCH_SAMPLERS[config.sampler](
         labels_N, batch_size=config.batch_size, images_per_class=config.images_per_class, seed=spec.seed
     )
+
+
+def parameter_group(parameters: Iterable[nn.Parameter], lr: float) -> dict[str, Any]:
+    """Return an optimizer group of the parameters that require gradients, at the learning rate ``lr``."""
+    return {"params": [parameter for parameter in parameters if parameter.requires_grad], "lr": lr}
 
 
 def decayed(backbone: nn.Module, lr: float, decay: float) -> list[dict[str, Any]]:

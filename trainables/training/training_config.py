@@ -1,9 +1,8 @@
 """The ``training`` section of a search file, and the table of optimizers."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from trainables.common.errors import Mistake, raise_if_any
 from trainables.common.part_tables import PartRow, PartTable
@@ -12,7 +11,6 @@ from trainables.data import AUGMENTATIONS, Frame
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 
 if TYPE_CHECKING:
-    from torch import nn
     from torch.optim import Optimizer
 
 
@@ -22,11 +20,6 @@ _ROWS = {
 }
 
 OPTIMIZERS: "PartTable[type[Optimizer], PartRow]" = PartTable("optimizer", _ROWS)
-
-
-def parameter_group(parameters: "Iterable[nn.Parameter]", lr: float) -> dict[str, Any]:
-    """Return an optimizer group of the parameters that require gradients, at the learning rate ``lr``."""
-    return {"params": [parameter for parameter in parameters if parameter.requires_grad], "lr": lr}
 
 
 RESIZE = 256 / 224  # the short side before a crop over the side after it, as in ImageNet's evaluation
