@@ -349,10 +349,6 @@ class Compiled(Net):
         self.network = torch.compile(self.network, backend="eager")
 
 
-def compiled() -> Any:
-    return torch.compile(Net(), backend="eager"), loader()
-
-
 class Starts(WeightAveraging):
     def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
         return epoch_idx is not None
@@ -372,7 +368,7 @@ MODULES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "average_of_epochs": (lambda: (Net(), loader()), {"callbacks": Starts(use_buffers=False)}),
     "hand_written_average": (lambda: (Net(), loader()), {"callbacks": [StoresAverages()]}),
     "stochastic_average": (lambda: (Net(norm=True), loader()), {"callbacks": [StochasticWeightAveraging(0.01, 1)]}),
-    "compiled_module": (compiled, {}),
+    "compiled_module": (lambda: (torch.compile(Net(), backend="eager"), loader()), {}),
     "average_of_a_compiled_part": (lambda: (Compiled(), loader()), {"callbacks": [EMAWeightAveraging(decay=0.9)]}),
     "arrays_in_the_checkpoint": (lambda: (KeepsArrays(), loader()), {}),
     "data_module_and_hyperparameters": (lambda: (Watched(np.ones(3), Path("x"), len), Data(Path("x"))), {}),
@@ -564,10 +560,6 @@ def evaluated(**arguments: Any) -> Any:
     return trainer(given=given, eval_strategy="epoch", **arguments)
 
 
-def scored() -> Any:
-    return TripletEvaluator(SENTENCES[:6], SENTENCES[1:7], SENTENCES[-6:])
-
-
 def with_adapters() -> Any:
     model = SentenceTransformer(tiny.bert(), device="cpu")
     inject_adapter_in_model(LoraConfig(r=4, target_modules=["query", "value"]), model)
@@ -585,7 +577,8 @@ def of_model_init() -> Any:
 TRAINERS: dict[str, Callable[[], Any]] = {
     "plain": trainer,
     "best_by_an_evaluator": lambda: evaluated(
-        save_strategy="epoch", load_best_model_at_end=True, given={"evaluator": scored()}
+        save_strategy="epoch", load_best_model_at_end=True,
+        given={"evaluator": TripletEvaluator(SENTENCES[:6], SENTENCES[1:7], SENTENCES[-6:])},
     ),
     "two_losses": two,
     "round_robin": lambda: two(multi_dataset_batch_sampler="round_robin"),
@@ -600,7 +593,9 @@ TRAINERS: dict[str, Callable[[], Any]] = {
     "steps": lambda: trainer(max_steps=5),
     "accumulated": lambda: trainer(gradient_accumulation_steps=3, batch_sampler="no_duplicates"),
     "bf16": lambda: trainer(bf16=True),
-    "matryoshka": lambda: trainer(loss=of_parts),
+    "matryoshka": lambda: trainer(
+        loss=lambda model: MatryoshkaLoss(model, MultipleNegativesRankingLoss(model), [32, 8])
+    ),
     "cached": lambda: trainer(loss=lambda model: CachedMultipleNegativesRankingLoss(model, mini_batch_size=4)),
     "loss_with_parameters": lambda: trainer(labelled(), lambda model: SoftmaxLoss(model, 32, 2)),
     "components": lambda: trainer(loss=GlobalOrthogonalRegularizationLoss),
@@ -620,10 +615,6 @@ TRAINERS: dict[str, Callable[[], Any]] = {
 class GroupOfFour(DefaultBatchSampler):
     def __iter__(self) -> Iterator[list[int]]:
         yield from ([*range(self.epoch, self.epoch + 4)] for _ in range(len(self)))
-
-
-def of_parts(model: Any) -> Any:
-    return MatryoshkaLoss(model, MultipleNegativesRankingLoss(model), [32, 8])
 
 
 def labelled() -> Any:
