@@ -223,13 +223,13 @@ def _copy_problems(earlier: Records, loss: str, stage: Stage, copies: Sequence[F
 def _file_problems(search: Records, loss: str, stage: Stage, trial: FrozenTrial) -> Iterator[str]:
     from trainables.losses.loss import distinct_proxies  # imports torch
     from trainables.training.epoch_training import origin_of
-    from trainables.training.inputs import backbone_digest
+    from trainables.training.inputs import described_backbone
 
     spec = training_of(search.plan, loss, stage, trial)
     removable = stage is Stage.SEARCH and search.config.checkpoints.max_gb is not None
     for of_fold in by_fold(epochs_of(trial)):
         training = spec.of_fold(of_fold[0]["fold"]) if spec.folds else spec
-        digest = backbone_digest(training.model) if training.model.is_frozen else None
+        digest = described_backbone(training.model)[0] if training.model.is_frozen else None
         origin = {**origin_of(training), **model_files.frozen_backbone(digest)}
         yield from file_problems(as_path(training.directory) / "trial.json", origin)
         for record in [record for record in of_fold if record["checkpoint"]][-1:]:
