@@ -46,6 +46,7 @@ def evaluate(
     names: Sequence[str] | Literal["all"],
     *,
     ks: Sequence[int] = KS,
+    exclude_singletons: bool = False,
     seed: int = 0,
     queries: int | None = None,
     superclasses_N: Tensor | None = None,
@@ -60,6 +61,7 @@ def evaluate(
         names: metrics, or import paths of user-defined ones, whose values are named after their functions; "all" for
             :func:`all_metrics` of ``ks``.
         ks: values of k for "all".
+        exclude_singletons: ignore queries whose class has no other image; otherwise they count as misses.
         seed: seed of k-means.
         queries: use only the first ``queries`` images as queries and the others only as gallery. All other metrics are
             computed on the queries. None for every image.
@@ -83,7 +85,11 @@ def evaluate(
     raise_if_any([*unknown, *name_conflicts(names)])
     own = {name: own_metric(name) for name in names if is_own(name)}
     parts = metric_parts(embeddings_ND, labels_N, names, superclasses_N, protocol, queries=queries, seed=seed)
-    embeddings_ND, labels_N = embeddings_ND[:queries], labels_N[:queries]
+    embeddings_ND, labels_of_all_N, labels_N = embeddings_ND[:queries], labels_N.cpu(), labels_N[:queries]
+    if exclude_singletons:
+        positives_N, _ = _whole_protocol(len(labels_of_all_N), len(labels_N), protocol).counts(labels_of_all_N)
+        found_Q = positives_N[: len(labels_N)] > 0
+        parts |= {name: part[found_Q] for name, part in parts.items() if is_retrieval(name)}
     values = from_parts(parts, labels_N, names)
     if own:
         on_cpu = checked(embeddings_ND.cpu(), labels_N.cpu())  # user-defined metrics need not support GPUs

@@ -137,6 +137,10 @@ def test_every_metric_of_every_query(labels: list[int], seed: int) -> None:
         np.testing.assert_allclose(score_N.numpy(), naive(embeddings_ND, labels, name), atol=1e-12, err_msg=name)
     means = evaluate(embeddings_ND, torch.tensor(labels), retrieval_names((1, 3, 40)))
     assert means == {name: score_N.mean().item() for name, score_N in scores.items()}
+    others_N = torch.tensor([labels.count(label) > 1 for label in labels])
+    if others_N.any():
+        means = evaluate(embeddings_ND, torch.tensor(labels), retrieval_names((1, 3, 40)), exclude_singletons=True)
+        assert means == {name: score_N[others_N].mean().item() for name, score_N in scores.items()}
 
 
 LARGE_LABELS = torch.arange(400) % 97
