@@ -87,7 +87,7 @@ def evaluate(
     parts = metric_parts(embeddings_ND, labels_N, names, superclasses_N, protocol, queries=queries, seed=seed)
     embeddings_ND, labels_of_all_N, labels_N = embeddings_ND[:queries], labels_N.cpu(), labels_N[:queries]
     if exclude_singletons:
-        positives_N, _ = _whole_protocol(len(labels_of_all_N), len(labels_N), protocol).counts(labels_of_all_N)
+        positives_N, _ = _of_all_images(protocol, len(labels_N), len(labels_of_all_N)).counts(labels_of_all_N)
         found_Q = positives_N[: len(labels_N)] > 0
         parts |= {name: part[found_Q] for name, part in parts.items() if is_retrieval(name)}
     values = from_parts(parts, labels_N, names)
@@ -118,6 +118,14 @@ def _own_value(name: str, score: Callable[..., Any], embeddings_ND: Tensor, labe
     raise InvalidInput(f"The metric {name} must return a number; it returned {shown:.60}; fix its code.")
 
 
+def _of_all_images(protocol: RetrievalProtocol | None, queries: int, images: int) -> RetrievalProtocol:
+    """Return the protocol of all images: the first are the queries, or those that ``protocol`` is of."""
+    if protocol is None:
+        return RetrievalProtocol.first(queries, images)
+    protocol.check(queries)
+    return protocol.with_further(images - queries)
+
+
 def per_query_metrics(
     embeddings_ND: Tensor,
     labels_N: Tensor,
@@ -143,11 +151,7 @@ def per_query_metrics(
         )
     embeddings_ND, labels_N = checked(embeddings_ND, labels_N)
     queries = len(labels_N) if queries is None else queries
-    if protocol is None:
-        protocol = RetrievalProtocol.first(queries, len(labels_N))
-    else:
-        protocol.check(queries)
-        protocol = protocol.with_further(len(labels_N) - queries)
+    protocol = _of_all_images(protocol, queries, len(labels_N))
     scores = {name: torch.full((queries,), torch.nan, dtype=torch.float64) for name in names}
     gallery = Gallery(embeddings_ND, labels_N, protocol)
     if whole := [name for name in names if name in WHOLE]:
