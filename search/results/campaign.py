@@ -140,15 +140,15 @@ def measured(campaign: Campaign, summaries: Sequence[Summary]) -> Iterator[Cell]
 
 def data_axes(campaign: Campaign) -> tuple[str, ...]:
     """Return the axes whose labels are data sets, or other versions of one."""
-    return tuple(axis for position, axis in enumerate(campaign.config.vary) if _differs(campaign, position))
-
-
-def _differs(campaign: Campaign, position: int) -> bool:
-    found: dict[tuple[str, ...], set[str]] = {}
-    for member in campaign.members:
-        others = (*member.labels[:position], *member.labels[position + 1 :])
-        found.setdefault(others, set()).add(member.config.dataset.model_dump_json(exclude={"cache"}))
-    return any(len(values) > 1 for values in found.values())
+    axes = []
+    for position, axis in enumerate(campaign.config.vary):
+        found: dict[tuple[str, ...], set[str]] = {}
+        for member in campaign.members:
+            others = (*member.labels[:position], *member.labels[position + 1 :])
+            found.setdefault(others, set()).add(member.config.dataset.model_dump_json(exclude={"cache"}))
+        if any(len(data_sets) > 1 for data_sets in found.values()):
+            axes.append(axis)
+    return tuple(axes)
 
 
 # Sweeps on the test classes: axes of hyperparameters among which no validation chooses.
@@ -173,9 +173,6 @@ def sweeps(config: CampaignConfig, data: Sequence[str]) -> Iterator[str]:
         )
 
 
-# The result.
-
-
 def campaign_result(
     campaign: Campaign, searches: Sequence[Records], of: Callable[[Records], Summary] = summary_of
 ) -> CampaignResult:
@@ -191,11 +188,14 @@ def campaign_result(
     wanted, keys = _wanted_pairs(campaign), (*_paired_rows(campaign), *_untrained(campaign).values())
     pairs: list[Pair] = []
     left_out: list[str] = []
-    for sharing in by_image_set.values():
+    openings = {}
+    for digest, sharing in by_image_set.items():
         of_set = [row for row in rows if row.search in {search.name for search in sharing}]
         found, missing = pairs_of(sharing, of_set, tested_metrics(config), keys, wanted, family.within)
         pairs += found
         left_out += missing
+        names = {", ".join(f"{axis} {labels[search.name][axis]}" for axis in data) for search in sharing}
+        openings[digest] = "".join(f"{name}: " for name in sorted(names) if name) + openings_sentence(sharing)
     return CampaignResult(
         name=campaign.name,
         study=config.study,
@@ -215,10 +215,7 @@ def campaign_result(
             )
             for stage in Stage
         },
-        openings={
-            digest: "".join(f"{place}: " for place in _places(labels, sharing, data)) + openings_sentence(sharing)
-            for digest, sharing in by_image_set.items()
-        },
+        openings=openings,
         warnings=(
             *training_sentences(searches, rows),
             *_unlike_sentences(campaign, searches, rows),
@@ -226,12 +223,6 @@ def campaign_result(
             *sweeps(config, data),
         ),
     )
-
-
-def _places(labels: Mapping[str, Mapping[str, str]], searches: Sequence[Records], axes: Sequence[str]) -> Iterator[str]:
-    """Yield the names of the data sets of ``searches``, such as "centres 3, digits 5", if there are several."""
-    found = {", ".join(f"{axis} {labels[search.name][axis]}" for axis in axes) for search in searches}
-    yield from sorted(filter(None, found))
 
 
 def _folds(campaign: Campaign, search: Records, summary: Summary) -> Iterator[Cell]:

@@ -20,7 +20,7 @@ from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.plan.search import WritableRecords
 from search.results.comparison import Comparison, compare, summary_of
-from search.results.findings import diagnose, edges, extreme_epochs, nothing_learned
+from search.results.summarise import diagnose, edges, extreme_epochs, nothing_learned
 from search.results.rows import Result, Row, SeedOutcomes, SeedStatistics
 from search.results.summarise import incumbents, summarise
 from search.results.summary import Finding, Incumbent, LossSummary, Summary
