@@ -17,7 +17,7 @@ from search.plan.records import Records
 from search.results.comparison import Comparison, comparison_of
 from search.results.pairs import class_scores, per_image_metrics
 from search.results.rows import Row
-from search.selection import FOLDER, THUMBNAILS, ExampleKind, RetrievalFile, ScoredModel, Thumbnails
+from search.selection import FOLDER, THUMBNAILS, ExampleKind, RetrievalFile, Thumbnails
 from search.show.comparison_tables import loss_label
 from search.show.drawing import (
     COLOURS,
@@ -64,20 +64,16 @@ def models_section(search: Records) -> Section:
         tables += _hardest(search, comparison, test, remarks)
     return replace(
         empty,
-        sentences=(_introduction(test),),
+        sentences=(
+            f"Rankings of the {counted(len(test.keys), 'image')} of the {len(test.class_names)} test classes by "
+            f"{counted(sum(len(entry.files) for entry in test.configurations), 'model')} of "
+            f"{counted(len(test.configurations), 'configuration')}, stored when they were scored. This report did not "
+            "open the test classes.",
+        ),
         figures=tuple(figures),
         remarks=tuple(remarks),
         tables=tuple(tables),
         missing=tuple(missing),
-    )
-
-
-def _introduction(test: "RankedTest") -> str:
-    models, configurations = sum(len(entry.seeds) for entry in test.configurations), len(test.configurations)
-    return (
-        f"Rankings of the {counted(len(test.keys), 'image')} of the {len(test.class_names)} test classes by "
-        f"{counted(models, 'model')} of {counted(configurations, 'configuration')}, stored when they were scored. This "
-        "report did not open the test classes."
     )
 
 
@@ -98,15 +94,10 @@ def _noted(missing: list[str]) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RankedConfiguration:
-    """A row of the comparison with the seeds of its models and the ranking by the ``first`` one (first seed and fold).
-
-    ``confused`` counts wrong nearest neighbours of all models by the numbers of the query's and the neighbour's class.
-    """
+    """A row of the comparison with the rankings by its models, that of the first seed and fold first."""
 
     row: Row
-    seeds: tuple[int, ...]
-    first: RetrievalFile
-    confused: Counter[tuple[int, int]]
+    files: tuple[RetrievalFile, ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,46 +135,24 @@ def read_rankings(search: Records, rows: Sequence[Row]) -> RankedTest | None:
             raise ValueError(f"{len(keys_N)} keys, and labels of other images or classes")
     tuned = {(row.loss, row.number) for row in rows if row.role is Role.TUNED}
     shown = [row for row in rows if row.role is Role.TUNED or (row.loss, row.number) not in tuned]
-    models_of: dict[tuple[str, int | None], list[ScoredModel]] = {}
+    files_of: dict[tuple[str, int | None], list[RetrievalFile]] = {}
     for model in opening.scores:
-        models_of.setdefault((model.loss, model.source_trial), []).append(model)
+        ranked = RetrievalFile.read(path / FOLDER / model.per_image)
+        files_of.setdefault((model.loss, model.source_trial), []).append(ranked)
     return RankedTest(
         folder=path,
         keys=tuple(keys_N.tolist()),
         labels_N=labels_N,
         class_names=class_names,
         configurations=tuple(
-            _configuration(row, models_of[row.loss, row.number], path / FOLDER, labels_N)
+            RankedConfiguration(row=row, files=tuple(files))
             for row in shown
-            if (row.loss, row.number) in models_of
+            if (files := files_of.get((row.loss, row.number)))
         ),
     )
 
 
-def _configuration(
-    row: Row, models: Sequence[ScoredModel], folder: Path, labels_N: NDArray[np.int64]
-) -> RankedConfiguration:
-    first, *_ = files = [RetrievalFile.read(folder / model.per_image) for model in models]
-    confused = sum((_confused(file, labels_N) for file in files), Counter[tuple[int, int]]())
-    return RankedConfiguration(row=row, seeds=tuple(model.seed for model in models), first=first, confused=confused)
-
-
-def _confused(file: RetrievalFile, labels_N: NDArray[np.int64]) -> Counter[tuple[int, int]]:
-    if not file.neighbours_QK.size:
-        return Counter()
-    own_Q, found_Q = labels_N[file.queries_Q], labels_N[file.neighbours_QK[:, 0]]
-    wrong_Q = own_Q != found_Q
-    return Counter(zip(own_Q[wrong_Q].tolist(), found_Q[wrong_Q].tolist(), strict=True))
-
-
 # Queries with their nearest images.
-
-TITLES = {
-    ExampleKind.BEST: "Best queries",
-    ExampleKind.MEDIAN: "Median queries",
-    ExampleKind.WORST: "Worst queries",
-    ExampleKind.CHANGED: "Queries most changed by tuning",
-}
 
 
 def _galleries(comparison: Comparison, test: RankedTest, remarks: list[str]) -> Iterator[Figure]:
@@ -201,7 +170,8 @@ def _galleries(comparison: Comparison, test: RankedTest, remarks: list[str]) -> 
 def _gallery(
     comparison: Comparison, test: RankedTest, thumbnails: Thumbnails, kind: ExampleKind, queries: Sequence[int]
 ) -> Figure:
-    place_of = {int(row): place for place, row in enumerate(test.configurations[0].first.queries_Q)}
+    first = test.configurations[0].files[0]
+    place_of = {int(row): place for place, row in enumerate(first.queries_Q)}
 
     def photograph(image: int, query: int | None = None) -> Photograph:
         right = None if query is None else bool(test.labels_N[image] == test.labels_N[query])
@@ -214,18 +184,20 @@ def _gallery(
             photograph=photograph(query),
             neighbours={
                 row_label(comparison, entry.row): tuple(
-                    photograph(image, query) for image in entry.first.neighbours_QK[place_of[query]].tolist()
+                    photograph(image, query) for image in entry.files[0].neighbours_QK[place_of[query]].tolist()
                 )
                 for entry in test.configurations
             },
         )
         for query in queries
     ]
-    ranks = test.configurations[0].first.neighbours_QK.shape[1]
-    which = "largest change" if kind is ExampleKind.CHANGED else f"{kind} value"
+    ranks = first.neighbours_QK.shape[1]
+    title, which = f"{kind.capitalize()} queries", f"{kind} value"
+    if kind is ExampleKind.CHANGED:
+        title, which = "Queries most changed by tuning", "largest change"
     return Figure(
         name=f"gallery-{kind}",
-        title=TITLES[kind],
+        title=title,
         finding=(
             f"Nearest images of the query's class by each configuration's first model, mean over "
             f"{counted(len(queries), 'query', 'queries')} with the "
@@ -257,7 +229,7 @@ def embedding_map(comparison: Comparison, test: RankedTest, entry: RankedConfigu
 
     The places are those of t-SNE (van der Maaten and Hinton 2008).
     """
-    sample_S, embeddings_SD = entry.first.sample_S, entry.first.embeddings_SD.astype(np.float64)
+    sample_S, embeddings_SD = entry.files[0].sample_S, entry.files[0].embeddings_SD.astype(np.float64)
     if len(sample_S) < FEWEST:
         return None
     labels_S = test.labels_N[sample_S]
@@ -347,8 +319,10 @@ def _hardest(search: Records, comparison: Comparison, test: RankedTest, remarks:
 
 def _confusions(test: RankedTest, label: int) -> str:
     """Return the most frequent classes of wrong nearest neighbours, with their share of all tuned models' queries."""
-    queries = int((test.labels_N[test.tuned[0].first.queries_Q] == label).sum())
-    asked = queries * sum(len(entry.seeds) for entry in test.tuned)
-    found = sum((entry.confused for entry in test.tuned), Counter[tuple[int, int]]())
-    wrong = Counter({other: count for (own, other), count in found.items() if own == label})
+    asked, wrong = 0, Counter[int]()
+    for file in (file for entry in test.tuned for file in entry.files):
+        of_class_Q = test.labels_N[file.queries_Q] == label
+        asked += int(of_class_Q.sum())
+        found_Q = test.labels_N[file.neighbours_QK[of_class_Q, :1].ravel()]
+        wrong.update(found_Q[found_Q != label].tolist())
     return ", ".join(f"{test.class_names[n]} {count / asked:.0%}" for n, count in wrong.most_common(OTHERS)) or NOTHING

@@ -26,8 +26,14 @@ from search.plan.search import WritableRecords
 from search.results.rows import SeedStatistics
 from search.results.summary import BestTrial, Finding
 from search.show.drawing import Figure, Plot, Section
-from search.show.sections.loss import importances as importances_figure, learning_curves, loss_section, slices
-from search.show.sections.searched import SearchedLoss, importances
+from search.show.sections.importances import importances
+from search.show.sections.loss import (
+    SearchedLoss,
+    importances_figure,
+    learning_curves,
+    loss_section,
+    slices,
+)
 from search.stages import Role, Stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.tables import PRUNERS
