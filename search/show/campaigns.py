@@ -24,8 +24,6 @@ from trainables.common.errors import InvalidInput
 from trainables.common.files import write_text
 from trainables.metrics import unit
 
-# Tables.
-
 
 def campaign_csv(result: CampaignResult) -> str:
     """Return one cell per line, as measured: bounded metrics from 0 to 1."""
@@ -40,14 +38,21 @@ def campaign_tables(config: CampaignConfig, result: CampaignResult, settings: Se
 def other_tables(config: CampaignConfig, result: CampaignResult) -> Iterator[TextTable]:
     """Yield the tables of the choices, folds and differences, as far as there are any."""
     if Role.TUNED in config.table.roles:
-        yield _chosen(result)
+        yield TextTable(
+            title="Chosen",
+            header=("search", LOSS, "hyperparameters"),
+            rows=tuple(
+                (search, loss, parameters(params))
+                for search, losses in result.chosen.items()
+                for loss, params in losses.items()
+            ),
+            labels=2,
+            prose=(2,),
+        )
     if result.folds:
         yield _folds(config, result.folds)
     if result.pairs or result.left_out:
         yield _differences(config, result)
-
-
-# The cells of each data set, with the rows of the campaign file.
 
 
 def data_set_tables(config: CampaignConfig, result: CampaignResult, settings: Sequence[str] = ()) -> list[TextTable]:
@@ -136,23 +141,6 @@ def row_name(config: CampaignConfig, result: CampaignResult, key: RowKey) -> str
     losses = {cell.coordinates[LOSS] for cell in result.cells if cell.coordinates[ROLE] != Role.BASELINE}
     labels = [result.searches[key.search][axis] for axis, labels in config.vary.items() if len(labels) > 1]
     return " ".join([key.loss, *labels] if losses != {key.loss} or not labels else labels)
-
-
-# The other tables.
-
-
-def _chosen(result: CampaignResult) -> TextTable:
-    return TextTable(
-        title="Chosen",
-        header=("search", LOSS, "hyperparameters"),
-        rows=tuple(
-            (search, loss, parameters(params))
-            for search, losses in result.chosen.items()
-            for loss, params in losses.items()
-        ),
-        labels=2,
-        prose=(2,),
-    )
 
 
 def _folds(config: CampaignConfig, folds: Sequence[Cell]) -> TextTable:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,8 @@ from search.plan.search import WritableRecords, in_memory
 from search.plan.status import SearchStatus, status_of
 from search.plan.work import Pace, planned_work, seconds_left
 from search.results.rows import Result
-from search.show.document import ReportPage, environment, plotly_script, search_report, shared_file
+from search.show.document import environment, plotly_script, search_report, shared_file
+from search.show.drawing import Section
 from search.stages import Stage, short_study_name
 from search.trials import epochs_of, value_in
 from trainables.common.errors import Failure, InvalidInput, printable
@@ -184,14 +184,10 @@ def _state(search: Records) -> Any:
     return [(dict(tally.states), tally.best) for tally in tallies], written, search.folder.driver()
 
 
-def _rendered(report: ReportPage) -> tuple[SectionSoFar, ...]:
-    macro = environment().get_template("section.html").module.section  # type: ignore[attr-defined]
-    found = []
-    for part in report.sections:
-        html = str(macro(part))
-        digest = hashlib.sha256(html.encode()).hexdigest()
-        found.append(SectionSoFar(name=part.name, title=part.title, digest=digest, html=html, loss=part.loss))
-    return tuple(found)
+def _rendered(part: Section) -> SectionSoFar:
+    html = str(environment().get_template("section.html").module.section(part))  # type: ignore[attr-defined]
+    digest = hashlib.sha256(html.encode()).hexdigest()
+    return SectionSoFar(name=part.name, title=part.title, digest=digest, html=html, loss=part.loss)
 
 
 # The page and its API.
@@ -252,7 +248,7 @@ def live_app(runs: Path) -> FastAPI:
         with _opened(runs, name) as records, rendering:
             now, (before, sections) = _state(records), rendered.get(name, (None, ()))
             if before != now:
-                _, sections = rendered[name] = now, _rendered(search_report([records]))
+                _, sections = rendered[name] = now, tuple(map(_rendered, search_report([records]).sections))
             return sections
 
     @app.get("/api/campaigns", summary="The campaigns in the runs folder, with their searches")
@@ -276,8 +272,9 @@ def live_app(runs: Path) -> FastAPI:
     def file(name: str) -> Response:
         if name not in FILES:
             raise HTTPException(404)
+        content = plotly_script() if name == "plotly.js" else shared_file(name)
         media_type = "text/css" if name.endswith(".css") else "text/javascript"
-        return Response(_file(name), media_type=media_type, headers={"Cache-Control": "no-cache"})
+        return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
 
     return app
 
@@ -290,14 +287,6 @@ def _opened(runs: Path, name: str) -> Iterator[Records]:
 
 
 FILES = ("plotly.js", "page.js", "style.css", "live.js", "live.css")
-
-
-@cache
-def _file(name: str) -> str:
-    return plotly_script() if name == "plotly.js" else shared_file(name)
-
-
-# The server.
 
 
 def serve(runs: Path, port: int, say: Callable[[str], None]) -> None:

@@ -18,7 +18,7 @@ from search.results.comparison import Comparison, comparison_of
 from search.results.pairs import class_scores, per_image_metrics
 from search.results.rows import Row
 from search.selection import FOLDER, THUMBNAILS, ExampleKind, RetrievalFile, Thumbnails
-from search.show.comparison_tables import loss_label
+from search.show.comparison_tables import loss_label, row_label
 from search.show.drawing import (
     COLOURS,
     MARKS,
@@ -29,7 +29,6 @@ from search.show.drawing import (
     hover_text,
     plotted,
     rounded,
-    row_label,
     scatter,
 )
 from search.stages import Role
