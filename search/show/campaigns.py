@@ -155,21 +155,20 @@ def _folds(config: CampaignConfig, folds: Sequence[Cell]) -> TextTable:
 MANY = 20
 """With more pairs, only those that differ are shown."""
 
-PAIRED = (
-    "all pairs of rows of a column, and each row with the untrained network of its search if there is one; "
-    f"{METHOD} the pairs of one test set"
-)
-
 
 def _differences(config: CampaignConfig, result: CampaignResult) -> TextTable:
     pairs = result.pairs
-    count = f"{sum(pair.differ for pair in pairs)} of {len(pairs)}"
-    notes = [f"significant differences of {pairs[0].metric}: {count} pairs; {PAIRED}"] if pairs else []
+    notes = [*result.left_out]
+    if pairs:
+        count = f"{sum(pair.differ for pair in pairs)} of {len(pairs)}"
+        paired = "all pairs of rows of a column, and each row with the untrained network of its search if there is one"
+        method = f"{paired}; {METHOD} the pairs of one test set"
+        notes.insert(0, f"significant differences of {pairs[0].metric}: {count} pairs; {method}")
     return differences_table(
         [pair for pair in pairs if len(pairs) <= MANY or pair.differ or pair.same],
         lambda pair: " − ".join(row_name(config, result, key) for key in (pair.first, pair.second)),
         "corrected",
-        [*notes, *result.left_out],
+        notes,
     )
 
 
