@@ -292,7 +292,11 @@ class Projection:
         identity = f"{study}/{trial.number}"
         run, start, loss = self._runs().get(("trial", identity)), milliseconds(trial.datetime_start), loss_of(study)
         if run and (run.status != "FAILED" or run.start_time == start):  # else its study was begun anew
-            return self._found(run, trial)
+            if trial.state.is_finished() and run.status == RUN_STATUS[trial.state]:  # written last
+                return Projected(run_id=run.run_id, epochs=0, closed=True)
+            history = self._client.get_metric_history(run.run_id, EPOCH_METRIC)  # its writer may have died at any point
+            epochs = max((metric.step for metric in history), default=0)
+            return Projected(run_id=run.run_id, epochs=epochs, closed=False)
         tags = {
             **self._tags("trial"),
             LOSS: loss,
@@ -303,13 +307,6 @@ class Projection:
         }
         run = self._create(tags, start, self._summary_run(loss, start))
         return Projected(run_id=run.run_id, epochs=0, closed=False)
-
-    def _found(self, run: "RunInfo", trial: FrozenTrial) -> Projected:
-        """Return the state of an existing run; its writer may have died at any point."""
-        if trial.state.is_finished() and run.status == RUN_STATUS[trial.state]:  # written last
-            return Projected(run_id=run.run_id, epochs=0, closed=True)
-        history = self._client.get_metric_history(run.run_id, EPOCH_METRIC)
-        return Projected(run_id=run.run_id, epochs=max((metric.step for metric in history), default=0), closed=False)
 
 
 def milliseconds(moment: datetime | None) -> int | None:
