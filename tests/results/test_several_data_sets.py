@@ -56,9 +56,8 @@ def test_each_data_set_has_a_table_and_is_a_setting_of_the_tournament(
         assert table.header == ("loss", "recall_at_1")
         assert [row[0] for row in table.rows] == LOSSES
         means = [cell.mean or 0 for cell in result.cells if cell.coordinates["data"] == name]
-        assert [float(row[1].split()[0]) for row in table.rows] == pytest.approx(
-            [100 * mean for mean in means], abs=0.01
-        )
+        shown = [float(row[1].split()[0]) / 100 for row in table.rows]
+        assert shown == pytest.approx(means, abs=1e-4)
     assert [len(table.notes) > 1 for table in tables] == [False, True], "notes on all data sets are printed once"
     section = study(campaign.config, result)
     assert [len(table.rows) for table in section.results] == [len(LOSSES)] * len(DATA), "in the report too"

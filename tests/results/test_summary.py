@@ -20,9 +20,8 @@ from search.plan.records import Records
 from search.plan.runs import RunFolder
 from search.plan.search import WritableRecords
 from search.results.comparison import Comparison, compare, summary_of
-from search.results.summarise import diagnose, edges, extreme_epochs, nothing_learned
 from search.results.rows import Result, Row, SeedOutcomes, SeedStatistics
-from search.results.summarise import incumbents, summarise
+from search.results.summarise import diagnose, edges, extreme_epochs, incumbents, nothing_learned, summarise
 from search.results.summary import Finding, Incumbent, LossSummary, Summary
 from search.show.comparison_tables import headline_tables, text_tables
 from search.show.sections.answer import answer

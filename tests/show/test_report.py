@@ -74,12 +74,11 @@ def checked(text: str) -> Page:
         addresses = [attributes[name] or "" for _, attributes in page.elements if attributes.get(name)]
         assert all(address.startswith(("#", "data:")) for address in addresses)
     assert not re.search(r"url\((?!#|&quot;#|\"#|'#)", re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL))
-    figures = len(page.of("figure"))
-    assert figures == len(page.of("figcaption"))
+    assert len(page.of("figure")) == len(page.of("figcaption"))
     assert all((entry["aria-label"] or "").endswith(".") for entry in page.of("div") if entry.get("class") == "plot")
-    plots = [json.loads(data) for attributes, data in page.scripts if "data-plot" in attributes]
-    for plot in plots:
-        graph_objects.Figure(plot)  # raises on unknown properties
+    for attributes, data in page.scripts:
+        if "data-plot" in attributes:
+            graph_objects.Figure(json.loads(data))  # raises on unknown properties
     return page
 
 
@@ -124,8 +123,7 @@ def test_two_searches_are_one_report(tested: Path, runs: Path) -> None:
     assert "small/proxy_anchor" in page.text
     assert "other.one: pnp" in page.text
     text = checked(reported(runs, "other.one")).text
-    assert "Test results: the test classes are sealed" in text
-    assert "Test values: the test classes are sealed" in text
+    assert all(f"Test {what}: the test classes are sealed" in text for what in ("results", "values"))
 
 
 @pytest.mark.parametrize("epochs", [0, 3], ids=["no epoch", "one trial and an epoch"])
