@@ -224,8 +224,6 @@ def _differences(
 
 NO_DIFFERENCE = "no significant difference"
 
-SMALLEST_P = 0.0001
-
 
 def difference_interval(pair: Pair) -> str:
     """Return the interval of a pair, in the unit of :func:`difference_text`."""
@@ -243,7 +241,7 @@ def p_value(p: float) -> str:
     digits = 4
     while p > LEVEL and round(p, digits) == LEVEL:
         digits += 1
-    return f"< {SMALLEST_P}" if p < SMALLEST_P else f"{p:.{digits}f}"
+    return "< 0.0001" if p < 0.0001 else f"{p:.{digits}f}"
 
 
 def verdict(pair: Pair) -> str:

@@ -231,9 +231,16 @@ def embedding_map(comparison: Comparison, test: RankedTest, entry: RankedConfigu
     sample_S, embeddings_SD = entry.files[0].sample_S, entry.files[0].embeddings_SD.astype(np.float64)
     if len(sample_S) < FEWEST:
         return None
-    labels_S = test.labels_N[sample_S]
-    places_S2, how = _tsne(embeddings_SD)
-    traces = []
+    from sklearn.manifold import TSNE  # before the limit, which only holds for loaded libraries
+    from threadpoolctl import threadpool_limits  # a dependency of scikit-learn
+
+    perplexity = min(30.0, (len(sample_S) - 1) / 3)
+    spread = embeddings_SD.shape[1] > 1 and bool(np.ptp(embeddings_SD, axis=0).any())
+    made = TSNE(init="pca" if spread else "random", perplexity=perplexity, max_iter=350, random_state=0)
+    # Waiting for threads makes short loops ten times slower on a busy machine; identical embeddings have no scale.
+    with threadpool_limits(1), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+        places_S2 = made.fit_transform(embeddings_SD).astype(np.float64)
+    labels_S, traces = test.labels_N[sample_S], []
     for place, label in enumerate(np.unique(labels_S).tolist()):
         of_class = np.flatnonzero(labels_S == label)
         x, y = ([rounded(value) for value in places_S2[of_class, axis].tolist()] for axis in (0, 1))
@@ -250,23 +257,10 @@ def embedding_map(comparison: Comparison, test: RankedTest, entry: RankedConfigu
         name=f"map-tsne-{test.configurations.index(entry)}",
         title=f"t-SNE map of {label}",
         finding=f"{len(sample_S)} images of {counted(len(traces), 'class', 'classes')} by its first model, "
-        f"sampled by the SHA-256 of their names; {how}.",
+        f"sampled by the SHA-256 of their names; t-SNE, perplexity {perplexity:g}, KL divergence "
+        f"{made.kl_divergence_:.2f}.",
         picture=plotted(traces, {"xaxis": hidden, "yaxis": hidden, "showlegend": False}, height=460),
     )
-
-
-def _tsne(embeddings_SD: NDArray[np.float64]) -> tuple[NDArray[np.float64], str]:
-    """Return the places [S, 2], and how they were found."""
-    from sklearn.manifold import TSNE  # before the limit, which only holds for loaded libraries
-    from threadpoolctl import threadpool_limits  # a dependency of scikit-learn
-
-    perplexity = min(30.0, (len(embeddings_SD) - 1) / 3)
-    spread = embeddings_SD.shape[1] > 1 and bool(np.ptp(embeddings_SD, axis=0).any())
-    made = TSNE(init="pca" if spread else "random", perplexity=perplexity, max_iter=350, random_state=0)
-    # Waiting for threads makes short loops ten times slower on a busy machine; identical embeddings have no scale.
-    with threadpool_limits(1), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-        places_S2 = made.fit_transform(embeddings_SD).astype(np.float64)
-    return places_S2, f"t-SNE, perplexity {perplexity:g}, KL divergence {made.kl_divergence_:.2f}"
 
 
 # The hardest classes and their confusions.
