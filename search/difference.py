@@ -40,13 +40,12 @@ def shown_points(classes: int) -> str:
 class Difference:
     """The difference of two configurations, the first minus the second.
 
-    ``error`` is its standard error over the ``classes`` that validated; None with fewer than two, and if the objective
-    has no values by class.
+    ``error`` is its standard error over the classes that validated; None with fewer than two, and if the objective has
+    no values by class.
     """
 
     mean: float
     error: float | None
-    classes: int
 
     @classmethod
     def by_class(cls, first: Mapping[str, float], second: Mapping[str, float]) -> "Difference | None":
@@ -55,7 +54,7 @@ class Difference:
         if not pairs:
             return None
         error = statistics.stdev(pairs) / math.sqrt(len(pairs)) if len(pairs) > 1 else None
-        return cls(mean=statistics.fmean(pairs), error=error, classes=len(pairs))
+        return cls(mean=statistics.fmean(pairs), error=error)
 
     def is_above(self, errors: float) -> bool:
         """Return True if it is above 0 by more than this number of standard errors."""

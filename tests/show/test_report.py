@@ -146,11 +146,10 @@ def test_a_campaign_that_has_just_begun(tmp_path: Path) -> None:
 
 
 def test_an_older_summary_is_made_anew(runs: Path) -> None:
-    text = Page(reported(runs, "small")).text
-    whole = re.sub(r" Of 2 tested choices in this runs folder.*?2506\.19540\)\.", "", text)
+    whole = Page(reported(runs, "small")).text
     path = RunFolder(runs, "small").summary
-    path.write_text(path.read_text().replace('"format": 9', '"format": 1'))
-    assert Page(reported(runs, "small")).text == whole, "choices are counted from stored summaries alone"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 1, "losses": {}}))
+    assert Page(reported(runs, "small")).text == whole
 
 
 def test_results_that_are_gone(runs: Path) -> None:
