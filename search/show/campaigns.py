@@ -1,7 +1,7 @@
 """Campaigns as tables of text, CSV, and a report with figures."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -80,30 +80,27 @@ def campaign_table(
     A network without training has no configuration; its number is in the column of each.
     """
     rows, roles = row_axes(config, data), [role.value for role in config.table.roles]
-    places = [
-        ({**cell.coordinates, ROLE: role}, cell)
+    shown = [
+        cell.model_copy(update={"coordinates": {**cell.coordinates, ROLE: role}})
         for cell in cells
         for role in (roles if cell.coordinates[ROLE] == Role.BASELINE else [cell.coordinates[ROLE]])
     ]
-    columns = columns_of(config, [place for place, _ in places], rows) or [METRIC]
-    others = {key: {place[key] for place, _ in places} for key in places[0][0] if key not in (*rows, *columns)}
+    columns = columns_of(config, [cell.coordinates for cell in shown], rows) or [METRIC]
+    rest = [key for key in shown[0].coordinates if key not in (*rows, *columns)]
+    others = {key: {cell.coordinates[key] for cell in shown} for key in rest}
     same = ", ".join(f"{key} {labels.pop()}" for key, labels in others.items() if len(labels) == 1)
-    return cell_table(places, rows, columns, title, [*([same] if same else []), *notes])
+    return cell_table(shown, rows, columns, title, [*([same] if same else []), *notes])
 
 
 def cell_table(
-    places: Sequence[tuple[Mapping[str, str], Cell]],
-    rows: Sequence[str],
-    columns: Sequence[str],
-    title: str = "",
-    notes: Sequence[str] = (),
+    cells: Sequence[Cell], rows: Sequence[str], columns: Sequence[str], title: str = "", notes: Sequence[str] = ()
 ) -> TextTable:
     import pandas
 
-    frame = pandas.DataFrame([place for place, _ in places], columns=[*rows, *columns])
+    frame = pandas.DataFrame([cell.coordinates for cell in cells], columns=[*rows, *columns])
     for key in frame:  # labels stay in the order of the file
         frame[key] = pandas.Categorical(frame[key], frame[key].unique())
-    frame["cell"] = [cell for _, cell in places]
+    frame["cell"] = [*cells]
     wide = frame.pivot(index=[*rows], columns=[*columns], values="cell")
     down, across = (list(axis.to_frame().itertuples(index=False, name=None)) for axis in (wide.index, wide.columns))
     texts = [
@@ -148,8 +145,7 @@ def _folds(config: CampaignConfig, folds: Sequence[Cell]) -> TextTable:
     objectives = dict.fromkeys(cell.measured for cell in folds if cell.coordinates[METRIC] == VALIDATION)
     note = f"{VALIDATION}: {' or '.join(objectives)} of the best epoch on the classes that the fold leaves out"
     several = [key for key in (*config.vary, ROLE, "training") if len({cell.coordinates[key] for cell in folds}) > 1]
-    places = [(cell.coordinates, cell) for cell in folds]
-    return cell_table(places, [LOSS, *several, "fold"], [METRIC], "Folds", [note])
+    return cell_table(folds, [LOSS, *several, "fold"], [METRIC], "Folds", [note])
 
 
 MANY = 20
@@ -239,13 +235,6 @@ def write_report(runs: Path, names: Sequence[str], file: Path | None = None) -> 
 # Figures of the cells of one metric and one data set, all with values.
 
 
-def _names(cells: Sequence[Cell], axis: str) -> list[str]:
-    """Return the name of each cell: its coordinates, except ``axis``, that have more than one label."""
-    shown = [key for key in cells[0].coordinates if key != axis and len({cell.coordinates[key] for cell in cells}) > 1]
-    named = {key: "" if key in (LOSS, ROLE) else f"{key} " for key in shown}
-    return [" ".join(named[key] + cell.coordinates[key] for key in shown) for cell in cells]
-
-
 _LABEL = re.compile(r"(?P<group>.*?)[-_ ]?(?P<number>\d+(?:\.\d+)?)")
 
 
@@ -255,12 +244,15 @@ def against_number(cells: Sequence[Cell], axis: str, data_set: str = "") -> Figu
     Labels such as ``alpha-1`` and ``alpha-2`` form a line ``alpha``. ``data_set`` names that of the cells if there are
     several.
     """
+    place = cells[0].coordinates
+    several = [key for key in place if key != axis and len({cell.coordinates[key] for cell in cells}) > 1]
     lines: dict[str, dict[float, Cell]] = {}
-    for cell, name in zip(cells, _names(cells, axis), strict=True):
-        match = _LABEL.fullmatch(cell.coordinates[axis])
-        if match is None:
+    for cell in cells:
+        place = cell.coordinates
+        if (match := _LABEL.fullmatch(place[axis])) is None:
             return None
-        line = lines.setdefault(" ".join(filter(None, (name, match["group"]))) or axis, {})
+        names = [place[key] if key in (LOSS, ROLE) else f"{key} {place[key]}" for key in several]
+        line = lines.setdefault(" ".join(filter(None, (*names, match["group"]))) or axis, {})
         if float(match["number"]) in line:  # cells that no coordinate distinguishes
             return None
         line[float(match["number"])] = cell
@@ -291,7 +283,7 @@ def against_number(cells: Sequence[Cell], axis: str, data_set: str = "") -> Figu
         )
     ticks = sorted({number for line in lines.values() for number in line})
     is_log = ticks[0] > 0 and ticks[-1] / ticks[0] > 20
-    rows = [key for key in cells[0].coordinates if key != METRIC]
+    rows = [key for key in place if key != METRIC]
     return Figure(
         name=re.sub(r"[^A-Za-z0-9-]+", "-", "-".join(filter(None, (f"{metric}-against-{axis}", data_set)))),
         title=", ".join(filter(None, (f"{metric} against {axis}", data_set))),
@@ -303,5 +295,5 @@ def against_number(cells: Sequence[Cell], axis: str, data_set: str = "") -> Figu
                 "yaxis": {"title": {"text": axis_title(metric)}},
             },
         ),
-        table=cell_table([(cell.coordinates, cell) for cell in shown], rows, [METRIC]),
+        table=cell_table(shown, rows, [METRIC]),
     )
