@@ -113,8 +113,6 @@ def _latex_escaped(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in text)
 
 
-# Output files.
-
 FORMATS = (".csv", ".md", ".tex")
 
 

@@ -27,7 +27,6 @@ from trainables.common.files import reading
 if TYPE_CHECKING:
     import pandas
 
-# The types of ``campaign.json``.
 
 ROLE, METRIC = "configuration", "metric"
 """The coordinates of a cell in addition to its loss and its labels."""
@@ -150,8 +149,6 @@ def data_axes(campaign: Campaign) -> tuple[str, ...]:
             axes.append(axis)
     return tuple(axes)
 
-
-# Sweeps on the test classes: axes of hyperparameters among which no validation chooses.
 
 HYPERPARAMETERS = ("space", "training", "training_by_loss", "model")
 """The sections whose settings a search can choose by validation."""

@@ -92,9 +92,6 @@ def models_of(search: Records) -> Iterator[tuple[str, int | None, int | None, Pa
             yield entry.name, None, None, files / entry.per_image
 
 
-# The differences of pairs of rows.
-
-
 class Pair(Result):
     """The difference of two rows on the test classes, the first minus the second.
 

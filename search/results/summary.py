@@ -18,8 +18,6 @@ from trainables.metrics import metric_name
 if TYPE_CHECKING:
     import pandas
 
-# The parts of a summary.
-
 
 class SplitSummary(Result):
     """The class split.
@@ -86,9 +84,6 @@ class TimeSummary(Result):
     search_wall_s: float
     trial_work_s: float
     slots: int
-
-
-# One loss.
 
 
 class TrialCounts(Result):
@@ -185,8 +180,6 @@ class LossSummary(Result):
             if outcomes and outcomes.sentence
         ]
 
-
-# The whole.
 
 FORMAT: Final = 10
 """Changes whenever the keys of the file or their meaning change."""

@@ -168,9 +168,6 @@ def _differences(config: CampaignConfig, result: CampaignResult) -> TextTable:
     )
 
 
-# The report.
-
-
 def campaign_report(folder: CampaignFolder) -> ReportPage:
     """Build the report of a campaign, finished or not."""
     config = read_config(folder.content())

@@ -95,9 +95,6 @@ def shared_file(name: str) -> str:
     return (_ASSETS / name).read_text("utf-8")
 
 
-# Reports of searches.
-
-
 def search_report(searches: Sequence[Records]) -> ReportPage:
     """Build the report of searches that share one split, finished or not."""
     comparison = compare(searches) if len(searches) > 1 else comparison_of(searches[0])

@@ -100,8 +100,6 @@ def looks_of(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
     return dict(zip(dict.fromkeys(labels), itertools.cycle(zip(COLOURS, MARKS, strict=True))))
 
 
-# Pictures.
-
 _CLEAR = "rgba(0,0,0,0)"
 _MARKUP = re.compile(r"<(?!br>|/?extra>)")
 """What Plotly would read as markup in a name, other than the tags of our hover texts."""

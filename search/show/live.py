@@ -173,9 +173,6 @@ def _running(search: WritableRecords, loss: str, stage: Stage, trial: FrozenTria
     )
 
 
-# The report so far.
-
-
 def _state(search: Records) -> Any:
     """Return a value that changes with every finished trial and every written file."""
     tallies = [search.tally(loss, stage) for stage in Stage for loss in search.losses]

@@ -85,8 +85,6 @@ def outcome_tags(trial: FrozenTrial) -> "list[RunTag]":
     return tags_of(tags)
 
 
-# The projection.
-
 RUN_STATUS = {
     TrialState.COMPLETE: "FINISHED",
     TrialState.PRUNED: "KILLED",

@@ -212,8 +212,6 @@ def _pending(searched: SearchedLoss) -> Iterator[str]:
         )
 
 
-# The figures.
-
 MOST_ROWS = 200
 """Rows of a table of trials."""
 
@@ -378,9 +376,6 @@ def _axis(entry: Range) -> dict[str, Any]:
 def _place(value: Value, entry: Range) -> Value:
     """Return a value as an axis takes it: a number of a range, and a choice as text."""
     return rounded(float(value)) if isinstance(entry, Float) else value_text(value)  # type: ignore[arg-type]
-
-
-# Trials as text.
 
 
 def _title(searched: SearchedLoss, trial: FrozenTrial) -> str:

@@ -151,9 +151,6 @@ def read_rankings(search: Records, rows: Sequence[Row]) -> RankedTest | None:
     )
 
 
-# Queries with their nearest images.
-
-
 def _galleries(comparison: Comparison, test: RankedTest, remarks: list[str]) -> Iterator[Figure]:
     """Yield the queries of each kind with their nearest images; append to ``remarks`` why there are none."""
     thumbnails = Thumbnails.read(test.folder / THUMBNAILS)
@@ -217,8 +214,6 @@ def _rights(comparison: Comparison, test: RankedTest, found: Sequence[ShownQuery
             yield f"{np.mean(counts):.1f} of {ranks} for {role} models"
 
 
-# Maps of embeddings: images of a few test classes in two dimensions.
-
 FEWEST = 5
 """Smallest number of images that makes a map."""
 
@@ -262,8 +257,6 @@ def embedding_map(comparison: Comparison, test: RankedTest, entry: RankedConfigu
         picture=plotted(traces, {"xaxis": hidden, "yaxis": hidden, "showlegend": False}, height=460),
     )
 
-
-# The hardest classes and their confusions.
 
 SHOWN = 10
 OTHERS = 3
