@@ -15,7 +15,7 @@ from support.kinds import LOT
 from support.small_search import small_search
 
 from search.config.campaign import parse_campaign
-from search.plan.runs import CampaignFolder, RunFolder
+from search.plan.runs import CampaignFolder
 
 TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
 VOID = {"meta", "link", "img", "br", "hr", "input", "wbr"}
@@ -82,12 +82,6 @@ def checked(text: str) -> Page:
     return page
 
 
-@pytest.fixture
-def runs(tested: Path, tmp_path: Path) -> Path:
-    """A copy that tests may change."""
-    return Path(shutil.copytree(tested, tmp_path / "runs"))
-
-
 @pytest.fixture(scope="module")
 def written(tested: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The report of the finished search, which changes none of its files."""
@@ -115,14 +109,14 @@ def test_a_finished_search_has_every_section(tested: Path, written: str) -> None
     assert not any("onclick" in attributes for _, attributes in page.elements)
 
 
-def test_two_searches_are_one_report(tested: Path, runs: Path) -> None:
+def test_two_searches_are_one_report(copied: Path) -> None:
     """The second has not opened its test."""
-    again = yaml.safe_load((tested / "small/search.yaml").read_text())
-    finish(runs, {**again, "name": "other.one", "losses": ["pnp"], "stages": ["search", "select"]})
-    page = checked(reported(runs, "small", "other.one"))
+    again = yaml.safe_load((copied / "small/search.yaml").read_text())
+    finish(copied, {**again, "name": "other.one", "losses": ["pnp"], "stages": ["search", "select"]})
+    page = checked(reported(copied, "small", "other.one"))
     assert "small/proxy_anchor" in page.text
     assert "other.one: pnp" in page.text
-    text = checked(reported(runs, "other.one")).text
+    text = checked(reported(copied, "other.one")).text
     assert all(f"Test {what}: the test classes are sealed" in text for what in ("results", "values"))
 
 
@@ -145,15 +139,14 @@ def test_a_campaign_that_has_just_begun(tmp_path: Path) -> None:
     assert "0 of 3 searches have started" in checked(reported(tmp_path, "lot")).text
 
 
-def test_an_older_summary_is_made_anew(runs: Path) -> None:
-    whole = Page(reported(runs, "small")).text
-    path = RunFolder(runs, "small").summary
+def test_an_older_summary_is_made_anew(copied: Path) -> None:
+    whole = Page(reported(copied, "small")).text
+    path = copied / "small/summary.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 1, "losses": {}}))
-    assert Page(reported(runs, "small")).text == whole
+    assert Page(reported(copied, "small")).text == whole
 
 
-def test_results_that_are_gone(runs: Path) -> None:
+def test_results_that_are_gone(copied: Path) -> None:
     for gone in ("test", "trials"):
-        shutil.rmtree(runs / "small" / gone)
-    text = checked(reported(runs, "small")).text
-    assert "Not shown:" in text
+        shutil.rmtree(copied / "small" / gone)
+    assert "Not shown:" in checked(reported(copied, "small")).text

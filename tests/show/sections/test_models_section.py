@@ -17,21 +17,14 @@ from support.journals import rewrite, without_openings
 from support.made_search import compared
 from support.small_search import GLYPHS
 
-from search.plan.records import Records
-from search.plan.runs import RunFolder
+from search.plan.records import stored_search
 from search.show.drawing import Plot, Section, ShownQuery
 from search.show.sections.models import models_section
 from search.stages import Role
 
 
-@pytest.fixture
-def copied(tested: Path, tmp_path: Path) -> Path:
-    shutil.copytree(tested, tmp_path / "tested")
-    return tmp_path / "tested"
-
-
 def section_of(runs: Path) -> Section:
-    return models_section(Records(RunFolder(runs, "small")))
+    return models_section(stored_search(runs, "small"))
 
 
 @pytest.fixture(scope="module")
