@@ -177,12 +177,11 @@ def campaign_result(
     config, data, family = campaign.config, data_axes(campaign), campaign_family(campaign)
     summaries = [of(search) for search in searches]
     labels = {member.config.name: labels_of(campaign, member) for member in campaign.members}
-    cells = tuple(measured(campaign, summaries))
     by_image_set: dict[str, list[Records]] = {}
     for search in searches:
         by_image_set.setdefault(search.image_set, []).append(search)
     rows = [row for summary in summaries for row in summary.rows]
-    wanted, keys = _wanted_pairs(campaign), (*_paired_rows(campaign), *_untrained(campaign).values())
+    keys, wanted = _pairs(campaign)
     pairs: list[Pair] = []
     left_out: list[str] = []
     openings = {}
@@ -198,7 +197,7 @@ def campaign_result(
         study=config.study,
         searches=labels,
         data_axes=data,
-        cells=cells,
+        cells=tuple(measured(campaign, summaries)),
         chosen={
             summary.name: {loss: entry.chosen.params or {} for loss, entry in summary.losses.items() if entry.chosen}
             for summary in summaries
@@ -288,13 +287,9 @@ def campaign_family(campaign: Campaign) -> Family:
     return Family(
         metrics=frozenset(tested_metrics(campaign.config)),
         rows=frozenset(rows_of(campaign)),
-        pairs=frozenset(map(frozenset, _wanted_pairs(campaign))),
+        pairs=frozenset(map(frozenset, _pairs(campaign)[1])),
         within=campaign.members[0].config.final.within,
     )
-
-
-def _untrained(campaign: Campaign) -> dict[str, RowKey]:
-    return {key.search: key for key in rows_of(campaign) if key.role is Role.BASELINE and key.loss == UNTRAINED}
 
 
 def _paired_rows(campaign: Campaign) -> dict[RowKey, dict[str, str]]:
@@ -308,11 +303,13 @@ def _paired_columns(campaign: Campaign) -> list[str]:
     return columns_of(campaign.config, _paired_rows(campaign).values(), rows)
 
 
-def _wanted_pairs(campaign: Campaign) -> list[tuple[RowKey, RowKey]]:
-    """Return all pairs of rows of a column, and of each row with the untrained network of its search."""
-    columns, rows, untrained = _paired_columns(campaign), _paired_rows(campaign), _untrained(campaign)
+def _pairs(campaign: Campaign) -> tuple[list[RowKey], list[tuple[RowKey, RowKey]]]:
+    """Return the compared rows, and all pairs of a column, and of a row with the untrained network of its search."""
+    columns, rows = _paired_columns(campaign), _paired_rows(campaign)
+    untrained = {key.search: key for key in rows_of(campaign) if key.role is Role.BASELINE and key.loss == UNTRAINED}
     by_column: dict[str, list[RowKey]] = {}
     for key, place in rows.items():
         by_column.setdefault(joined(place, columns), []).append(key)
     pairs = [pair for keys in by_column.values() for pair in itertools.combinations(keys, 2)]
-    return [*pairs, *((key, untrained[key.search]) for key in rows if key.search in untrained)]
+    pairs += ((key, untrained[key.search]) for key in rows if key.search in untrained)
+    return [*rows, *untrained.values()], pairs
