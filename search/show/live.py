@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -112,16 +111,7 @@ def live_search(stored: Records) -> LiveSearch:
     trials = {(loss, stage): search.trials(loss, stage) for stage in Stage for loss in search.config.loss_names}
     driven = status.driver is not None
     sessions = search.sessions
-    failures = (
-        FailedTrial(
-            study=short_study_name(loss, stage),
-            number=trial.number,
-            reason=str(trial.user_attrs.get("outcome", "no reason")),
-        )
-        for (loss, stage), found in reversed(trials.items())
-        for trial in reversed(found)
-        if trial.state == TrialState.FAIL
-    )
+    failed = [(key, trial) for key, found in trials.items() for trial in found if trial.state == TrialState.FAIL]
     return LiveSearch(
         status=status,
         objective=search.config.objective,
@@ -135,7 +125,14 @@ def live_search(stored: Records) -> LiveSearch:
             for trial in found
             if driven and trial.state == TrialState.RUNNING
         ),
-        failures=tuple(islice(failures, FAILURES)),
+        failures=tuple(
+            FailedTrial(
+                study=short_study_name(loss, stage),
+                number=trial.number,
+                reason=str(trial.user_attrs.get("outcome", "no reason")),
+            )
+            for (loss, stage), trial in reversed(failed[-FAILURES:])
+        ),
     )
 
 

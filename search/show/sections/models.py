@@ -154,18 +154,11 @@ def read_rankings(search: Records, rows: Sequence[Row]) -> RankedTest | None:
 def _galleries(comparison: Comparison, test: RankedTest, remarks: list[str]) -> Iterator[Figure]:
     """Yield the queries of each kind with their nearest images; append to ``remarks`` why there are none."""
     thumbnails = Thumbnails.read(test.folder / THUMBNAILS)
-    if thumbnails.metric is None:
-        remarks.append("Queries are not shown: no metric of the test has a score per image (metrics.test).")
-    elif not thumbnails.queries:
-        remarks.append("Queries are not shown: no test class has two images.")
-    for kind in ExampleKind:
-        if queries := [query.row for query in thumbnails.queries if query.kind is kind]:
-            yield _gallery(comparison, test, thumbnails, kind, queries)
-
-
-def _gallery(
-    comparison: Comparison, test: RankedTest, thumbnails: Thumbnails, kind: ExampleKind, queries: Sequence[int]
-) -> Figure:
+    if not thumbnails.queries:
+        without_metric = "no metric of the test has a score per image (metrics.test)"
+        why = without_metric if thumbnails.metric is None else "no test class has two images"
+        remarks.append(f"Queries are not shown: {why}.")
+        return
     first = test.configurations[0].files[0]
     place_of = {int(row): place for place, row in enumerate(first.queries_Q)}
 
@@ -174,35 +167,39 @@ def _gallery(
         name = test.class_names[test.labels_N[image]]
         return Photograph(content=thumbnails.pictures.get(image), name=name, right=right)
 
-    found = [
-        ShownQuery(
-            key=test.keys[query],
-            photograph=photograph(query),
-            neighbours={
-                row_label(comparison, entry.row): tuple(
-                    photograph(image, query) for image in entry.files[0].neighbours_QK[place_of[query]].tolist()
-                )
-                for entry in test.configurations
-            },
+    for kind in ExampleKind:
+        queries = [query.row for query in thumbnails.queries if query.kind is kind]
+        if not queries:
+            continue
+        found = [
+            ShownQuery(
+                key=test.keys[query],
+                photograph=photograph(query),
+                neighbours={
+                    row_label(comparison, entry.row): tuple(
+                        photograph(image, query) for image in entry.files[0].neighbours_QK[place_of[query]].tolist()
+                    )
+                    for entry in test.configurations
+                },
+            )
+            for query in queries
+        ]
+        ranks = first.neighbours_QK.shape[1]
+        title, which = f"{kind.capitalize()} queries", f"{kind} value"
+        if kind is ExampleKind.CHANGED:
+            title, which = "Queries most changed by tuning", "largest change"
+        yield Figure(
+            name=f"gallery-{kind}",
+            title=title,
+            finding=(
+                f"Nearest images of the query's class by each configuration's first model, mean over "
+                f"{counted(len(queries), 'query', 'queries')} with the "
+                f"{which} of {thumbnails.metric}: {', '.join(_rights(comparison, test, found, ranks))}. "
+                "Images of a class may look unlike each other."
+            ),
+            picture=tuple(found),
+            wide=True,
         )
-        for query in queries
-    ]
-    ranks = first.neighbours_QK.shape[1]
-    title, which = f"{kind.capitalize()} queries", f"{kind} value"
-    if kind is ExampleKind.CHANGED:
-        title, which = "Queries most changed by tuning", "largest change"
-    return Figure(
-        name=f"gallery-{kind}",
-        title=title,
-        finding=(
-            f"Nearest images of the query's class by each configuration's first model, mean over "
-            f"{counted(len(queries), 'query', 'queries')} with the "
-            f"{which} of {thumbnails.metric}: {', '.join(_rights(comparison, test, found, ranks))}. "
-            "Images of a class may look unlike each other."
-        ),
-        picture=tuple(found),
-        wide=True,
-    )
 
 
 def _rights(comparison: Comparison, test: RankedTest, found: Sequence[ShownQuery], ranks: int) -> Iterator[str]:
