@@ -30,7 +30,7 @@ from search.study.trial_queue import TrialQueue
 from search.trials import record_key, running_value, whole_training
 from spaces.losses import SPACES
 from spaces.space import Choice, Float, Int, Range, Space, Value
-from trainables.training.spec import EpochRecord, Epochs, Failed
+from trainables.training.spec import Epochs, Failed
 from trainables.training.training_config import TrainingConfig
 
 STATISTICS = "mean std seeds values ci95"
@@ -123,16 +123,13 @@ def test_results_are_frozen_and_refuse_unknown_names() -> None:
 
 def trial(number: int, state: TrialState, epochs: list[tuple[float, float]]) -> FrozenTrial:
     """A trial with epochs given as (end, value)."""
-    records = [
-        EpochRecord(
-            epoch=epoch, loss=1.0, batches=5, metrics={"map_at_r": value}, start=end - 1, end=end, checkpoint=None
-        )
-        for epoch, (end, value) in enumerate(epochs, start=1)
+    records: list[Any] = [
+        {**record(epoch, value), "start": end - 1, "end": end} for epoch, (end, value) in enumerate(epochs, start=1)
     ]
     made = create_trial(
         state=state,
         value=max(value for _, value in epochs) if state == TrialState.COMPLETE else None,
-        user_attrs={record_key(record): record for record in records},
+        user_attrs={record_key(entry): entry for entry in records},
     )
     made.number = number
     return made

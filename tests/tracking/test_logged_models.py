@@ -1,6 +1,5 @@
 """The chosen models in MLflow: logged with their metrics, registered, loaded and served."""
 
-import asyncio
 import base64
 import json
 import os
@@ -26,6 +25,7 @@ from support.finished_search import recorded
 from support.kinds import Finished
 from support.mlflow_database import write_migrated
 from support.services import MlflowServer
+from support.serving import asked
 from support.tampered import Copied
 
 import holdout
@@ -321,19 +321,10 @@ def served(champion: str) -> Iterator[Any]:
 
 def answer(app: Any, images: list[Any]) -> tuple[int, dict[str, Any]]:
     """Return the response of ``app`` for ``images``, given as JSON values."""
-    sent: list[dict[str, Any]] = []
     body = json.dumps({"dataframe_records": [{"image": image} for image in images]}).encode()
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-    scope = {"type": "http", "method": "POST", "path": "/invocations", "query_string": b"", "headers": headers}
-    asyncio.run(app(scope, receive, send))
-    return sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in sent))
+    headers = ((b"host", b"localhost"), (b"content-type", b"application/json"))
+    status, _, text = asked(app, "/invocations", "", *headers, method="POST", body=body)
+    return status, json.loads(text)
 
 
 def test_a_served_model_answers_with_embeddings(
