@@ -18,7 +18,7 @@ from support.commands import holdout_here, summary
 from support.finished_search import campaign_here, in_turn
 from support.kinds import FinishedCampaign
 from support.serving import asked
-from support.small_search import SHORTEST
+from support.small_search import GLYPHS, SHORTEST
 from support.tampered import Copied
 
 from search.config.campaign import Campaign, parse_campaign
@@ -195,12 +195,10 @@ CONTENT: dict[str, Any] = {
     "name": "sizes",
     "study": "from one network",
     "base": {
-        "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20},
+        **GLYPHS,
         "model": {"backbone": BACKBONE, "freeze": "backbone"},
-        "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
         "losses": ["pnp"],
         "search": {"trials": 1},
-        "selection": {"finalists": 1, "seeds": 1},
         "final": {"seeds": 2},
         "metrics": {"test": ["recall_at_1"]},
     },

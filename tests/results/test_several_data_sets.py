@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import rankdata
 from support.finished_search import campaign_here
 from support.refusals import sentences_of
+from support.small_search import GLYPHS
 from support.trees import Trees
 
 from examples.papers.tournament import main, tournaments
@@ -21,17 +22,14 @@ from search.show.campaigns import campaign_tables, study
 from search.text_table import TextTable
 
 LOSSES = ["pnp", "contrastive"]
-GLYPHS = {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20}
 DATA = {"first": {}, "second": {"dataset.seed": 1}}
 WRITTEN: dict[str, Any] = {
     "name": "sets",
     "study": "two losses on two data sets",
     "base": {
-        "dataset": GLYPHS,
-        "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
+        **GLYPHS,
         "losses": LOSSES,
         "search": {"trials": 1},
-        "selection": {"finalists": 1, "seeds": 1},
         "final": {"seeds": 2},
         "metrics": {"test": ["recall_at_1"]},
     },
