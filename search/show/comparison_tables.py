@@ -395,9 +395,9 @@ def _content(row: Row) -> str:
     return row.model_dump_json(exclude={"search"})
 
 
-def loss_label(comparison: Comparison, search: str | None, loss: str) -> str:
-    """Return a loss's name, with its search if there are several; None is the mean of all searches."""
-    return loss if len(comparison.searches) == 1 else f"{search or 'mean'}/{loss}"
+def loss_label(comparison: Comparison, search: str, loss: str) -> str:
+    """Return a loss's name, with its search if there are several."""
+    return loss if len(comparison.searches) == 1 else f"{search}/{loss}"
 
 
 def shown_rows(comparison: Comparison) -> list[Row]:
