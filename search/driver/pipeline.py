@@ -11,6 +11,7 @@ from threading import Thread
 
 from rich.console import Console
 
+from search.driver.checks.parts import slow_precision
 from search.driver.choice import refuse_failed
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
 from search.driver.inputs import (
@@ -24,20 +25,19 @@ from search.driver.inputs import (
     without_baselines,
 )
 from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases, Progress
-from search.driver.notices import at_ceiling, first_proposals, pruning, resumed, say
-from search.driver.progress_view import StoreProgress, phase
+from search.driver.notices import at_ceiling, first_proposals, pruning, resumed
+from search.driver.progress_view import StoreProgress, phase, say
 from search.driver.sealed import catch_up
 from search.driver.stages import STAGES, Order, RunStage, SelectStage, summarise, trials_in_turn
 from search.driver.synchronise import behind, make_projection
 from search.engines.base import Engine, make_engine
 from search.packages import TESTED, check_extra, untested
-from search.plan.checks.parts import slow_precision
-from search.plan.disk import check_space
-from search.plan.plan import Plan
-from search.plan.records import Records
-from search.plan.runs import folder_if_needed
-from search.plan.search import WritableRecords, copy_trials, open_search
-from search.selection import validate_untrained
+from search.records import validate_untrained
+from search.records.disk import check_space
+from search.records.plan import Plan
+from search.records.records import Records
+from search.records.runs import folder_if_needed
+from search.records.writable import WritableRecords, copy_trials, open_search
 from search.stages import UNTRAINED, Stage, baseline_phrase
 from search.study import TrialQueue
 from search.tracking import Tracker, import_mlflow
@@ -148,21 +148,16 @@ def _engine_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack
 def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: Phases, stack: ExitStack) -> int:
     """Decode the images of the training halves while ``engine`` starts; return the number of trials at once.
 
-    ``stack`` keeps the engine's session and the decoded images.
-
-    Raises:
-        InvalidInput: images that cannot be read, or machines that are too small.
-        NoEngine: the engine does not start.
+    ``stack`` keeps the engine's session and the decoded images. Raise if images cannot be read, machines are too small
+    or the engine does not start.
     """
-    for library in TESTED:
-        if sentence := untested(library):
-            logger.warning("%s", sentence)
+    for sentence in filter(None, map(untested, TESTED)):
+        logger.warning("%s", sentence)
     images = list(dict.fromkeys(plan.images for plan in plans))
     nouns = " and ".join(dict.fromkeys(entry.dataset.noun for entry in images))
     phases.begin(f"Reading {nouns} and starting {engine.title} …")
     held = stack.enter_context(ExitStack())  # while it is open, no other search removes the images
     progresses = [StoreProgress(console, entry.dataset.noun) for entry in images]
-
     preparation = Future[None]()
 
     def prepare() -> None:

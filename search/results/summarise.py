@@ -11,8 +11,9 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from search.goal import Goal
-from search.plan.plan import Plan
-from search.plan.records import Records
+from search.records import Baselines, Confirmation, ScoredOpening, confirmations
+from search.records.plan import Plan
+from search.records.records import Records
 from search.results.rows import Row, SeedOutcomes, SeedStatistics
 from search.results.statistics import over_seeds
 from search.results.summary import (
@@ -26,7 +27,6 @@ from search.results.summary import (
     TimeSummary,
     TrialCounts,
 )
-from search.selection import Baselines, Confirmation, ScoredOpening, confirmations
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
 from search.trials import best_epochs, epochs_of, is_constant, learned_nothing, running_value
 from spaces.space import Choice, Float, Params, Range, Space, Value

@@ -18,10 +18,10 @@ from support.driving import drive, only
 from support.small_disk import small_files
 
 import holdout as python
-from search.cli.output import set_up_logging
+from holdout.cli.output import set_up_logging
 from search.driver.stages import search_stage
 from search.engines.ray_session import ensure_token
-from search.plan.search import WritableRecords
+from search.records.writable import WritableRecords
 from search.study.trial_queue import TrialQueue
 from spaces.losses import SPACES
 from trainables.common.forecast import Forecast

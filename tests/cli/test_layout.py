@@ -14,10 +14,10 @@ from support.commands import holdout_here
 from support.driving import drive
 from support.made_search import Means, made_search
 
-from search.cli.output import Tables
-from search.plan.records import Records
-from search.plan.runs import RunFolder
-from search.plan.search import WritableRecords
+from holdout.cli.output import Tables
+from search.records.records import Records
+from search.records.runs import RunFolder
+from search.records.writable import WritableRecords
 from search.results.comparison import Comparison, compare
 from search.show.comparison_tables import headline_tables, text_tables
 from search.text_table import TextTable

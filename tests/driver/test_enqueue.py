@@ -11,8 +11,8 @@ from optuna.trial import TrialState
 from support.commands import holdout_here, plain
 from support.driving import drive
 
-from search.plan.make_plan import reopened
-from search.plan.search import WritableRecords, open_search
+from search.driver.make_plan import reopened
+from search.records.writable import WritableRecords, open_search
 from search.stages import Stage
 
 

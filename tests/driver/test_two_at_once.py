@@ -13,9 +13,9 @@ from support.kinds import Finished
 from support.refusals import contents
 
 from search.config.initial_file import write_initial_file
-from search.plan.runs import RunFolder
-from search.selection.ledger import NAME, Ledger
-from search.selection.ledger_file import ImageSet
+from search.records.ledger import NAME, Ledger
+from search.records.ledger_file import ImageSet
+from search.records.runs import RunFolder
 
 
 def write_openings(parent: Connection, runs: Path, name: str) -> None:

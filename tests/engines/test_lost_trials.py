@@ -22,7 +22,7 @@ from support.sleeping_engine import DIES, FLOOR, LOOPS, STOPS, sleeping_search
 from benchmarks.slots import SECONDS
 from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
-from search.plan.search import WritableRecords
+from search.records.writable import WritableRecords
 from search.study.trial_queue import TrialQueue
 from search.trials import epochs_of
 from trainables.common.errors import Failure

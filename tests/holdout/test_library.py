@@ -20,7 +20,7 @@ import holdout.parts
 from examples import search_from_python
 from examples.circle_loss import CircleLoss
 from search.driver.stages import search_stage
-from search.plan.search import WritableRecords
+from search.records.writable import WritableRecords
 from search.study.trial_queue import TrialQueue
 from search.tables import ENGINES
 from trainables.common.part_tables import PartTable, load_part

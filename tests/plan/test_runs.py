@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from search.plan.runs import RunFolder
+from search.records.runs import RunFolder
 from trainables.common.errors import InvalidInput
 
 

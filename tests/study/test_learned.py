@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import only, record, train
 
 from search.driver.stages import search_stage
-from search.plan.search import WritableRecords
+from search.records.writable import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 from trainables.training.spec import Epochs, Failed, derived_seed

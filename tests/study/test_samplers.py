@@ -16,9 +16,9 @@ from support.driving import begun, drive, only, record, train, train_side_by_sid
 from support.refusals import sentences_of
 
 from search.config.search_config import parse_config
+from search.driver.make_plan import make_plan
 from search.driver.stages import search_stage
-from search.plan.make_plan import make_plan
-from search.plan.search import WritableRecords
+from search.records.writable import WritableRecords
 from search.stages import Stage
 from search.study import open_studies
 from search.study.sampler import quantile

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-from trainables.common.errors import InvalidInput
+from trainables.common.errors import InvalidInput, shortened
 from trainables.common.storage import AnyPath, ask, in_time, storage_errors
 
 if TYPE_CHECKING:
@@ -66,8 +66,9 @@ def given_path(address: str) -> AnyPath:
         in_time(path.exists)
     except Exception as error:  # every storage library has its own exceptions
         raise InvalidInput(
-            f"{address} cannot be accessed ({type(error).__name__}: {error}); install its library, check that this "
-            "machine has access, or correct the address."
+            f"{shortened(address)} cannot be accessed ({type(error).__name__}: "
+            f"{getattr(error, 'strerror', None) or error}); install its library, check that this machine has access, "
+            "or correct the address."
         ) from error
     return path
 

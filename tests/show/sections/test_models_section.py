@@ -17,7 +17,7 @@ from support.journals import rewrite, without_openings
 from support.made_search import compared
 from support.small_search import GLYPHS
 
-from search.plan.records import stored_search
+from search.records.records import stored_search
 from search.show.drawing import Plot, Section, ShownQuery
 from search.show.sections.models import models_section
 from search.stages import Role

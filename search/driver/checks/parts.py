@@ -9,18 +9,15 @@ from typing import Any
 from search.config.names import shipped_packages
 from search.config.search_config import SearchConfig
 from search.config.validation import Findings
-from search.plan.plan import Plan, search_budget
-from spaces.search_space import SECTIONS, SearchSpace, search_space, search_space_of_trainable
-from spaces.space import MODEL, TRAINING
-from trainables.common.errors import Mistake, raise_if_any, suggestion
+from search.records.plan import BY_LOSS, Plan
+from spaces.search_space import SearchSpace
+from spaces.space import MODEL
+from trainables.common.errors import Mistake
 from trainables.common.part_tables import is_own
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics import name_conflicts, own_metric
-from trainables.models import ModelConfig
 from trainables.models.backbones import backbone, is_of_timm, is_own_network
 from trainables.models.config import pooling_problems
-
-BY_LOSS = "training_by_loss"
 
 
 def of_trainings(config: SearchConfig, *names: str) -> tuple[str, ...]:
@@ -30,10 +27,7 @@ def of_trainings(config: SearchConfig, *names: str) -> tuple[str, ...]:
 
 
 def check_parts(found: Findings, config: SearchConfig) -> None:
-    """Check that user-defined metrics, batch samplers, network and shipped packages can be imported and used.
-
-    User-defined losses are checked with their spaces, the data set when the file is read.
-    """
+    """Check that user-defined metrics, batch samplers, network and shipped packages can be imported and used."""
     parts = list(_own_parts(config))
     for key, path, load in parts:
         if not found.replaced(key):
@@ -79,67 +73,6 @@ def check_compiler(found: Findings, config: SearchConfig) -> None:
         found.add([Mistake("training.compile", text, fix, of_trainings(config, "compile"))])
 
 
-# The losses' search spaces.
-
-
-def check_spaces(found: Findings, config: SearchConfig, *, accepted: bool = False) -> dict[str, SearchSpace]:
-    """Check the losses' search spaces and return the valid ones.
-
-    Spaces that were ``accepted`` when their search began are not tried on the losses again, which imports torch.
-    """
-    if found.replaced("losses") or found.replaced("trainable"):
-        return {}
-    found.add(_other_losses(config))
-    for_training, for_model = (config.space.get(section, {}) for section in SECTIONS)
-    if config.trainable is not None:
-        (part,) = config.losses
-        space = found.check(lambda: search_space_of_trainable(part, config.space.get(part.name, {})), "trainable")
-        if space is not None:
-            found.add(search_budget(config, part.name, space).problems())
-        return {} if space is None else {part.name: space}
-    spaces = {}
-    for loss in config.losses:
-        wishes = config.space.get(loss.name, {})
-        reliable = partial(_reliable, found, loss.name)
-        known = reliable(for_training)
-        own = {**wishes, TRAINING: reliable(wishes[TRAINING])} if TRAINING in wishes else wishes
-        training = config.training_of(loss.name)
-        shared = {TRAINING: known, MODEL: for_model}
-        space = found.check(
-            partial(search_space, loss, training, own, shared, model=config.model, checked=not accepted)
-        )
-        if space is not None:
-            spaces[loss.name] = space
-            if (known, own) == (for_training, wishes):
-                found.add(search_budget(config, loss.name, space).problems())
-    return spaces
-
-
-def _other_losses(config: SearchConfig) -> Iterator[Mistake]:
-    known = (*config.loss_names, *SECTIONS)
-    for name in config.space:
-        if name not in known:
-            names = ", ".join(config.loss_names)
-            text = f": this is not one of the search's losses ({names}){suggestion(name, known)}"
-            yield Mistake(f"space.{name}", text, "add it to losses or remove it", ("losses",))
-
-
-def _reliable(found: Findings, loss: str, wishes: Any) -> Any:
-    """Return the ranges for training settings, without those that depend on an entry that was left out."""
-    if not isinstance(wishes, Mapping):
-        return wishes
-    sections = (TRAINING, f"{BY_LOSS}.{loss}")
-
-    def is_reliable(name: str) -> bool:
-        keys = (name, "epochs") if name == "warmup_epochs" else (name,)
-        return not any(found.touched(f"{section}.{key}") for section in sections for key in keys)
-
-    return {name: wish for name, wish in wishes.items() if is_reliable(name)}
-
-
-# The network.
-
-
 class Notice(Mistake):
     """A sentence on an entry that is no mistake; one with a fix is a warning."""
 
@@ -153,15 +86,14 @@ def check_network(
 ) -> tuple[Notice, ...]:
     """Check that the network can be built, with its weights, and embeds one image; return notices about them.
 
-    Weights that may be a variant's are scored on the training classes of ``plan``. The built-in network is not tried:
-    importing torch takes seconds. A user-defined training has none.
+    Weights that may be a variant's are scored on the training classes of ``plan``.
     """
     if config.trainable is not None:
         return ()
     model, size = config.model, config.training.image_size
     rank = next(filter(None, (model.lora.rank, *_searched(spaces, "lora.rank"))), None)
     if model.backbone == "convnet" and model.weights is None and size >= SMALLEST and rank is None:
-        return ()
+        return ()  # without importing torch, which takes seconds
     if found.touched("training.image_size"):
         from trainables.models.weights import weights_file
 
@@ -178,8 +110,9 @@ def check_network(
 
         tried = EmbedderSpec(model=model, decoded_side=size, frame=config.training.frame, batch_size=1, origin={})
         found.check(partial(program_of, tried), "model", "training")
-    for pooling in _searched(spaces, "pooling"):
-        found.check(partial(_fits, model, pooling), "model.backbone", "space")
+    for pooling in _searched(spaces, "pooling"):  # may not fit a backbone that a library or a user describes
+        problems = pooling_problems(pooling, model.backbone, backbone(model.backbone))
+        found.add(problem.at(f"space.{MODEL}.pooling", ["space"]) for problem in problems)
     # adapters of any rank learn at the same weights
     adapters = rank and found.check(lambda: learning_adapters(model.changed({"lora.rank": rank}), size), "model")
     notices = (*_of_timm(config), *([Notice("LoRA", f": {adapters}")] if adapters else []))
@@ -226,12 +159,6 @@ def _of_timm(config: SearchConfig) -> Iterator[Notice]:
 def _searched(spaces: Mapping[str, SearchSpace], name: str) -> set[Any]:
     entries = [space.parameters.get(f"{MODEL}.{name}") for space in spaces.values()]
     return {value for entry in entries if entry is not None for value in entry.steps or entry.ends}
-
-
-def _fits(model: ModelConfig, pooling: str) -> None:
-    """Raise if the backbone, which a library or a user describes, does not give what ``pooling`` pools."""
-    found = pooling_problems(pooling, model.backbone, backbone(model.backbone))
-    raise_if_any([mistake.at(f"space.{MODEL}.pooling") for mistake in found])
 
 
 def slow_precision(config: SearchConfig) -> Mistake | None:

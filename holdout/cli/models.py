@@ -10,8 +10,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli.options import RUNS, BatchSize, Device, Images, Json, Model, Name, Runs, SkipUnreadable, TrustCode
-from search.cli.output import Tables, messages, say, show
+from holdout.cli.options import RUNS, BatchSize, Device, Images, Json, Model, Name, Runs, SkipUnreadable, TrustCode
+from holdout.cli.output import Tables, messages, say, show
 from search.text_table import TextTable, refuse_unknown, writing
 from search.trust import INDEX_MODEL, addresses_in, check_addresses, remember
 from trainables.common.errors import InvalidInput, counted
@@ -42,14 +42,14 @@ def export(
 ) -> None:
     """Write the chosen model with its card, also as ONNX that is checked on real images."""
     from search.driver.finish import export as export_model, programs_table
-    from search.plan.records import stored_search
+    from search.records.records import stored_search
 
     search = stored_search(runs, name)
     say(["Writing the model, also as ONNX, which may take a minute …"], "dim")
-    found = export_model(search, loss, to)
-    record = {"folder": str(found.folder), "loss": found.loss, "programs": [asdict(entry) for entry in found.programs]}
-    show(record, as_json, lambda: Tables([programs_table(found.programs)] if found.programs else []))
-    say([f"Wrote the model of {found.loss} to {found.folder}; its card is {found.folder / 'README.md'}."])
+    exported, programs = export_model(search, loss, to)
+    record = {"folder": str(to), "loss": exported, "programs": [asdict(entry) for entry in programs]}
+    show(record, as_json, lambda: Tables([programs_table(programs)] if programs else []))
+    say([f"Wrote the model of {exported} to {to}; its card is {to / 'README.md'}."])
 
 
 # holdout embed
