@@ -24,8 +24,6 @@ OnlyRuns = Annotated[str | None, typer.Option("--runs", help="Only searches in t
 ADDRESS = "http://127.0.0.1:8265"
 
 
-# holdout status
-
 COLUMNS = ("search", "stage", "loss", "running", "complete", "pruned", "failed", "of", "best in search")
 
 
@@ -107,9 +105,6 @@ def _status_table(found: list[dict[str, Any]], location: str) -> TextTable:
         labels=3,
         notes=tuple(notes) if found else (f"There is no search {location}{jobs}.",),
     )
-
-
-# Jobs on a cluster.
 
 
 def submit(

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from trainables.data.split import ClassSplit
 
 
-# holdout datasets
-
 PICTURES = (".png", ".webp")
 INSPECT_S = 60
 """Time limit for looking at image files, in seconds."""
@@ -192,9 +190,6 @@ def _counted(name: str, counts: dict[str, Any], noun: str) -> RenderableType:
     return Group(Text(f"{name}: {counts['identity']}"), table)
 
 
-# holdout init
-
-
 def init(
     folder: Annotated[
         Path | None,
@@ -271,9 +266,6 @@ def init(
     }
     first = f"  holdout backbones {sizes.backbone} --download\n" if is_missing else ""
     show(record, as_json, lambda: f"{found}\nWrote {path}. Read it, then run:\n\n{first}  holdout run {path}")
-
-
-# holdout vault
 
 
 def vault(

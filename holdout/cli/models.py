@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from trainables.training.own import OwnModel
 
 
-# holdout export
-
-
 def export(
     name: Name,
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder.")],
@@ -50,9 +47,6 @@ def export(
     record = {"folder": str(found.folder), "loss": found.loss, "programs": [asdict(entry) for entry in found.programs]}
     show(record, as_json, lambda: Tables([programs_table(found.programs)] if found.programs else []))
     say([f"Wrote the model of {found.loss} to {found.folder}; its card is {found.folder / 'README.md'}."])
-
-
-# holdout embed
 
 
 def embed(
@@ -84,9 +78,6 @@ def embed(
     show(record, as_json, lambda: f"{to} holds {counted(count, 'embedding')} of {dimensions} dimensions.")
 
 
-# holdout index
-
-
 def index(
     model: Model,
     images: Images,
@@ -113,9 +104,6 @@ def index(
     remember(given_path(to), addresses_in(given_path(to), {INDEX_MODEL: loaded.address}, [INDEX_MODEL]))
     record = {"folder": to, **files.record(), **made.description.to_json()}
     show(record, as_json, lambda: f"{to} holds an index of {counted(made.description.images, 'image')}.")
-
-
-# holdout query
 
 
 def query(

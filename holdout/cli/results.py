@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from search.show.trial_page import TrialPage
 
 
-# holdout trials
-
 MOST_ROWS = 500
 """The maximum number of trials in a table."""
 
@@ -125,9 +123,6 @@ def _page(page: "TrialPage") -> RenderableType:
     return Group(Text(f"{page.study} trial {row.number}", style="bold"), known, Text(), Text(page.curve), Text(log))
 
 
-# holdout compare
-
-
 def compare(
     names: Names,
     output: Output = None,
@@ -164,9 +159,6 @@ def compare(
         raise typer.Exit(1)
 
 
-# holdout report
-
-
 def report(
     names: Names,
     output: Annotated[
@@ -180,9 +172,6 @@ def report(
     from search.show.campaigns import write_report
 
     show_line(str(write_report(runs, list(dict.fromkeys(names)), output)))
-
-
-# holdout verify
 
 
 def verify(
@@ -258,9 +247,6 @@ def _refuse_running(run: "RunFolder") -> None:
         raise InvalidInput(f"{run.name} is being run by {driver}; verify it when that has ended.")
 
 
-# holdout serve
-
-
 def serve(
     runs: Runs = RUNS,
     trust_code: TrustCode = False,
@@ -271,9 +257,6 @@ def serve(
     from search.show.live import serve as serve_page
 
     serve_page(runs, port, show_line)
-
-
-# holdout doctor
 
 
 def doctor(

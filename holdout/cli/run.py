@@ -236,9 +236,6 @@ def _synced(record: dict[str, Any]) -> Iterator[str]:
         yield f"models:/{found['name']}@champion is the model of {found['best']}. In {found['name']}, {versions}."
 
 
-# Helpers.
-
-
 def _synchronise(folder: "CampaignFolder", searches: "Sequence[Records]") -> int:
     """Update MLflow from the searches, and from their campaign's result if ``folder`` has one; count the trials."""
     from search.driver.synchronise import make_projection, mlflow_errors, synchronise

@@ -164,9 +164,14 @@ def watched_head(address: str, every_s: float = EVERY_S) -> Iterator[None]:
     over = threading.Event()
 
     def watch() -> None:
+        host, _, port = address.rpartition(":")
         misses = 0
         while not over.wait(every_s):
-            misses = 0 if _listens(address) else misses + 1
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+                misses = 0
+            except OSError:
+                misses += 1
             if misses == 2:
                 logger.warning(
                     "Ray's head at %s is gone. Unless it comes back, Ray ends this program within a minute or two; "
@@ -181,12 +186,3 @@ def watched_head(address: str, every_s: float = EVERY_S) -> Iterator[None]:
     finally:
         over.set()
         watcher.join()
-
-
-def _listens(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
-    except OSError:
-        return False
-    return True

@@ -378,26 +378,18 @@ def _results(calls: Sequence[Any], patience: Patience) -> list[Any]:
     try:
         while left:
             done, left = ray.wait(left, timeout=POLL_S)
-            _raise_own(done)
+            ray.get(done)  # raises the exception of a failed call
             if done:
                 patience.answered()
-                continue
-            if not _is_here():
+            elif _is_here():
+                patience.poll(len(left))
+            else:
                 raise Failure(RAY_DIED)
-            patience.poll(len(left))
-    except BaseException:
+    except BaseException as error:
         for call in left:
             ray.cancel(call, force=True)  # Ray may outlive this search
+        if isinstance(error, RayTaskError) and isinstance(error.cause, Failure | InvalidInput):
+            raise error.cause from error  # without Ray's wrapper, whose text is a traceback
         raise
     results: list[Any] = ray.get(list(calls))
     return results
-
-
-def _raise_own(done: Sequence[Any]) -> None:
-    """Raise the exception of a failed call in ``done``; ours without Ray's wrapper, whose text is a traceback."""
-    try:
-        ray.get(done)
-    except RayTaskError as error:
-        if isinstance(error.cause, Failure | InvalidInput):
-            raise error.cause from error
-        raise
