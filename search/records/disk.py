@@ -132,7 +132,7 @@ def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
     """Return the location of a search's checkpoints if it is outside of its folder and its search file is readable.
 
     Raises:
-        InvalidInput: its address is not one that can be used here.
+        InvalidInput: its address cannot be used here.
     """
     try:
         address = read_yaml(folder.config)["checkpoints"]["storage_path"]
@@ -172,19 +172,6 @@ def mark_checkpoints(folder: RunFolder) -> None:
                 )
     elif not ask(trials, lambda: trials.parent.exists() and any(trials.parent.iterdir())):
         write_json(trials.parent / MARKER, owner)
-
-
-def owns_checkpoints(folder: RunFolder, trials: AnyPath) -> bool:
-    """Return True if the search in ``folder`` made the folder of ``trials``: not a copy, nor a search of its name.
-
-    Raises:
-        StorageFailure: the storage fails.
-    """
-    content = read_whole(trials.parent / MARKER)
-    try:
-        return content is not None and folder.identity.exists() and json.loads(content) == _owner(folder)
-    except DAMAGED:
-        return False
 
 
 def _owner(folder: RunFolder) -> dict[str, Any]:
@@ -326,8 +313,12 @@ def _own_checkpoints(folder: RunFolder) -> "AnyPath | None":
     if isinstance(trials, Path) and trials.parent.is_symlink():
         raise InvalidInput(f"{trials.parent} is a link; {NOT_FOLLOWED}")
     check_addresses(folder.path, read_yaml(folder.config), (CHECKPOINTS,))
-    if ask(trials, trials.parent.exists) and not owns_checkpoints(folder, trials):
-        raise InvalidInput(f"the marker {MARKER} beside {trials} does not name this search.")
+    if ask(trials, trials.parent.exists):
+        content, owner = read_whole(trials.parent / MARKER), None
+        with suppress(*DAMAGED):
+            owner = json.loads(content or b"")
+        if not (folder.identity.exists() and owner == _owner(folder)):  # a copy, or another search of its name
+            raise InvalidInput(f"the marker {MARKER} beside {trials} does not name this search.")
     return trials
 
 

@@ -260,16 +260,14 @@ class Records:
     def lost_opening(self, *, scored: bool = True) -> str | None:
         """Return a phrase on an opening in the journal or ``test/`` that ``test.json`` lacks; None without one.
 
-        One that the ledger has without scores is resumed; without ``scored`` the others of the ledger are left out,
-        too.
+        One that the ledger has without scores is resumed; without ``scored``, none of the ledger is lost.
         """
         if not (begun := self.openings_begun):
             return None
-        known = {entry.id for entry in self.openings} | {
-            entry.id
-            for entry in self.ledger.openings()
-            if not (scored and entry.selections.get(self.name) in entry.scores)
-        }
+        known = {entry.id for entry in self.openings}
+        for entry in self.ledger.openings():
+            if not (scored and entry.selections.get(self.name) in entry.scores):
+                known.add(entry.id)
         lost = next((name for name in begun if name not in known), None)
         return lost and f"test.json openings lack {lost:.12}; restore it and the ledger from a copy"
 
@@ -322,11 +320,10 @@ class Records:
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
     """Return what changes with every change of the file at ``path``; None if there is none."""
-    try:
+    with suppress(FileNotFoundError):
         found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+        return found.st_ino, found.st_mtime_ns, found.st_size
+    return None
 
 
 def _split(path: Path) -> "ClassSplit":

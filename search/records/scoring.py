@@ -12,14 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from search.records.retrieval_file import (
-    FOLDER,
-    MOST_NEIGHBOURS,
-    RANKS,
-    RetrievalFile,
-    map_images,
-    sampled_queries,
-)
+from search.records.retrieval_file import FOLDER, MOST_NEIGHBOURS, RANKS, RetrievalFile, map_images, sampled_queries
 from search.records.score_files import (
     BaselineScoring,
     FailedScoring,
@@ -101,24 +94,15 @@ def images_of(
 
 
 def _subset_name(name: str, subset: str | None) -> str:
-    """Return the name of a metric, or of one of its parts, on a subset of the test classes."""
     return name if subset is None else f"{name}-{subset}"
-
-
-def _of_all(part: torch.Tensor, of_N: torch.Tensor) -> torch.Tensor:
-    """Return the scores of the images ``of_N`` as [N], NaN for other images."""
-    part_N = part.new_full((len(of_N),), torch.nan)
-    part_N[of_N] = part
-    return part_N
 
 
 @contained()
 def score(scoring: Scoring | BaselineScoring) -> list[Scored]:
     """Score a model, or the baselines; an error costs the scores of one model alone.
 
-    The files are the per-image results and the ranking, a :class:`~search.records.retrieval_file.RetrievalFile`. They
-    are returned because a worker may not have access to the runs folder. Embeddings are computed in float32,
-    independently of the precision of the training.
+    The files, per-image results and the ranking, are returned, since a worker may not have access to the runs folder.
+    Embeddings are computed in float32, independently of the precision of the training.
     """
     entry: dict[str, Any] = {}
     try:
@@ -209,7 +193,11 @@ def test_scores(
         values |= evaluate(embeddings_ND[of_N], labels_N[of_N], others, undefined=reasons)
         undefined |= {_subset_name(name, subset): reason for name, reason in reasons.items()}
         for name, part in found.items():
-            parts[_subset_name(name, subset)] = _of_all(part, of_N) if is_retrieval(name) else part
+            stored = part
+            if is_retrieval(name):  # [N], NaN for the images of other classes
+                stored = part.new_full((len(of_N),), torch.nan)
+                stored[of_N] = part
+            parts[_subset_name(name, subset)] = stored
         metrics |= {_subset_name(name, subset): value for name, value in values.items()}
     entry: dict[str, Any] = {"metrics": defined({name: metrics[name] for name in map(metric_name, names)})}
     return entry | ({"undefined": undefined} if undefined else {}), parts
