@@ -56,8 +56,8 @@ class QueuedStage:
 class RunningTrial:
     """A trial that is being trained.
 
-    ``crashes`` counts how often its own process died since its last new epoch, ``storage_failures`` how often its files
-    could not be stored since they last were, and ``new_epochs`` the epochs of this attempt.
+    ``crashes`` counts the deaths of its own process since its last new epoch, ``storage_failures`` the failures to
+    store its files since they last were, and ``new_epochs`` the epochs of this attempt.
     """
 
     stage: Stage
