@@ -166,10 +166,6 @@ class ImageSet:
         """Return for each image if ``other`` has it."""
         return np.isin(self.digests_N, other.digests_N)
 
-    def count_classes(self, known_N: NDArray[np.bool_]) -> int:
-        classes_N = np.repeat(np.arange(len(self.sizes_C)), self.sizes_C.astype(np.int64))
-        return len(np.unique(classes_N[known_N]))
-
     def to_bytes(self) -> bytes:
         """Return the content of its file: the number of classes, then the two arrays, as little-endian integers."""
         arrays = (np.array([len(self.sizes_C)]), self.sizes_C, self.digests_N)

@@ -285,8 +285,8 @@ class Records:
 
     @property
     def is_run_elsewhere(self) -> bool:
-        """True if another process runs the search now."""
-        return self.folder.was_killed() and self.folder.driver() is not None
+        """True if another process runs the search now; a command that has made a plan holds it, or nobody does."""
+        return not self.given and self.folder.was_killed() and self.folder.driver() is not None
 
     def is_done(self, stage: Stage) -> bool:
         if stage is Stage.SELECT:

@@ -46,11 +46,6 @@ class WritableRecords(Records):
         """Return the user attributes of a loss's study in a stage, without creating the study."""
         return self.storage.attributes_of(study_name(self.name, loss, stage))
 
-    @property
-    def is_run_elsewhere(self) -> bool:
-        """False: this process holds the search, or nobody does."""
-        return False
-
     def study(self, loss: str, stage: Stage) -> LossStudy:
         """Return a loss's study in a stage; create it if it does not exist."""
         if (loss, stage) not in self._studies:
