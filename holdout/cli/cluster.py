@@ -185,8 +185,7 @@ def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json:
 
     with connected(address) as jobs:
         job = jobs.get(name, runs)
-        was_live = job.is_live
-        if was_live:
+        if was_live := job.is_live:
             job = jobs.stop(job)
     done = (
         "was stopped; `holdout submit` with its file resumes it" if was_live else f"is not running: it has {job.state}"

@@ -99,10 +99,9 @@ def _cells(row: "TrialRow", objective: str, names: list[str]) -> tuple[str, ...]
     from spaces.space import value_text
 
     values = [value_text(row.params[key]) if key in row.params else "" for key in names]
-    value = score_text(objective, row.value)
     replicate = "" if row.replicate_of is None else f"same as {row.replicate_of}; "
-    outcome = f"{replicate}{row.outcome or ''}"
-    return str(row.number), row.state.lower(), value, str(row.epochs), *values, outcome
+    facts = (str(row.number), row.state.lower(), score_text(objective, row.value), str(row.epochs))
+    return *facts, *values, f"{replicate}{row.outcome or ''}"
 
 
 def _page(page: "TrialPage") -> RenderableType:
@@ -199,12 +198,12 @@ def verify(
                 raise
             refused = error  # the checks before it are shown
     problem, missing = found[-1].problem, [check.what for check in found if not check.is_there]
-    for check in found if not as_json else ():
-        if not check.problem:
-            show_line(f"{'ok ' if check.is_there else '-- '} {check.what}")
     if as_json:
         checks = [check._asdict() for check in found]
         show({"name": name, "ok": problem is None, "missing": missing, "checks": checks}, as_json, str)
+    for check in found if not as_json else ():
+        if not check.problem:
+            show_line(f"{'ok ' if check.is_there else '-- '} {check.what}")
     if refused:
         raise refused
     if problem:
@@ -216,15 +215,14 @@ def verify(
 
 def _checks(runs: Path, name: str, retrain: str | None, images: Path | None) -> "Iterator[Check]":
     from search.records.records import Records, stored_search
-    from search.records.runs import RunFolder
+    from search.records.runs import CampaignFolder, RunFolder
 
-    if RunFolder(runs, name).is_campaign:
+    folder = CampaignFolder(runs, name, images)
+    if folder.is_campaign:
         from search.driver.campaigns import verify_campaign
-        from search.records.runs import CampaignFolder
 
         if retrain:
             raise InvalidInput(f"--retrain: {name} is a campaign; name one of its searches (`holdout status {name}`).")
-        folder = CampaignFolder(runs, name, images)
         for search in folder.searches():
             _refuse_running(RunFolder(runs, search))
         yield from verify_campaign(folder)
@@ -234,10 +232,9 @@ def _checks(runs: Path, name: str, retrain: str | None, images: Path | None) -> 
     stored = Records(replace(stored_search(runs, name).folder, images=images))
     _refuse_running(stored.folder)
     again = trial_to_retrain(stored, retrain) if retrain else None
-    check = None
     for check in verify_search(stored.folder):
         yield check
-    if again and not (check and check.problem):
+    if again and not check.problem:
         yield from check_retrained(stored, *again)
 
 
