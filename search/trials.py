@@ -188,7 +188,7 @@ def running_value(records: "Sequence[EpochRecord]", objective: str) -> float:
     """Return the value of a trial after its last record, which pruning compares: the best validation so far.
 
     In a cross-validation it is the mean over the complete folds, and within the first fold that of its epochs so far.
-    Every trial trains the same folds in the same order. Without validation it is minus the last training loss.
+    Without validation it is minus the last training loss.
     """
     if not records[-1]["metrics"]:
         return value_in(records[-1], objective)

@@ -165,11 +165,7 @@ def refuse_unwritable(address: str) -> None:
 
 
 def write_embeddings(address: str, embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> None:
-    """Write embeddings and their images' paths, in the format of the file's suffix.
-
-    ``.npz`` holds the arrays ``embeddings`` (float32 [N, D]) and ``paths``; ``.parquet`` the columns ``embeddings``
-    (lists of D float32) and ``paths``.
-    """
+    """Write ``embeddings`` (float32 [N, D]) and ``paths`` as arrays of a .npz file or columns of a .parquet file."""
     path = given_path(address)
     try:
         with writing("--to", address):
@@ -241,8 +237,7 @@ def embedded_files(
     """Embed image files, or for a model of features files of embeddings, with a progress bar.
 
     Raises:
-        InvalidInput: images cannot be read and ``skip_unreadable`` is False, or none can be read; or a model of a
-            user-defined training is given other files than those of embeddings.
+        InvalidInput: images cannot be read, or a user-defined training's model is given other files than embeddings.
     """
     from trainables.data.sets.features import SUFFIXES, is_feature_file
     from trainables.inference.embedder import Embedder

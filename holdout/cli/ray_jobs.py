@@ -392,8 +392,7 @@ def connected(address: str) -> Iterator[Jobs]:
     """Yield the jobs of the cluster whose dashboard is at ``address``.
 
     Raises:
-        InvalidInput: nothing answers there, or something else than Ray, or a Ray with another token, or packages are
-            missing.
+        InvalidInput: nothing or no Ray answers there, or one with another token, or packages are missing.
     """
     check_extra("A cluster", ["ray"])
     check_answers(address)

@@ -43,11 +43,7 @@ def room(resources: Resources, nodes: Iterable[Node], may_come: Iterable[Node]) 
 def at_once(
     resources: Resources, max_concurrent: int | None, nodes: Iterable[Node], may_come: Iterable[Node] = ()
 ) -> int:
-    """Return the number of trials at once, as many as have :func:`room`, ``max_concurrent`` at most.
-
-    Raises:
-        InvalidInput: not even one fits anywhere.
-    """
+    """Return the number of trials at once, as many as have :func:`room`, ``max_concurrent`` at most; raise if none."""
     nodes, may_come = list(nodes), list(may_come)
     if fit := room(resources, nodes, may_come):
         return min(fit, max_concurrent or fit)

@@ -52,10 +52,7 @@ def token_path() -> Path | None:
 
 
 def ensure_token() -> None:
-    """Turn token authentication on, and write a token that only its owner can read unless there is one.
-
-    A token in the environment is left alone.
-    """
+    """Turn token authentication on; write a token for its owner alone unless a file or the environment has one."""
     os.environ["RAY_AUTH_MODE"] = "token"
     path = token_path()
     if path is None or os.environ.get("RAY_AUTH_TOKEN_PATH"):
@@ -156,10 +153,9 @@ def _end_half_started(ray: ModuleType) -> None:
 
 @contextmanager
 def watched_head(address: str, every_s: float = EVERY_S) -> Iterator[None]:
-    """Warn when nothing listens any more at ``address``, the address of the cluster's GCS.
+    """Warn when nothing listens any more at ``address``, that of the cluster's GCS.
 
-    Ray ends a driver whose GCS is away for ``RAY_gcs_rpc_server_reconnect_timeout_s`` (60) with code 1, in C++ and
-    without any Python handler, so the advice has to be printed before.
+    Without it for ``RAY_gcs_rpc_server_reconnect_timeout_s`` (60), Ray ends a driver in C++, without a Python handler.
     """
     over = threading.Event()
 

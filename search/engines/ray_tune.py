@@ -1,11 +1,9 @@
 """Ray Tune as an executor: the trials of a queue on reused actors.
 
-A trial of Tune is a worker with one of our trials, or without one while it waits for work. Tune's own searchers and
-schedulers are not used, since they keep a state of their own (``OptunaSearch`` records a trial as COMPLETE that a
-scheduler stopped). Here the study decides and Tune carries out.
-
-The private parts of Ray and Tune that are used here are listed in ``tests/test_private_parts.py``: Tune has no public
-way to end the worker of a trial, or to survive an actor that Ray ended for memory.
+A trial of Tune is a worker with one of our trials, or without one while it waits for work. The study decides and Tune
+carries out: its own searchers and schedulers keep a state of their own (``OptunaSearch`` records a trial as COMPLETE
+that a scheduler stopped). ``tests/test_private_parts.py`` lists the private parts of Ray and Tune that are used: Tune
+has no public way to end the worker of a trial, or to survive an actor that Ray ended for memory.
 """
 
 import logging
@@ -324,11 +322,10 @@ def error_of(trial: Trial) -> Exception | None:
 
 
 def _is_own(error: Exception | None, node: str | None) -> bool:
-    """Return True if the end of an actor on ``node`` counts against its trial.
+    """Return True if the end of an actor on ``node``, None if it never ran, counts against its trial.
 
     It does if the process died on a live machine, or if the training could not be made. It does not if the machine is
-    gone, which Ray lists as alive for some seconds (``ActorUnavailableError``), or is being drained for a preemption,
-    or if the actor never ran (None).
+    gone, which Ray lists as alive for some seconds (``ActorUnavailableError``), or is being drained for a preemption.
     """
     if getattr(error, "actor_init_failed", False):
         return True

@@ -131,10 +131,7 @@ class CampaignConfig(ConfigSection):
 
 
 def validate_campaign(content: Mapping[str, Any]) -> Findings[CampaignConfig]:
-    """Validate ``content`` as a campaign file, without its searches.
-
-    An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong.
-    """
+    """Validate ``content`` without its searches; :data:`STAND_INS` replace required keys that are missing or wrong."""
     keys = [*key_paths(CampaignConfig), *(f"base.{key}" for key in key_paths(SearchConfig))]
     return validate(CampaignConfig, content, keys=keys, stand_ins=STAND_INS)
 
@@ -177,8 +174,7 @@ def parse_campaign(
     """Return the campaign with the keys and values ``content``; ``parse_search`` reads each of its searches.
 
     Raises:
-        InvalidInput: all mistakes in the file itself, those of a search with its labels. If the definition of the
-            searches is wrong, they are not checked.
+        InvalidInput: all mistakes in the file itself and, if its searches are well-defined, in these, with labels.
     """
     found = validate_campaign(content)
     config = found.built
@@ -220,8 +216,8 @@ def search_file(
 ) -> dict[str, Any]:
     """Return the search file at ``labels``: the recipe, updated with the base, then with the labels' settings.
 
-    ``found`` has the content of :func:`recipes_of`. The recipe's entries for removed losses are removed too. By default
-    all searches share an MLflow experiment, and the test computes the metrics of the table.
+    ``found`` are the :func:`recipes_of` the campaign, without their entries for removed losses. By default all searches
+    share an MLflow experiment, and the test computes the metrics of the table.
     """
     chosen = [axis[label] for axis, label in zip(config.vary.values(), labels, strict=True)]
     name = next((settings[RECIPE] for settings in chosen if RECIPE in settings), config.recipe)

@@ -129,7 +129,7 @@ MARKER = "holdout.json"
 
 
 def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
-    """Return the location of a search's checkpoints if it is outside of its folder and its search file is readable.
+    """Return the location of a search's checkpoints outside of its folder, if its search file is readable.
 
     Raises:
         InvalidInput: its address cannot be used here.
@@ -155,7 +155,6 @@ def mark_checkpoints(folder: RunFolder) -> None:
     """Write the marker of the search into its folder of checkpoints elsewhere, unless that holds something already.
 
     Raises:
-        StorageFailure: the storage fails.
         InvalidInput: the folder is marked as another search's, which has the same name in another runs folder.
     """
     trials = checkpoints_elsewhere(folder)
@@ -189,8 +188,7 @@ LAST = ("search.yaml", "campaign.yaml")
 class SearchRemoval:
     """Everything that belongs to one search, with its ``size`` in bytes.
 
-    ``elsewhere`` is the place of its checkpoints outside its folder. ``kept`` says what its file names elsewhere and is
-    not removed, since this search did not make it.
+    ``elsewhere`` is the place of its checkpoints outside its folder, ``kept`` says what there is not this search's.
     """
 
     folder: RunFolder
@@ -201,10 +199,7 @@ class SearchRemoval:
 
 @dataclass(frozen=True, kw_only=True)
 class Removal:
-    """The planned removal of the search or campaign in ``folder``, with all of its searches.
-
-    ``size`` includes checkpoints stored elsewhere.
-    """
+    """The planned removal of the search or campaign in ``folder``; ``size`` includes checkpoints elsewhere."""
 
     folder: RunFolder
     size: int
@@ -215,7 +210,7 @@ class Removal:
         return [search.folder.name for search in self.searches]
 
     def carry_out(self) -> None:
-        """Remove everything. If killed halfway, the removal can be planned and carried out again.
+        """Remove everything; if killed halfway, the removal can be planned and carried out again.
 
         Raises:
             InvalidInput: another process runs one of the searches; nothing is removed.

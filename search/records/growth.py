@@ -89,10 +89,7 @@ def _is_as_wide(old: SearchSpace, new: SearchSpace) -> bool:
 
 
 def in_order(before: SearchConfig, after: SearchConfig) -> SearchConfig:
-    """Return ``after`` with the losses of ``before`` first and in its order: the first study holds the sessions.
-
-    It is unchanged if it lacks one of them.
-    """
+    """Return ``after`` with the losses of ``before`` first, if it has them all: the first study holds the sessions."""
     if not all(loss in after.losses for loss in before.losses):
         return after
     further = tuple(loss for loss in after.losses if loss not in before.losses)

@@ -122,8 +122,7 @@ class Ledger:
         """Write an opening of the test set with the ``content`` of an :class:`Opening`; it is on disk afterwards.
 
         Raises:
-            DiskFull: there is no space in the runs folder. If the line is in the user's file already, the opening is
-                resumed from there.
+            DiskFull: there is no space; an opening that is in the user's file already is resumed from there.
         """
         opening = Opening(id=uuid.uuid4().hex, time=_now(), **content)
         self._write(opening.entry)

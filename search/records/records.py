@@ -35,8 +35,7 @@ T = TypeVar("T")
 class Records:
     """The records of the search in ``folder``; its images and user-defined losses need not exist on this machine.
 
-    A file is read when it is asked for, and again only after it has changed. ``given`` is the plan of a command that
-    has made one; without it, the plan is the stored one.
+    A file is read when it is asked for, and again only after it has changed. ``given`` is used in place of the stored plan.
     """
 
     folder: RunFolder
@@ -351,8 +350,7 @@ SUFFIXES = (".json", ".yaml", ".npz", ".journal", ".safetensors")
 def refuse_odd_files(folder: RunFolder) -> None:
     """Raise :class:`InvalidInput` if a record of somebody else's search is no file but a link, pipe, device or folder.
 
-    A link may lead to any file of the reader, and a pipe never ends. The folder of the trainings may be a link to
-    another disk.
+    A link may lead to any file, and a pipe never ends. The folder of the trainings may be a link to another disk.
     """
     if started(folder.path) is not None:
         return

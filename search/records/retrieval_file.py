@@ -34,10 +34,7 @@ IMAGES = 25
 
 
 def sampled_queries(keys: Sequence[str], most: int, queries_N: NDArray[np.bool_] | None = None) -> NDArray[np.int32]:
-    """Return the numbers of the first ``most`` queries in the order of their keys' digests, ascending.
-
-    With ``queries_N`` only these images are queries.
-    """
+    """Return the first ``most`` queries, of ``queries_N`` if given, in the order of their keys' digests, ascending."""
     rows = np.arange(len(keys)) if queries_N is None else np.flatnonzero(queries_N)
     if len(rows) > most:
         rows = np.sort(rows[in_digest_order([keys[row] for row in rows.tolist()])[:most]])
@@ -168,10 +165,7 @@ LIMIT = 3_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Thumbnails:
-    """WebP files of test images by their numbers, the queries to show, and the ``metric`` by which they were chosen.
-
-    The metric is None, and there are no queries, if no metric scores single queries.
-    """
+    """WebP files of test images by their numbers, the queries to show, and the metric that chose them, if any."""
 
     pictures: Mapping[int, bytes]
     queries: tuple[GalleryQuery, ...]
@@ -244,10 +238,7 @@ def _images(
 
 
 def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: Sequence[Scored]) -> Thumbnails:
-    """Make the thumbnails of the opened images of ``dataset`` in ``store``.
-
-    The queries come first, then their neighbours by the first model of each configuration.
-    """
+    """Make thumbnails of opened images: the queries', then those of their neighbours by each configuration."""
     per_image = read_arrays(scored[0].files[scored[0].record.per_image])
     keys, labels_N = per_image["keys"].tolist(), per_image["labels"]
     firsts: dict[tuple[str, int], bytes] = {}  # the ranking by each configuration's model of the first seed and fold

@@ -35,8 +35,7 @@ class Confirmation:
         classes: the objective of each class that validated, the mean over the fresh seeds; empty if it has none.
         best_epochs: the best epoch of each finished training, or of each of its folds.
         failed: the number of fresh seeds with a failed training.
-        measured: the means over the fresh seeds of the objective and the constraints' metrics; empty without
-            constraints.
+        measured: the means over the fresh seeds of the constraints' metrics and the objective; empty without any.
     """
 
     number: int
@@ -61,8 +60,7 @@ class Confirmation:
 def finalists(trials: Sequence[FrozenTrial], count: int, goal: Goal | None = None) -> list[FrozenTrial]:
     """Return the first complete trials of the ``count`` best configurations, and trial 0 if it is not among them.
 
-    Configurations are ranked by the mean value of their trials, and with constraints as in
-    :meth:`search.goal.Goal.ranked`. The result is empty without a complete trial.
+    They are ranked by the mean value of their trials, with constraints by :meth:`search.goal.Goal.ranked`.
     """
     groups: dict[Params, list[FrozenTrial]] = {}
     for trial in trials:

@@ -111,9 +111,8 @@ class StudyStatus:
 class SearchStatus:
     """A search's studies; ``driver`` describes the process that runs it, ``problem`` says what cannot be read.
 
-    ``finished`` is True if nothing is left of the stages in its file, and for a search that cannot be read.
-    ``baselines`` are the objectives of the networks without training on the validation classes. ``objective`` is
-    empty if the search cannot be read.
+    ``finished`` is True if nothing is left of the stages in its file. ``baselines`` are the objectives of the networks
+    without training on the validation classes.
     """
 
     name: str

@@ -19,8 +19,7 @@ from trainables.common.errors import Mistake
 class Tpe(Sampler):
     """Tree-structured Parzen estimator (Bergstra et al. 2011), multivariate.
 
-    It begins with points of the Sobol sequence in place of random ones, which cover the space more evenly (for what
-    each gains over the default see ``docs/statistics.md``).
+    It begins with points of the Sobol sequence, which cover the space more evenly (see ``docs/statistics.md``).
     """
 
     has_model = True
@@ -53,9 +52,8 @@ class Random(Sampler):
 class Qmc(Sampler):
     """Quasi-Monte-Carlo search: trial ``n`` is point ``n - 1`` of a scrambled Sobol sequence over all parameters.
 
-    Optuna's ``QMCSampler`` is not used: it counts its points in the study, so that a driver that is killed between
-    counting and storing skips one, and it draws every parameter that trial 0 does not have at random. Here a condition
-    only leaves a dimension unused.
+    Optuna's ``QMCSampler`` is not used: a driver that is killed between counting and storing a point skips it, and
+    parameters that trial 0 does not have are drawn at random. Here a condition only leaves a dimension unused.
     """
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
@@ -188,9 +186,8 @@ class Coordinate(Stepwise):
     """Coordinate search, as in the thesis (section 5.2, Table 15): the grid of one hyperparameter after the other.
 
     It tries all values of a hyperparameter while the others are held, starting from the default, keeps the best value
-    and continues with the next hyperparameter. The held values are not trained again: their trial takes part in the
-    comparison and wins ties. The values of one hyperparameter may run concurrently; the next hyperparameter waits for
-    all of them. The state follows from the stored trials, which are in the order of their proposals.
+    and continues with the next hyperparameter, which waits for all of them. The held values are not trained again:
+    their trial takes part in the comparison and wins ties. The state follows from the stored trials, in their order.
     """
 
     size_in_words = "trying all hyperparameters of {loss} takes up to {size:,} trials"

@@ -167,8 +167,7 @@ def pruning_sentence(objective: str, step: int, value: float, reason: str) -> st
 class LossStudy:
     """One loss's study in one stage: ``<search>/<loss>``, later ``<search>/<loss>@confirm`` and ``@final``.
 
-    Each method that changes it returns when the change is stored. ``tally`` counts its trials. Optuna stores what a
-    trial lacks of each constraint of the ``goal`` as Optuna's constraints.
+    Each method that changes it returns when the change is stored. ``tally`` counts its trials.
     """
 
     def __init__(
@@ -318,9 +317,8 @@ class LossStudy:
 class SeenStudy(Study):
     """The study ``name`` as its sampler sees it: with failures due to the parameters as bad trials.
 
-    Among ``trials``, the stored ones, these are FAIL, and all of Optuna's samplers ignore FAIL: a model that knows
-    nothing about the region beyond a cliff keeps proposing it. Here they are PRUNED without an intermediate value. TPE
-    ranks PRUNED trials below complete ones, those that ended earlier lower, and those without a value last.
+    Among ``trials``, the stored ones, these are FAIL, which all of Optuna's samplers ignore: a model that knows nothing
+    about the region beyond a cliff keeps proposing it. Here they are PRUNED without a value, which TPE ranks last.
 
     Models of complete trials only (the Gaussian process, CMA-ES) ignore PRUNED too. With ``as_worst`` the trials are
     COMPLETE with the lowest value so far: the floor padding of Wakabayashi et al., Bayesian optimization with

@@ -1,9 +1,8 @@
 """The queue of trials: the next trial to train, and the effect of a training's results on its study.
 
-This is the studies' side of the tuner and independent of the engine. A stage is a list of studies with a budget each;
-the least-started study is asked for the next trial. It may have nothing to propose until a running trial ends: the
-budget may be used up, or a coordinate search needs the best value first. When nothing of a stage is left to start or to
-wait for, the next stage begins.
+A stage is a list of studies with a budget each; the least-started study is asked for the next trial. It may have
+nothing to propose until a running trial ends: the budget may be used up, or a coordinate search needs the best value
+first. When nothing of a stage is left to start or to wait for, the next stage begins.
 """
 
 import logging
