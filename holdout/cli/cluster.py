@@ -171,8 +171,7 @@ def logs(
     else:
         print(shown, end="", flush=True)
         if lines.left_out:
-            hidden = "1 line of Ray is" if lines.left_out == 1 else f"{lines.left_out:,} lines of Ray are"
-            say([f"{hidden} not shown; `holdout logs {name} --all` shows everything."])
+            say([f"{counted(lines.left_out, 'line')} of Ray not shown; `holdout logs {name} --all` shows everything."])
         if follow:
             say([f"{name}: {job.state}."])
     if follow and job.state != "succeeded":

@@ -51,9 +51,11 @@ def datasets(
 ) -> None:
     """List the data sets, with publisher and layout on disk; with --root, check a folder."""
     from search.config.parts import build_dataset, known_dataset
+    from search.config.search_config import SplitSection
     from search.config.yaml_file import apply_settings
     from trainables.data import DATASETS
     from trainables.data.dataset import similar_names
+    from trainables.data.split import check_classes, split_dataset
 
     if root is None and not settings and picture is None and to is None:
         entries = [_described(entry) for entry in (DATASETS if name is None else [known_dataset(name)])]
@@ -68,14 +70,16 @@ def datasets(
     dataset = build_dataset(name, options)
     if (picture or to) and dataset.noun != "images":
         raise InvalidInput(f"{'--picture' if picture else '--to'}: the data set has no images; leave it out.")
-    split = _split(dataset)
+    classes, defaults = dataset.classes(), SplitSection()
+    split = split_dataset(dataset, classes, ratio=defaults.ratio, seed=defaults.seed)
+    check_classes(split, dataset, classes)
     counts = _counts(dataset, split)
     if picture is not None:
         _draw(dataset, split, picture)
     if to is not None:
         _write_images(dataset, to)
     _say_damage(dataset, split)
-    say([similar_names(dataset.classes()), dataset.left_out()], "yellow")
+    say([similar_names(classes), dataset.left_out()], "yellow")
     show({"name": name, **counts}, as_json, lambda: _counted(name, counts, dataset.noun))
 
 
@@ -108,16 +112,6 @@ def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
         Padding(aligned(options), (0, 0, 0, 1), expand=False),
         Text(),
     )
-
-
-def _split(dataset: "Dataset") -> "ClassSplit":
-    from search.config.search_config import SplitSection
-    from trainables.data.split import check_classes, split_dataset
-
-    classes, defaults = dataset.classes(), SplitSection()
-    split = split_dataset(dataset, classes, ratio=defaults.ratio, seed=defaults.seed)
-    check_classes(split, dataset, classes)
-    return split
 
 
 def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
@@ -186,7 +180,7 @@ def _counted(name: str, counts: dict[str, Any], noun: str) -> RenderableType:
         "test half": "test",
     }
     for title, part in rows.items():
-        table.add_row(title, *(f"{counts[part][column]:,}" for column in ("classes", "images")))
+        table.add_row(title, *(f"{count:,}" for count in counts[part].values()))
     return Group(Text(f"{name}: {counts['identity']}"), table)
 
 

@@ -169,30 +169,29 @@ def write_embeddings(address: str, embeddings_ND: "NDArray[np.float32]", paths: 
     path = given_path(address)
     try:
         with writing("--to", address):
-            write_whole(path, _WRITERS[path.suffix](embeddings_ND, paths))
+            write_whole(path, lambda file: _WRITERS[path.suffix](file, embeddings_ND, paths))
     except UnicodeEncodeError as error:
         raise InvalidInput(
             f"--to {address}: the path {error.object!a} is not UTF-8, which Parquet requires; write a .npz file."
         ) from error
 
 
-def _as_npz(embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> Callable[[IO[bytes]], object]:
+def _write_npz(file: IO[bytes], embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> None:
     import numpy as np
 
-    return lambda file: np.savez(file, embeddings=embeddings_ND, paths=np.array(paths, dtype=np.str_))
+    np.savez(file, embeddings=embeddings_ND, paths=np.array(paths, dtype=np.str_))
 
 
-def _as_parquet(embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> Callable[[IO[bytes]], object]:
+def _write_parquet(file: IO[bytes], embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> None:
     import pyarrow
     from pyarrow.parquet import write_table
 
     flat = pyarrow.array(embeddings_ND.reshape(-1))
     embeddings = pyarrow.FixedSizeListArray.from_arrays(flat, embeddings_ND.shape[1])
-    table = pyarrow.table({"embeddings": embeddings, "paths": pyarrow.array(paths, pyarrow.string())})
-    return lambda file: write_table(table, file)
+    write_table(pyarrow.table({"embeddings": embeddings, "paths": pyarrow.array(paths, pyarrow.string())}), file)
 
 
-_WRITERS = {".npz": _as_npz, ".parquet": _as_parquet}
+_WRITERS = {".npz": _write_npz, ".parquet": _write_parquet}
 
 
 # Embedding image files.
@@ -267,8 +266,7 @@ def embedded_files(
         count = f"{len(found.unreadable):,} of {len(paths):,} images cannot be read"
         raise InvalidInput([*sentences, f"{count}, so nothing was written: repair them, or add --skip-unreadable."])
     if not len(found.positions_N):
-        which = "The only image cannot" if len(paths) == 1 else f"None of the {len(paths):,} images can"
-        raise InvalidInput([*sentences, f"{which} be read, so nothing was written."])
+        raise InvalidInput([*sentences, "No image can be read, so nothing was written."])
     say(sentences, "yellow")
     kept = tuple(str(paths[position]) for position in found.positions_N.tolist())
     files = EmbeddedFiles(embeddings_ND=found.embeddings_ND, paths=kept, unreadable=found.unreadable, seconds=seconds)

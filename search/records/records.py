@@ -35,7 +35,7 @@ T = TypeVar("T")
 class Records:
     """The records of the search in ``folder``; its images and user-defined losses need not exist on this machine.
 
-    A file is read when it is asked for, and again only after it has changed. ``given`` is used in place of the stored plan.
+    A file is read when it is asked for, and again only after it has changed. ``given`` replaces the stored plan.
     """
 
     folder: RunFolder

@@ -5,7 +5,6 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import ClassVar
 
 import optuna
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
@@ -103,9 +102,6 @@ class CmaEs(Sampler):
 class Stepwise(Sampler):
     """A sampler with a finite number of proposals, in a fixed order."""
 
-    size_in_words: ClassVar[str]
-    """The clause about ``loss`` and ``size`` in an error message."""
-
     @property
     @abstractmethod
     def size(self) -> int:
@@ -126,10 +122,9 @@ class Stepwise(Sampler):
             if isinstance(parameter, Float) and parameter.grid is None
         ]
         if not found and self.size > self.trials:
-            size = self.size_in_words.format(loss=self.loss, size=self.size)
+            text = f"is {self.trials} and trying all values of {self.loss} takes up to {self.size:,}"
             fix = f"ask for as many trials, or override space.{self.loss}"
-            keys = ("search.trials", "search.sampler", "space")
-            found.append(Mistake("search.trials", f"is {self.trials} and {size}", fix, keys))
+            found.append(Mistake("search.trials", text, fix, ("search.trials", "search.sampler", "space")))
         return found
 
 
@@ -139,8 +134,6 @@ class Grid(Stepwise):
     Trial ``n`` is cell ``n``: first the default, then the others with the last parameter changing fastest. Optuna's
     ``GridSampler`` is not used: it does not support conditions, stops the study itself and draws cells at random.
     """
-
-    size_in_words = "the grid of {loss} has {size:,} cells"
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         return Fixed(self.cells[number])
@@ -190,7 +183,6 @@ class Coordinate(Stepwise):
     their trial takes part in the comparison and wins ties. The state follows from the stored trials, in their order.
     """
 
-    size_in_words = "trying all hyperparameters of {loss} takes up to {size:,} trials"
     without_pruning = "compares values after all epochs, which pruned trials do not reach"
     without_constraints = True
 
