@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -102,11 +101,6 @@ class CmaEs(Sampler):
 class Stepwise(Sampler):
     """A sampler with a finite number of proposals, in a fixed order."""
 
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """The number of trials; the maximum, if it depends on their values."""
-
     def values(self, name: str) -> Sequence[Value]:
         """Return the values of one parameter to try."""
         grid = self.space.parameters[name].grid
@@ -121,8 +115,8 @@ class Stepwise(Sampler):
             for name, parameter in self.space.searched.items()
             if isinstance(parameter, Float) and parameter.grid is None
         ]
-        if not found and self.size > self.trials:
-            text = f"is {self.trials} and trying all values of {self.loss} takes up to {self.size:,}"
+        if not found and (size := self.size or 0) > self.trials:
+            text = f"is {self.trials} and trying all values of {self.loss} takes up to {size:,}"
             fix = f"ask for as many trials, or override space.{self.loss}"
             found.append(Mistake("search.trials", text, fix, ("search.trials", "search.sampler", "space")))
         return found
