@@ -213,22 +213,13 @@ def init(
 
     A pretrained network, which photographs get unless --backbone is convnet, is frozen: a layer on it is trained.
     """
+    from search.config import initial_file
     from search.config.image_facts import dataset_at, dataset_facts
-    from search.config.initial_file import (
-        COMMON,
-        initial_text,
-        name_for,
-        pretrained,
-        refuse_existing,
-        sizes_for,
-        this_machine,
-        write_initial_file,
-    )
     from search.driver.progress_view import phase
     from trainables.data.sets.glyphs import Glyphs
     from trainables.data.sets.manifest import is_manifest
 
-    network = pretrained(backbone, weights)
+    network = initial_file.pretrained(backbone, weights)
     # a library of networks may be, too: before the data is read
     is_missing = network is not None and network.is_missing
     if root is not None and (folder is None or not is_manifest(folder)):
@@ -239,27 +230,23 @@ def init(
         facts = dataset_facts(dataset, frozen=frozen)
     if facts.features is not None and backbone is not None:
         raise InvalidInput(f"{folder} holds embeddings, which need no network; leave out --backbone and --weights.")
-    path = output or Path(f"{name_for(facts.root)}.yaml")
-    refuse_existing(path)
+    path = output or Path(f"{initial_file.name_for(facts.root)}.yaml")
+    initial_file.refuse_existing(path)
     if backbone is None and facts.of_photographs:
-        network, is_missing = COMMON, COMMON.is_missing
+        network = initial_file.COMMON
+        is_missing = network.is_missing
     with phase(messages(), "Choosing the settings …"):
-        machine, loaded = this_machine(), None
-        sizes = sizes_for(facts, machine, network)
+        machine, loaded = initial_file.this_machine(), None
+        sizes = initial_file.sizes_for(facts, machine, network)
         if network is not None and not is_missing and sizes.image_size:
             network, loaded = network.fitted(sizes.image_size, dataset, facts)
-            sizes = sizes_for(facts, machine, network)
-    write_initial_file(path, initial_text(facts, machine, network))
+            sizes = initial_file.sizes_for(facts, machine, network)
+    initial_file.write_initial_file(path, initial_file.initial_text(facts, machine, network))
     found = "\n".join(filter(None, (*facts.sentences(), loaded, machine.sentence)))
-    record = {
-        "file": str(path),
-        "found": asdict(facts),
-        "weights": loaded,
-        "machine": asdict(machine),
-        "sizes": asdict(sizes),
-    }
+    parts = {"found": asdict(facts), "weights": loaded, "machine": asdict(machine), "sizes": asdict(sizes)}
     first = f"  holdout backbones {sizes.backbone} --download\n" if is_missing else ""
-    show(record, as_json, lambda: f"{found}\nWrote {path}. Read it, then run:\n\n{first}  holdout run {path}")
+    wrote = f"{found}\nWrote {path}. Read it, then run:\n\n{first}  holdout run {path}"
+    show({"file": str(path), **parts}, as_json, lambda: wrote)
 
 
 def vault(

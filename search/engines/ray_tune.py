@@ -245,11 +245,11 @@ class _StudyScheduler(FIFOScheduler):
         for trial, tracked in tune_controller._trial_to_actor.items():
             if trial.trial_id not in assignments.trials:
                 continue
-            if tracked not in live:  # it has no machine yet
+            if tracked in live:
+                placed[trial.trial_id] = live[tracked][0]
+                self._watch(trial.trial_id)
+            else:  # it has no machine yet
                 waiting.add(trial.trial_id)
-                continue
-            placed[trial.trial_id] = live[tracked][0]
-            self._watch(trial.trial_id)
         assignments.waiting = {trial_id for trial_id in waiting if assignments.trials[trial_id]}
         for trial_id, silence in assignments.silences.too_long().items():
             if trial_id in placed and trial_id not in assignments.ended:
