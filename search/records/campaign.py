@@ -216,8 +216,8 @@ def search_file(
 ) -> dict[str, Any]:
     """Return the search file at ``labels``: the recipe, updated with the base, then with the labels' settings.
 
-    ``found`` are the :func:`recipes_of` the campaign, without their entries for removed losses. By default all searches
-    share an MLflow experiment, and the test computes the metrics of the table.
+    ``found`` has the :func:`recipes_of` the campaign, whose entries for removed losses are removed too. By default all
+    searches share an MLflow experiment, and the test computes the metrics of the table.
     """
     chosen = [axis[label] for axis, label in zip(config.vary.values(), labels, strict=True)]
     name = next((settings[RECIPE] for settings in chosen if RECIPE in settings), config.recipe)

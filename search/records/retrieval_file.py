@@ -129,7 +129,8 @@ def gallery_queries(
     """Choose three queries of each kind out of ``queries_Q``, of different classes if possible.
 
     ``tuned_N`` and ``default_N`` are the scores of each image as a query. Best, median and worst refer to ``tuned_N``,
-    changed to its distance from ``default_N``. Images without another image of their class are left out.
+    changed to its distance from ``default_N``; ties are ordered by the SHA-256 of the keys. Images without another
+    image of their class are left out.
     """
     sizes_C = np.bincount(labels_N)
     found = [int(row) for row in queries_Q if sizes_C[labels_N[row]] > 1]
