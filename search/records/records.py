@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from search import records  # whose modules load on first use
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from search.records.runs import RunFolder, find_runs, missing, trials_in
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     from search.config.search_config import SearchConfig
-    from search.records import Baselines, Ledger, Opening, ScoredOpening, Selection
     from search.records.plan import Plan
     from search.study import StudyStorage
     from trainables.data.split import ClassSplit
@@ -207,39 +207,31 @@ class Records:
     # The choice and the test.
 
     @property
-    def baselines(self) -> "Baselines | None":
+    def baselines(self) -> "records.Baselines | None":
         """The scores of the networks without training; None if nothing was pretrained."""
-        from search.records import Baselines
-
-        return self.read(self.folder.baselines, Baselines.load)
+        return self.read(self.folder.baselines, records.Baselines.load)
 
     @property
-    def selection(self) -> "Selection | None":
+    def selection(self) -> "records.Selection | None":
         """The frozen selection; None before the choice."""
         return self.frozen_selection if self.folder.selection.exists() else None
 
     @property
-    def frozen_selection(self) -> "Selection":
+    def frozen_selection(self) -> "records.Selection":
         """The frozen selection; raises before the choice, and if the file was changed."""
-        from search.records import Selection
-
-        return self.read(self.folder.selection, Selection.load)
+        return self.read(self.folder.selection, records.Selection.load)
 
     @property
-    def openings(self) -> "tuple[ScoredOpening, ...]":
+    def openings(self) -> "tuple[records.ScoredOpening, ...]":
         """The scored openings of its test classes, in order; none while they are sealed."""
-        from search.records import scored_openings
-
-        return self.read(self.folder.test, scored_openings)
+        return self.read(self.folder.test, records.scored_openings)
 
     @cached_property
-    def ledger(self) -> "Ledger":
-        from search.records import Ledger
-
-        return Ledger(self.folder.openings)
+    def ledger(self) -> "records.Ledger":
+        return records.Ledger(self.folder.openings)
 
     @property
-    def opening(self) -> "Opening | None":
+    def opening(self) -> "records.Opening | None":
         """The line of the ledger on the opening whose scores are shown; None while sealed, and if it was lost."""
         first = next((scored.id for scored in self.openings), None)
         return next((entry for entry in self.ledger.openings() if entry.id == first), None) if first else None

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from search.records.retrieval_file import FOLDER, MOST_NEIGHBOURS, RANKS, RetrievalFile, map_images, sampled_queries
 from search.records.score_files import (
@@ -57,18 +56,14 @@ def retrieval_of(
     queries_N = None if protocol is None else protocol.queries_N.numpy()
     queries_Q = sampled_queries(keys, MOST_NEIGHBOURS, queries_N)
     sample_S = map_images(keys, labels_N.cpu().numpy(), class_names)
-    neighbours_QK = gallery.neighbours(_on(queries_Q, embeddings_ND), RANKS)
+    neighbours_QK = gallery.neighbours(torch.from_numpy(queries_Q).long().to(embeddings_ND.device), RANKS)
     unit_ND = unit(embeddings_ND.float())
     return RetrievalFile(
         queries_Q=queries_Q,
         neighbours_QK=neighbours_QK.cpu().numpy().astype(np.int32),
         sample_S=sample_S,
-        embeddings_SD=unit_ND[_on(sample_S, unit_ND)].cpu().numpy().astype(np.float16),
+        embeddings_SD=unit_ND[torch.from_numpy(sample_S).long()].cpu().numpy().astype(np.float16),
     )
-
-
-def _on(rows: NDArray[np.int32], like: torch.Tensor) -> torch.Tensor:
-    return torch.from_numpy(rows).long().to(like.device)
 
 
 # Metrics of subsets of the test classes, stored next to those of all classes.
