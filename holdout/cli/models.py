@@ -12,6 +12,7 @@ import typer
 
 from holdout.cli.options import RUNS, BatchSize, Device, Images, Json, Model, Name, Runs, SkipUnreadable, TrustCode
 from holdout.cli.output import Tables, messages, say, show
+from search import tracking  # whose modules load on first use
 from search.text_table import TextTable, refuse_unknown, writing
 from search.trust import INDEX_MODEL, addresses_in, check_addresses, remember
 from trainables.common.errors import InvalidInput, counted
@@ -66,11 +67,8 @@ def embed(
     if given_path(to).is_dir():
         raise InvalidInput(f"--to {to}: it is a folder; name a file.")
     refuse_unwritable(to)
-
-    from search.tracking import load_model
-
     paths = image_files(images)
-    loaded = load_model(model, device=device, trust_code=trust_code)
+    loaded = tracking.load_model(model, device=device, trust_code=trust_code)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     write_embeddings(to, files.embeddings_ND, files.paths)
     count, dimensions = files.embeddings_ND.shape
@@ -93,11 +91,8 @@ def index(
     """Embed images with a trained model and write a faiss index for `holdout query`."""
     refuse_other_folder(given_path(to))
     refuse_unwritable(to)
-
-    from search.tracking import load_model
-
     paths = image_files(images)
-    loaded = load_model(model, device=device, trust_code=trust_code)
+    loaded = tracking.load_model(model, device=device, trust_code=trust_code)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     made = ImageIndex.of(files.embeddings_ND, files.paths, loaded)
     made.save(to)
@@ -129,11 +124,8 @@ def query(
         check_addresses(given_path(index), {INDEX_MODEL: address}, [INDEX_MODEL])
         if not address.startswith("models:/") and isinstance(there := given_path(address), Path) and not there.exists():
             raise InvalidInput(f"The model of {index} is no longer at {address}; add --model with its new path.")
-
-    from search.tracking import load_model
-
     paths = image_files(images)
-    loaded = load_model(address, device=device, trust_code=trust_code)
+    loaded = tracking.load_model(address, device=device, trust_code=trust_code)
     opened = ImageIndex.load(index, loaded)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     neighbours = opened.search(files.embeddings_ND, k)
