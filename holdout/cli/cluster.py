@@ -8,6 +8,7 @@ import typer
 
 from holdout.cli.options import RUNS, AllowFailed, Json, Runs, SearchFile, Settings, known_names
 from holdout.cli.output import Tables, say, show
+from search import records  # whose modules load on first use
 from search.stages import Stage
 from search.text_table import NOTHING, TextTable
 from trainables.common.errors import counted
@@ -15,7 +16,6 @@ from trainables.metrics import score_text
 
 if TYPE_CHECKING:
     from holdout.cli.ray_jobs import SearchJob
-    from search.records.records import Records
 
 
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
@@ -58,24 +58,20 @@ def status(
         with connected(address) as cluster:
             found = cluster.status(name, str(runs))
     else:
-        from search.records.status import status_of
-
-        found = [asdict(status_of(search)) for search in _searches(runs, name)]
+        found = [asdict(records.status_of(search)) for search in _searches(runs, name)]
     location = f"at {address}" if address else f"in {runs.absolute()}"
     show(found, as_json, lambda: Tables([_status_table(found, location)]))
 
 
-def _searches(runs: Path, name: str | None) -> list["Records"]:
+def _searches(runs: Path, name: str | None) -> "list[records.Records]":
     """Return the search ``name``, the existing searches of the campaign ``name``, or by default all searches."""
-    from search.records.records import Records, stored_search
-    from search.records.runs import CampaignFolder, RunFolder, find_runs
-
     if name is None:
-        return [Records(folder) for folder in find_runs(runs)]
-    if RunFolder(runs, name).is_campaign:
-        folders = [RunFolder(runs, search) for search in CampaignFolder(runs, name).searches()]
-        return [Records(folder) for folder in folders if folder.config.exists()]
-    return [stored_search(runs, name)]
+        return [records.Records(folder) for folder in records.find_runs(runs)]
+    campaign = records.CampaignFolder(runs, name)
+    if not campaign.is_campaign:
+        return [records.stored_search(runs, name)]
+    folders = [records.RunFolder(runs, search) for search in campaign.searches()]
+    return [records.Records(folder) for folder in folders if folder.config.exists()]
 
 
 def _status_table(found: list[dict[str, Any]], location: str) -> TextTable:

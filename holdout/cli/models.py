@@ -12,7 +12,7 @@ import typer
 
 from holdout.cli.options import RUNS, BatchSize, Device, Images, Json, Model, Name, Runs, SkipUnreadable, TrustCode
 from holdout.cli.output import Tables, messages, say, show
-from search import tracking  # whose modules load on first use
+from search import records, tracking  # whose modules load on first use
 from search.text_table import TextTable, refuse_unknown, writing
 from search.trust import INDEX_MODEL, addresses_in, check_addresses, remember
 from trainables.common.errors import InvalidInput, counted
@@ -40,9 +40,8 @@ def export(
 ) -> None:
     """Write the chosen model with its card, also as ONNX that is checked on real images."""
     from search.driver.finish import export as export_model, programs_table
-    from search.records.records import stored_search
 
-    search = stored_search(runs, name)
+    search = records.stored_search(runs, name)
     say(["Writing the model, also as ONNX, which may take a minute …"], "dim")
     found = export_model(search, loss, to)
     record = {"folder": str(found.folder), "loss": found.loss, "programs": [asdict(entry) for entry in found.programs]}
