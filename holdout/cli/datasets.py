@@ -51,7 +51,7 @@ def datasets(
 ) -> None:
     """List the data sets, with publisher and layout on disk; with --root, check a folder."""
     from search.config.parts import build_dataset, known_dataset
-    from search.config.search_config import SplitSection
+    from search.config.sections import SplitSection
     from search.config.yaml_file import apply_settings
     from trainables.data import DATASETS
     from trainables.data.dataset import similar_names
@@ -167,7 +167,7 @@ def _counts(dataset: "Dataset", split: "ClassSplit") -> dict[str, Any]:
 
 
 def _counted(name: str, counts: dict[str, Any], noun: str) -> RenderableType:
-    from search.config.search_config import SplitSection
+    from search.config.sections import SplitSection
 
     table = Table("part")
     for column in ("classes", noun):
@@ -214,7 +214,6 @@ def init(
     A pretrained network, which photographs get unless --backbone is convnet, is frozen: a layer on it is trained.
     """
     from search.config import initial_file
-    from search.config.image_facts import dataset_at, dataset_facts
     from search.driver.progress_view import phase
     from trainables.data.sets.glyphs import Glyphs
     from trainables.data.sets.manifest import is_manifest
@@ -226,8 +225,8 @@ def init(
         raise InvalidInput(f"--root {root} is for the paths of a CSV file, and there is no CSV file; leave it out.")
     frozen = None if backbone is None else network is not None
     with phase(messages(), "Reading the data …"):
-        dataset = Glyphs() if folder is None else dataset_at(folder, root)
-        facts = dataset_facts(dataset, frozen=frozen)
+        dataset = Glyphs() if folder is None else initial_file.dataset_at(folder, root)
+        facts = initial_file.dataset_facts(dataset, frozen=frozen)
     if facts.features is not None and backbone is not None:
         raise InvalidInput(f"{folder} holds embeddings, which need no network; leave out --backbone and --weights.")
     path = output or Path(f"{initial_file.name_for(facts.root)}.yaml")
@@ -287,7 +286,7 @@ def vault(
         verified = "Verified: every opening has its line and its answer, and its models give the same scores again."
         say([verified], "green")
         return
-    from search.config.image_facts import dataset_at
+    from search.config.initial_file import dataset_at
     from search.config.parts import build_dataset
     from search.vault.held import LISTED, VECTORS_FILE, Policy, make_vault
 

@@ -22,7 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from examples.texts import Languages
 from examples.trainers import tiny
 from examples.trainers.tiny import Pictures, Signs
-from spaces.contract.check_trainable import DrawnFeatures
+from spaces.contract.check_part import DrawnFeatures
 from trainables.data.sets.features import FeatureFile
 from trainables.data.store.store_spec import StoreSpec
 from trainables.metrics.evaluation import evaluate
