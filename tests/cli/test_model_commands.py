@@ -160,7 +160,7 @@ def test_unreadable_images_are_named_and_left_out(mixed: Path, made: SmallModel,
     )["queries"]
     assert [query["path"] for query in queries] == [str(mixed / "a.png"), str(mixed / "c.png")]
     said = holdout_here("embed", made.folder, mixed / "b.jpg", "--to", tmp_path / "b.npz", "--skip-unreadable", code=2)
-    assert said.stderr.splitlines()[-1] == "The only image cannot be read, so nothing was written."
+    assert said.stderr.splitlines()[-1] == "No image can be read, so nothing was written."
 
 
 def test_a_path_that_is_no_text(made: SmallModel, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ ROWS = [
     ("summary.json", in_json(format=99), COMPARE, "its format is 99 and this version reads 10"),
     ("summary.json", in_json(losses=3), COMPARE, "summary.json is damaged, or another version wrote it ("),
     ("test.json", written(b'{"openings": 3}'), COMPARE, "test.json is damaged, or another version wrote it (ValidationError: "),
-    ("../test_openings.jsonl", written(b'{"read": "x"}\n'), COMPARE, "is damaged ('previous'); restore it."),
+    ("../test_openings.jsonl", written(b'{"read": "x"}\n'), COMPARE, "or another version wrote it (KeyError: 'previous'); restore it."),
     ("search.yaml", written(b"losses: []\nsearch: {}\n"), SHOW, "search.yaml is damaged, or another version wrote it (IndexError: "),
     ("search.yaml", before("tracking:"), TEST, "search.yaml is damaged, or another version wrote it (it has no tracking, stages, ship); restore it"),
     ("campaign.yaml", written(b"\0"), STATUS, "campaign.yaml is not valid YAML: unacceptable character #x0000: control characters are not allowed"),

@@ -298,11 +298,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"search": {"sampler": "grid"}, "losses": ["multi_similarity"]},
-        "search.trials is 16 and the grid of multi_similarity has 302,500 cells; ask for as many trials, or override",
+        "search.trials is 16 and trying all values of multi_similarity takes up to 302,500; ask for as many trials",
     ),
     (
         {"search": {"sampler": "coordinate", "pruner": "none"}, "losses": ["multi_similarity"]},
-        "search.trials is 16 and trying all hyperparameters of multi_similarity takes up to 119 trials",
+        "search.trials is 16 and trying all values of multi_similarity takes up to 119; ask for as many trials",
     ),
 ]  # fmt: skip
 
