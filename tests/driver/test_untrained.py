@@ -329,8 +329,10 @@ def test_mlflow_has_the_baselines_and_the_recommended_one_as_champion(runs: Path
         registered = register(recorded(search), make_projection(search.plan), "small")
     client = MlflowClient(tracking_uri=f"sqlite:///{runs / 'mlflow.db'}")
     model, loss = client.get_registered_model("small"), recommended["loss"]
-    assert registered.best == loss
-    assert {alias: str(version) for alias, version in model.aliases.items()} == {"champion": registered.versions[loss]}
+    assert registered["best"] == loss
+    assert {alias: str(version) for alias, version in model.aliases.items()} == {
+        "champion": registered["versions"][loss]
+    }
     assert words(recommended) in model.description
     assert client.get_model_version_by_alias("small", "champion").tags["holdout.loss"] == loss
     experiment = client.get_experiment_by_name("small")
