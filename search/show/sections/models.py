@@ -270,17 +270,13 @@ def _hardest(search: Records, comparison: Comparison, test: RankedTest, remarks:
         return
     scores = class_scores(search, metric)
     values: dict[str, NDArray[np.float64]] = {}
-    for entry in test.tuned:
-        of_row = [
-            found.sums_C / found.counts_C
-            for found in scores
-            if (found.loss, found.source_trial) == (entry.row.loss, entry.row.number)
-        ]
-        if of_row:
-            values[loss_label(comparison, entry.row.search, entry.row.loss)] = np.mean(of_row, axis=0)
+    for row in (entry.row for entry in test.tuned):
+        if of_row := scores.get((row.loss, row.number)):
+            each_SC = [found.sums_C / found.counts_C for found in of_row]
+            values[loss_label(comparison, row.search, row.loss)] = np.mean(each_SC, axis=0)
     if not values:
         return
-    asked, mean_C = scores[0].labels_C.tolist(), np.mean(list(values.values()), axis=0)
+    asked, mean_C = next(iter(scores.values()))[0].labels_C.tolist(), np.mean(list(values.values()), axis=0)
     yield TextTable(
         title=f"The hardest of {counted(len(mean_C), 'test class', 'test classes')}",
         header=("class", f"mean {metric}", *values, "confused with"),
