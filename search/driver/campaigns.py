@@ -37,7 +37,7 @@ def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignR
     )
     experiments = {(plan.config.tracking.uri, plan.config.tracking.experiment): plan for plan in plans}
     for plan in experiments.values():
-        make_projection(plan).sum_up_campaign(campaign.name, run)
+        make_projection(plan).sum_up_campaign(run)
 
 
 def stored_campaign(folder: CampaignFolder) -> Campaign:

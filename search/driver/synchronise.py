@@ -64,7 +64,7 @@ def make_projection(plan: Plan) -> Projection:
         root=config.dataset.root,
         split=split.digest,
         classes={"train": len(split.train), "validation": len(split.validation), "test": split.test_classes},
-        campaign=campaign.name if campaign else None,
+        campaign=campaign.name if campaign else "",
         campaign_id=RunFolder(campaign.runs, campaign.name).own_id() if campaign else "",
     )
 

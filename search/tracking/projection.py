@@ -92,6 +92,7 @@ class Projection:
         searched: the names of the hyperparameters of each loss.
         dataset, root: the name of the data set, and the folder of its images, None if they are generated.
         split, classes: the digest of the split, and the numbers of classes in its parts.
+        campaign: the campaign of the search; empty without one.
     """
 
     uri: str
@@ -108,7 +109,7 @@ class Projection:
     root: str | None
     split: str
     classes: Mapping[str, int]
-    campaign: str | None
+    campaign: str
     campaign_id: str
     _known: dict[tuple[str, int], Projected] = field(default_factory=dict, init=False)
 
@@ -157,11 +158,11 @@ class Projection:
     def _of_campaign(self) -> dict[str, str]:
         return {CAMPAIGN: self.campaign, "holdout.campaign_id": self.campaign_id} if self.campaign else {}
 
-    def _campaign_run(self, campaign: str, start: int | None) -> str:
+    def _campaign_run(self, start: int | None) -> str:
         of_campaign = f"tags.`{ID}` = '{self.campaign_id}' AND tags.`{KIND}` = 'campaign'"
         if found := self._client.search_runs([self.experiment_id], of_campaign, max_results=1):
             return str(found[0].info.run_id)
-        tags = {**self._of_campaign, KIND: "campaign", ID: self.campaign_id, NAME: campaign}
+        tags = {**self._of_campaign, KIND: "campaign", ID: self.campaign_id, NAME: self.campaign}
         return str(self._create(tags, start, None).run_id)
 
     def _summary_run(self, row: str, start: int | None) -> str:
@@ -172,7 +173,7 @@ class Projection:
                 above: str | None = self._summary_run("", start)
                 names = {LOSS: row, NAME: f"{self.name}/{row}"}
             else:
-                above = self._campaign_run(self.campaign, start) if self.campaign else None
+                above = self._campaign_run(start) if self.campaign else None
                 names = {NAME: self.name, NOTE: self.description}
             run = self._create({**self._tags(kind), **names}, start, above)
             self._begin(run.run_id, row)
@@ -235,9 +236,9 @@ class Projection:
         search = {KIND: "search", SEARCH: self.name, ID: self.id}
         return keep_versions(self._client, search, name, description, best, models)
 
-    def sum_up_campaign(self, name: str, wanted: Content) -> None:
-        """Update the run of a campaign, which ends with the last of its searches."""
-        run_id = self._campaign_run(name, None)
+    def sum_up_campaign(self, wanted: Content) -> None:
+        """Update the run of its campaign, which ends with the last of its searches."""
+        run_id = self._campaign_run(None)
         of_searches = f"tags.`holdout.campaign_id` = '{self.campaign_id}' AND tags.`{KIND}` = 'search'"
         searches = self._client.search_runs([self.experiment_id], of_searches, max_results=PAGE)
         self._sum_up(run_id, wanted, max((run.info.end_time or 0 for run in searches), default=None))
