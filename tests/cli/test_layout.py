@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.commands import holdout_here
-from support.driving import drive
+from support.commands import holdout_here, json_of
+from support.driving import Opened, drive
 from support.made_search import Means, made_search
 
 from search.cli.output import Tables
 from search.plan.records import Records
 from search.plan.runs import RunFolder
-from search.plan.search import WritableRecords
 from search.results.comparison import Comparison, compare
 from search.show.comparison_tables import headline_tables, text_tables
 from search.text_table import TextTable
@@ -145,7 +144,7 @@ def test_a_default_that_is_best_is_one_row(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [60, 200])
 def test_commands_keep_to_the_width(
-    width: int, opened: Callable[..., WritableRecords], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    width: int, opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every value of the records is printed whole at any width; links may be longer than a line."""
     search = opened(name="a-search-with-a-rather-long-name")
@@ -154,7 +153,7 @@ def test_commands_keep_to_the_width(
     of_search = (search.name, "--runs", tmp_path / "runs")
     for arguments in (("status", *of_search), ("trials", *of_search)):
         shown = holdout_here(*arguments).stdout
-        found = json.loads(holdout_here(*arguments, "--json").stdout)
+        found = json_of(*arguments)
         assert max(map(len, shown.splitlines())) <= width
         assert "…" not in shown
         rows = found[0]["studies"] if arguments[0] == "status" else itertools.chain.from_iterable(found.values())

@@ -4,17 +4,17 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import holdout_here, plain
-from support.driving import drive
+from support.commands import refusal
+from support.driving import Opened, drive
+from support.small_search import SearchFile
 
 from search.driver.finish import write_summary
 from search.packages import EXTRA
-from search.plan.search import WritableRecords
 
 HEAVY = ("torch", "torchvision", "ray", "mlflow", "faiss", "scipy", "sklearn", "pandas", "plotly")
 STUDIES = ("optuna", "sqlalchemy", "alembic")
@@ -33,7 +33,7 @@ for arguments in json.loads(sys.argv[1]):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., WritableRecords]) -> Path:
+def runs(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> Path:
     """A runs folder with a search whose first stage is done."""
     runs = tmp_path_factory.mktemp("start") / "runs"
     search = search_made(runs, losses=["pnp"], search={"trials": 2})
@@ -43,9 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., Wr
 
 
 @pytest.fixture(scope="module")
-def finished(
-    tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., WritableRecords]
-) -> tuple[Path, Path]:
+def finished(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> tuple[Path, Path]:
     """A runs folder with a finished search, and its file; its best trial is at an edge of the space."""
     folder = tmp_path_factory.mktemp("finished")
     model = {"backbone": "resnet18", "embedding_dim": 8}
@@ -108,7 +106,7 @@ ROWS: list[tuple[str, int, set[str]]] = [
 
 
 def test_a_command_loads_only_what_it_uses(
-    runs: Path, finished: tuple[Path, Path], search_file: Callable[..., Any], tmp_path: Path
+    runs: Path, finished: tuple[Path, Path], search_file: SearchFile, tmp_path: Path
 ) -> None:
     (finished[0] / "small" / "report.html").touch()  # otherwise it would be drawn
     (tmp_path / "wrong.yaml").write_text("name: wrong\ndataset: {name: glyphs}\nlosses: [mpaa]\n")
@@ -131,7 +129,7 @@ def test_a_finished_search_that_is_extended_tries_its_network(finished: tuple[Pa
     """Mistakes are still reported at once, before anything is trained."""
     runs, file = finished
     changed = ("--set", "search.trials=20", "--set", "training.image_size=1")
-    assert "training.image_size" in plain(holdout_here("run", file, "--runs", runs, *changed, code=2).stderr)
+    assert "training.image_size" in refusal("run", file, "--runs", runs, *changed)
 
 
 def test_the_library_loads_nothing_before_it_is_used() -> None:

@@ -2,15 +2,15 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from support.commands import holdout_here, plain
-from support.driving import drive
+from support.commands import holdout_here, plain, refusal
+from support.driving import Opened, drive
 from support.finished_search import finish
 from support.journals import Operation, rewrite as rewrite_journal
 from support.listening import listening
@@ -19,7 +19,7 @@ from support.small_search import GLYPHS, small_search
 import holdout
 from search.driver.finish import write_summary
 from search.plan.make_plan import read_plan
-from search.plan.search import WritableRecords, open_search
+from search.plan.search import open_search
 from search.trust import forget, started
 from trainables.common.errors import InvalidInput
 
@@ -32,7 +32,7 @@ READ = [
 
 
 @pytest.fixture(scope="module")
-def origin(search_made: Callable[..., WritableRecords], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def origin(search_made: Opened, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of a search of trainings that nobody ran; not to be changed."""
     runs = tmp_path_factory.mktemp("origin") / "runs"
     with closing(search_made(runs, losses=["pnp"], search={"trials": 2})) as search:
@@ -195,7 +195,7 @@ def test_digests_are_checked_without_the_code_and_the_rest_with_it(
     ledger = runs / "test_openings.jsonl"
     lines = ledger.read_text()
     ledger.write_text("".join(reversed(lines.splitlines(keepends=True))))
-    assert "test_openings.jsonl" in plain(holdout_here(*verify, code=1).stderr)
+    assert "test_openings.jsonl" in refusal(*verify, code=1)
     ledger.write_text(lines)
     assert "ok  split.json: the split" in holdout_here(*verify, "--trust-code", code=(0, 1)).stdout
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from optuna.trial import TrialState, create_trial
+from support.driving import Opened
 from support.stores import ftp_store
 
 from search.driver.listeners import CheckpointCleanup
@@ -21,9 +22,7 @@ LOSS = "pnp"
 
 
 @pytest.fixture
-def session(
-    opened: Callable[..., WritableRecords], tmp_path: Path
-) -> Iterator[Callable[[float | None], WritableRecords]]:
+def session(opened: Opened, tmp_path: Path) -> Iterator[Callable[[float | None], WritableRecords]]:
     """Return a function that starts or resumes a search with room for ``models`` models."""
     searches: list[WritableRecords] = []
 
@@ -80,14 +79,14 @@ def kept(search: WritableRecords, stage: Stage = Stage.SEARCH) -> set[int]:
     return {int(path.parts[len(parent.parts)]) for path in parent.rglob("attempt-*/best.safetensors")}
 
 
-def test_the_better_models_are_kept_up_to_the_limit(session: Callable[..., WritableRecords]) -> None:
+def test_the_better_models_are_kept_up_to_the_limit(session: Opened) -> None:
     search = session(2)
     cleanup = CheckpointCleanup(search)
     good, _worst, better, _worse = (train(cleanup, search, value) for value in (0.8, 0.1, 0.9, 0.2))
     assert kept(search) == {good, better}
 
 
-def test_a_model_that_is_written_after_its_trial_ended_counts(session: Callable[..., WritableRecords]) -> None:
+def test_a_model_that_is_written_after_its_trial_ended_counts(session: Opened) -> None:
     """It counts every time, even if an earlier model of the trial was counted and removed."""
     search = session(1)
     cleanup = CheckpointCleanup(search)
@@ -102,7 +101,7 @@ def test_a_model_that_is_written_after_its_trial_ended_counts(session: Callable[
     assert kept(search) == {better}
 
 
-def test_models_of_later_stages_are_kept_and_do_not_count(session: Callable[..., WritableRecords]) -> None:
+def test_models_of_later_stages_are_kept_and_do_not_count(session: Opened) -> None:
     search = session(1)
     cleanup = CheckpointCleanup(search)
     train(cleanup, search, 0.5)
@@ -116,7 +115,7 @@ def test_models_of_later_stages_are_kept_and_do_not_count(session: Callable[...,
     assert kept(again, Stage.SELECT) == kept(again, Stage.TEST) == {0, 1}
 
 
-def test_without_a_limit_all_models_and_no_resume_checkpoints_stay(session: Callable[..., WritableRecords]) -> None:
+def test_without_a_limit_all_models_and_no_resume_checkpoints_stay(session: Opened) -> None:
     search = session(None)
     cleanup = CheckpointCleanup(search)
     for number in (add(search, 0.5), add(search, 0.6)):
@@ -128,7 +127,7 @@ def test_without_a_limit_all_models_and_no_resume_checkpoints_stay(session: Call
     assert {path.name for path in parent.rglob("attempt-*/*")} == {"best.safetensors"}
 
 
-def test_a_resumed_search_counts_what_earlier_sessions_left(session: Callable[..., WritableRecords]) -> None:
+def test_a_resumed_search_counts_what_earlier_sessions_left(session: Opened) -> None:
     first = session(3)
     cleanup = CheckpointCleanup(first)
     for value in (0.1, 0.7, 0.8):
@@ -144,7 +143,7 @@ def test_a_resumed_search_counts_what_earlier_sessions_left(session: Callable[..
     assert kept(third) == {1, 2}
 
 
-def test_a_resumed_search_counts_trials_that_no_cleanup_saw_end(session: Callable[..., WritableRecords]) -> None:
+def test_a_resumed_search_counts_trials_that_no_cleanup_saw_end(session: Opened) -> None:
     """The driver died between storing the trial and the clean-up, or before a worker finished writing."""
     first = session(2)
     for value, early in ((0.4, False), (0.3, True)):
@@ -155,7 +154,7 @@ def test_a_resumed_search_counts_trials_that_no_cleanup_saw_end(session: Callabl
     assert kept(second) == {0, 2}
 
 
-def test_the_model_of_a_trial_that_was_lost_counts_when_the_trial_ends(session: Callable[..., WritableRecords]) -> None:
+def test_the_model_of_a_trial_that_was_lost_counts_when_the_trial_ends(session: Opened) -> None:
     first = session(1)
     lost = first.study(LOSS, Stage.SEARCH).ask(lambda number: number)
     write_best(directory(first, lost.number))
@@ -171,7 +170,7 @@ def test_the_model_of_a_trial_that_was_lost_counts_when_the_trial_ends(session: 
 
 
 def test_an_unreachable_storage_is_cleaned_up_later(
-    opened: Callable[..., WritableRecords], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    opened: Opened, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ftp_store(tmp_path / "ftp") as url:
         search = opened(losses=[LOSS], checkpoints={"storage_path": f"{url}/models", "max_gb": 1.5 * SIZE / 1e9})

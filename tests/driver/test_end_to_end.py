@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from optuna.trial import TrialState
-from support.commands import holdout_here, kill_when, plain, stored, summary, write_search
+from support.commands import json_of, kill_when, refusal, stored, summary, write_search
 from support.mlflow_database import write_migrated
 from support.mlflow_rows import assert_mlflow_equals_the_studies, studies_of
 from support.small_search import draw_folder, small_search
@@ -78,7 +78,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedSearc
         kill_when(finished.is_being_confirmed, *command)
         finished.killed = time.time()
         assert not (finished.runs / "small" / "selection.json").exists()
-        said = plain(holdout_here(*command, code=2).stderr)
+        said = refusal(*command)
         assert (finished.runs / "small" / "selection.json").exists()
         kept = r"kept: 2 trials, (1 confirmation, )?1 unfinished training; "
         left = r"left: the choice, the test(, about [\d:]+ at the pace so far)?\."
@@ -90,7 +90,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedSearc
 
 
 def test_the_test_stage_succeeds_with_restored_images(finished: FinishedSearch) -> None:
-    result = json.loads(holdout_here(*TEST, "--runs", finished.runs, "--json").stdout)
+    result = json_of(*TEST, "--runs", finished.runs)
     assert result == summary(finished.runs, "small")
     assert result["test_opened"] == 1, "the attempt that was refused is the same opening"
     _, line, read, scored = map(json.loads, (finished.runs / "test_openings.jsonl").read_text().splitlines())
@@ -143,7 +143,7 @@ def test_only_what_is_worth_keeping_stays_on_disk(finished: FinishedSearch) -> N
 
 
 def test_the_comparison_goes_from_the_search_to_the_test(finished: FinishedSearch) -> None:
-    found = json.loads(holdout_here("compare", "small", "--runs", finished.runs, "--json").stdout)
+    found = json_of("compare", "small", "--runs", finished.runs)
     assert {row["role"] for row in found["rows"]} == {"default", "tuned"}
     for row in found["rows"]:
         trained = [

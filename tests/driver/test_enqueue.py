@@ -1,7 +1,6 @@
 """Trials proposed by `holdout enqueue`: what is trained next, what is counted, and what is refused."""
 
 import json
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,15 +8,15 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 from support.commands import holdout_here, plain
-from support.driving import drive
+from support.driving import Opened, drive
 
 from search.plan.make_plan import reopened
-from search.plan.search import WritableRecords, open_search
+from search.plan.search import open_search
 from search.stages import Stage
 
 
 @pytest.fixture
-def runs(opened: Callable[..., WritableRecords], tmp_path: Path) -> Path:
+def runs(opened: Opened, tmp_path: Path) -> Path:
     """The runs folder of a search of two losses, two trials each, that have ended."""
     with closing(opened(search={"trials": 2, "pruner": "none"}, losses=["pnp", "proxy_anchor"])) as search:
         drive(search)
@@ -51,7 +50,7 @@ def test_the_next_run_trains_what_was_proposed_and_counts_it(runs: Path) -> None
     assert trials[2].user_attrs["seed"] != trials[3].user_attrs["seed"]
 
 
-def test_room_in_the_budget_is_used_before_it_is_raised(opened: Callable[..., WritableRecords], tmp_path: Path) -> None:
+def test_room_in_the_budget_is_used_before_it_is_raised(opened: Opened, tmp_path: Path) -> None:
     with closing(opened(search={"trials": 3}, losses=["proxy_anchor"])):
         pass
     assert enqueue(tmp_path / "runs", {"scale": 16})["trials"][0]["number"] == 1, "trial 0 is the default"
@@ -82,7 +81,7 @@ def test_all_mistakes_at_once_and_nothing_enqueued(runs: Path) -> None:
         assert len(search.trials("proxy_anchor", Stage.SEARCH)) == 2
 
 
-def test_a_value_between_two_steps_is_refused(opened: Callable[..., WritableRecords], tmp_path: Path) -> None:
+def test_a_value_between_two_steps_is_refused(opened: Opened, tmp_path: Path) -> None:
     space = {"proxy_anchor": {"margin": {"low": 0.0, "high": 0.4, "step": 0.1}, "scale": [8, 16]}}
     with closing(opened(losses=["proxy_anchor"], space=space)):
         pass
@@ -95,7 +94,7 @@ def test_a_value_between_two_steps_is_refused(opened: Callable[..., WritableReco
 
 
 def test_refused_while_a_driver_runs_after_the_choice_and_for_a_fixed_list(
-    runs: Path, opened: Callable[..., WritableRecords], tmp_path: Path
+    runs: Path, opened: Opened, tmp_path: Path
 ) -> None:
     with reopened(runs, "small").folder.only_driver():
         assert "is being run by process" in enqueue(runs, {"scale": 16}, code=2)

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from optuna.trial import FrozenTrial
-from support.commands import holdout_here, plain, stored
+from support.commands import holdout_here, refusal, stored
 from support.finished_search import run_here
-from support.kinds import KINDS, Finished, FinishedCampaign
+from support.kinds import KINDS, Finished, FinishedCampaign, Kinds
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.tampered import Copied
 
@@ -29,7 +28,7 @@ STEPS = (9, 17)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_ends_with_its_test_and_is_verified(kinds: Callable[[str], Finished], kind: str) -> None:
+def test_it_ends_with_its_test_and_is_verified(kinds: Kinds, kind: str) -> None:
     search = kinds(kind)
     losses = search.summary["losses"]
     assert all(row["default"]["test"] for row in losses.values())
@@ -40,9 +39,7 @@ def test_it_ends_with_its_test_and_is_verified(kinds: Callable[[str], Finished],
 
 
 @pytest.mark.parametrize("kind", RESUMED)
-def test_after_dying_again_and_again_it_ends_as_undisturbed(
-    kinds: Callable[[str], Finished], kind: str, tmp_path: Path
-) -> None:
+def test_after_dying_again_and_again_it_ends_as_undisturbed(kinds: Kinds, kind: str, tmp_path: Path) -> None:
     undisturbed = kinds(kind)
     for epochs in cycle(STEPS):
         (search,) = run_here(tmp_path, [undisturbed.content], epochs=epochs)
@@ -67,7 +64,7 @@ def test_a_campaign_ends_as_undisturbed_as_well(lot: FinishedCampaign, tmp_path:
         assert told(Finished(file, tmp_path)) == told(Finished(file, lot.runs))
 
 
-def test_low_rank_updates_are_searched_and_merged_into_the_model(kinds: Callable[[str], Finished]) -> None:
+def test_low_rank_updates_are_searched_and_merged_into_the_model(kinds: Kinds) -> None:
     search = kinds("LoRA")
     ranks = {trial.params["model.lora.rank"] for trial in stored(search.runs, "small", "proxy_anchor")}
     assert ranks <= {2, 4}
@@ -102,25 +99,25 @@ def of_trial(trial: FrozenTrial) -> tuple[Any, ...]:
 
 
 @pytest.fixture
-def copied(kinds: Callable[[str], Finished], tmp_path: Path) -> Copied:
+def copied(kinds: Kinds, tmp_path: Path) -> Copied:
     """A finished search whose files may be removed."""
     return Copied(kinds("merged and wrong labels").runs, tmp_path / "runs")
 
 
 def test_a_search_whose_studies_are_lost_is_not_run_again(copied: Copied) -> None:
     copied.journal.unlink()
-    said = plain(holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs, code=2).stderr)
+    said = refusal("run", copied.path / "search.yaml", "--runs", copied.runs)
     assert "small has selection.json and test.json, but the trials of small/pnp, " in said
     assert f"restore {copied.journal} from a copy, or search under a new name" in said
     assert not copied.journal.exists()
     copied.journal.touch()
-    said = plain(holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs, code=2).stderr)
+    said = refusal("run", copied.path / "search.yaml", "--runs", copied.runs)
     assert f"restore {copied.journal} from a copy" in said
 
 
 def test_scores_without_their_choice_are_not_chosen_again(copied: Copied) -> None:
     (copied.path / "selection.json").unlink()
-    said = plain(holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs, code=2).stderr)
+    said = refusal("run", copied.path / "search.yaml", "--runs", copied.runs)
     assert "small has scores in" in said
     assert "selection.json is missing; restore it from a copy" in said
 

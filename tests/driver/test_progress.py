@@ -5,13 +5,13 @@ import io
 import random
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain, count
 
 import pytest
 from optuna.trial import create_trial
 from rich.console import Console
-from support.driving import begun, record, train
+from support.driving import Opened, begun, record, train
 
 from search.driver.choice import freeze
 from search.driver.listeners import Progress
@@ -26,7 +26,6 @@ from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.text_table import NOTHING, sparkline
 from trainables.training.spec import Epochs
 
-Opened = Callable[..., WritableRecords]
 KNOWN_LATER = "time left known after the first trial"
 
 

@@ -1,15 +1,14 @@
 """Two concurrent commands on the same search, file or ledger: no lost, torn or overwritten records."""
 
 import json
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from support.commands import holdout_here, plain
+from support.commands import holdout_here, refusal
 from support.forks import forked
-from support.kinds import Finished
+from support.kinds import Kinds
 from support.refusals import contents
 
 from search.config.initial_file import write_initial_file
@@ -32,7 +31,7 @@ def write_openings(parent: Connection, runs: Path, name: str) -> None:
 
 
 @pytest.fixture
-def runs(kinds: Callable[[str], Finished]) -> Path:
+def runs(kinds: Kinds) -> Path:
     """Return the runs folder of a finished search."""
     return kinds("images").runs
 
@@ -45,7 +44,7 @@ def runs(kinds: Callable[[str], Finished]) -> Path:
 def test_writing_commands_are_refused_while_a_search_runs(arguments: tuple[str, ...], runs: Path) -> None:
     before = contents(runs)
     with RunFolder(runs, "small").only_driver():
-        refused = plain(holdout_here(*arguments, "--runs", runs, code=2).stderr)
+        refused = refusal(*arguments, "--runs", runs)
     assert "The search small is being run by process" in refused
     assert contents(runs) == before
 
@@ -55,7 +54,7 @@ def test_reading_commands_work_while_a_search_runs(runs: Path) -> None:
     with RunFolder(runs, "small").only_driver():
         for arguments in (("status",), ("trials", "small"), ("trials", "small", "pnp", "0"), ("compare", "small")):
             holdout_here(*arguments, "--runs", runs)
-        refused = plain(holdout_here("verify", "small", "--runs", runs, code=2).stderr)
+        refused = refusal("verify", "small", "--runs", runs)
     assert "verify it when that has ended" in refused
     assert contents(runs / "small") == before
 

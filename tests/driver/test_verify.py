@@ -18,7 +18,7 @@ from PIL import Image
 from support.commands import holdout_here, plain, stored
 from support.finished_search import campaign_here, finish, run_here
 from support.journals import of_trial, rewrite
-from support.kinds import Finished, FinishedCampaign
+from support.kinds import FinishedCampaign, Kinds
 from support.refusals import contents
 from support.small_search import GLYPHS, SHORTEST, small_search
 from support.tampered import Change, Copied, array, attribute, entry, epoch, ledger, verified
@@ -96,7 +96,7 @@ def test_one_change_in_a_campaign_is_found(lot: FinishedCampaign, tmp_path: Path
 
 @pytest.mark.parametrize(("kind", "change", "says"), KINDS.values(), ids=KINDS)
 def test_one_change_in_another_kind_is_found(
-    kinds: Callable[[str], Finished], tmp_path: Path, kind: str, change: Change, says: str
+    kinds: Kinds, tmp_path: Path, kind: str, change: Change, says: str
 ) -> None:
     change(copied := Copied(kinds(kind).runs, tmp_path / "runs", kinds(kind).name))
     assert says in verified(copied.runs, "--trust-code", code=1, name=copied.name).splitlines()[-1]
@@ -118,9 +118,7 @@ def _line(text: str, old: str, new: str) -> str:
     ],
     ids=["part", "camera", "group", "superclass"],
 )
-def test_another_list_is_found(
-    kinds: Callable[[str], Finished], kind: str, file: str, change: Callable[[str], str], says: str
-) -> None:
+def test_another_list_is_found(kinds: Kinds, kind: str, file: str, change: Callable[[str], str], says: str) -> None:
     path = kinds(kind).runs.parent / "data" / file
     before = path.read_text()
     try:
@@ -302,7 +300,7 @@ def test_a_folder_that_is_sent_without_the_ledger_says_whom_to_ask(finished: Pat
 
 @pytest.mark.parametrize("place", ["", "x.csv", "mine.npz"])
 def test_images_elsewhere_are_read_there(
-    place: str, finished: Path, images: Path, kinds: Callable[[str], Finished], tmp_path: Path
+    place: str, finished: Path, images: Path, kinds: Kinds, tmp_path: Path
 ) -> None:
     """A folder; an index file, whose images lie beside it; a file of embeddings; and each of them with other content."""
     kind = {"": None, "x.csv": "groups, queries and a gallery", "mine.npz": "features"}[place]

@@ -1,6 +1,6 @@
 """The contract of every engine of the table: equal numbers, reported failures, calls in order."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from optuna.trial import TrialState
-from support.driving import begun, only
+from support.driving import Opened, begun, only
 from support.refusals import sentences_of
 from support.services import ray_nodes
 
@@ -47,13 +47,13 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield engine
 
 
-def made(search_made: Callable[..., WritableRecords], folder: Path, trials: int) -> WritableRecords:
+def made(search_made: Opened, folder: Path, trials: int) -> WritableRecords:
     search = search_made(folder / "runs", losses=[LOSS], search={"trials": trials, "sampler": "random"})
     search.plan.images.make()
     return search
 
 
-def both(search_made: Callable[..., WritableRecords], folder: Path) -> tuple[WritableRecords, WritableRecords]:
+def both(search_made: Opened, folder: Path) -> tuple[WritableRecords, WritableRecords]:
     """Return a search, and one for trainings that are broken."""
     return made(search_made, folder / "whole", 4), made(search_made, folder / "faulty", len(BROKEN))
 
@@ -105,7 +105,7 @@ def outcome(engine: Engine, whole: WritableRecords, faulty: WritableRecords) -> 
 
 
 @pytest.fixture(scope="module")
-def expected(search_made: Callable[..., WritableRecords], tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def expected(search_made: Opened, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """The outcome in this process."""
     engine = make_engine(ResourcesSection(engine="in_process"), max_concurrent=1)
     with engine.session():
@@ -113,7 +113,7 @@ def expected(search_made: Callable[..., WritableRecords], tmp_path_factory: pyte
 
 
 def test_a_search_gives_the_same_numbers_and_broken_trainings_are_code_errors(
-    engine: Engine, expected: Outcome, search_made: Callable[..., WritableRecords], tmp_path: Path
+    engine: Engine, expected: Outcome, search_made: Opened, tmp_path: Path
 ) -> None:
     """The search is resumed from a checkpoint; the expected one is not interrupted."""
     assert engine.slots() == 1
@@ -137,9 +137,7 @@ def test_calls_return_in_order_and_raise_what_their_function_raises(engine: Engi
         engine.map(mean, [[]])
 
 
-def test_preparation_takes_folders_and_images(
-    engine: Engine, search_made: Callable[..., WritableRecords], tmp_path: Path
-) -> None:
+def test_preparation_takes_folders_and_images(engine: Engine, search_made: Opened, tmp_path: Path) -> None:
     search = made(search_made, tmp_path, 1)
     engine.prepare([search.plan.images], [search.plan.checkpoint_storage])
 

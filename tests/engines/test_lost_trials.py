@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 from support.commands import command, stored, without_ended_workers, write_search
-from support.driving import only
+from support.driving import Opened, only
 from support.forks import alive
 from support.services import ROOT, Nodes, needs_ray, ray_nodes
 from support.sleeping_engine import DIES, FLOOR, LOOPS, STOPS, sleeping_search
@@ -22,7 +22,6 @@ from support.sleeping_engine import DIES, FLOOR, LOOPS, STOPS, sleeping_search
 from benchmarks.slots import SECONDS
 from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
-from search.plan.search import WritableRecords
 from search.study.trial_queue import TrialQueue
 from search.trials import epochs_of
 from trainables.common.errors import Failure
@@ -217,7 +216,7 @@ def test_silent_workers_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_trial_for_which_no_machine_comes_ends_the_search(
-    opened: Callable[..., WritableRecords], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No machine has a GPU, and none had when the search began: what refuses that is passed by."""
     from search.engines.ray_engine import RayEngine

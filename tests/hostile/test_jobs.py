@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 import pytest
-from support.commands import holdout_here, plain
+from support.commands import holdout_here, plain, refusal
 
 from search.cli.ray_jobs import Jobs, LogFilter
 from search.cli.submission import submission, working_directory
@@ -82,7 +82,7 @@ def test_an_answer_that_is_none_is_a_sentence(
     answer: Any, command: tuple[str, ...], damaged: str, address: str
 ) -> None:
     Dashboard.jobs = answer
-    assert f"{damaged} at {address} is damaged" in plain(holdout_here(*command, "--address", address, code=2).stderr)
+    assert f"{damaged} at {address} is damaged" in refusal(*command, "--address", address)
 
 
 @pytest.mark.parametrize("job", ["../../nodes", "a/../b?x=1#y", "a b\n\x1b\ud7ff"], ids=ascii)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 from optuna.trial import TrialState
-from support.driving import only, record
+from support.driving import Opened, only, record
 
 from search.driver.choice import freeze
 from search.driver.finish import write_summary
@@ -16,8 +16,6 @@ from search.stages import Stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.trials import best_epochs, epochs_of, running_value
 from trainables.training.spec import EpochRecord, Epochs
-
-Opened = Callable[..., WritableRecords]
 
 FOLDED = {"split": {"folds": 4}, "training": {"epochs": 3, "batch_size": 20}, "losses": ["pnp"]}
 OF_FOLDS = ((0.1, 0.5, 0.2), (0.3, 0.3, 0.1), (0.2, 0.4, 0.9), (0.7, 0.1, 0.1))

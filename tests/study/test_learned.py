@@ -6,7 +6,7 @@ from typing import Any
 import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from support.driving import only, record, train
+from support.driving import Opened, only, record, train
 
 from search.driver.stages import search_stage
 from search.plan.search import WritableRecords
@@ -14,7 +14,6 @@ from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 from trainables.training.spec import Epochs, Failed, derived_seed
 
-Opened = Callable[..., WritableRecords]
 TRIALS = {"tpe": 9, "random": 4, "gp": 5}
 CONSTRAINTS: dict[str, Any] = {"constraints": {"size_mb": "< 0.5"}}
 

@@ -1,15 +1,13 @@
 """Notices before a search: trials without a model, compared with what Optuna's samplers do; a nearly perfect score."""
 
-from collections.abc import Callable
 from dataclasses import asdict
 
 import pytest
-from support.driving import drive, only, train_side_by_side
+from support.driving import Opened, drive, only, train_side_by_side
 
 from search.driver.finish import write_summary
 from search.driver.notices import at_ceiling, first_proposals, without_model
 from search.driver.stages import search_stage
-from search.plan.search import WritableRecords
 from search.selection import Baselines
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
@@ -25,7 +23,7 @@ from trainables.common.files import write_json
     ],
 )
 def test_as_many_trials_are_without_model_as_is_said(
-    opened: Callable[..., WritableRecords], sampler: str, attribute: str, trials: int, slots: int
+    opened: Opened, sampler: str, attribute: str, trials: int, slots: int
 ) -> None:
     """Optuna stores a model's proposal in the trial, and nothing for a random one."""
     search = opened(
@@ -56,9 +54,7 @@ def test_as_many_trials_are_without_model_as_is_said(
         (16, ["pnp", "mpa"], "the first 11 of 16 trials"),
     ],
 )
-def test_it_says_how_trials_are_learnt_from(
-    opened: Callable[..., WritableRecords], slots: int, losses: list[str], says: str
-) -> None:
+def test_it_says_how_trials_are_learnt_from(opened: Opened, slots: int, losses: list[str], says: str) -> None:
     search = opened(search={"trials": 16}, losses=losses)
     sampler = search.plan.budget("pnp").sampler
     assert sampler is not None
@@ -66,13 +62,13 @@ def test_it_says_how_trials_are_learnt_from(
 
 
 @pytest.mark.parametrize("name", ["random", "qmc"])
-def test_nothing_is_said_of_samplers_that_learn_nothing(opened: Callable[..., WritableRecords], name: str) -> None:
+def test_nothing_is_said_of_samplers_that_learn_nothing(opened: Opened, name: str) -> None:
     sampler = opened(search={"trials": 4, "sampler": name}).plan.budget("pnp").sampler
     assert sampler is not None
     assert without_model(name, sampler, 64) is None
 
 
-def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Callable[..., WritableRecords]) -> None:
+def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Opened) -> None:
     search = opened(search={"trials": 5, "pruner": "none"}, training={"epochs": 1, "batch_size": 20})
     (notice,) = set(first_proposals([search], slots=4))  # two for each of its two losses
     assert notice.startswith("Sampling (tpe): all 5 trials are drawn at random")
@@ -82,7 +78,7 @@ def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Ca
 
 
 def test_a_space_of_one_configuration_is_told_and_its_best_seed_is_not_tuned(
-    opened: Callable[..., WritableRecords],
+    opened: Opened,
 ) -> None:
     pinned = {"proxy_anchor": {"margin": 0.1, "scale": 32}}
     search = opened(losses=["proxy_anchor"], space=pinned, search={"trials": 3, "pruner": "none"}, stages=["search"])
@@ -102,9 +98,7 @@ def test_a_space_of_one_configuration_is_told_and_its_best_seed_is_not_tuned(
 @pytest.mark.parametrize(
     ("untrained", "whitened", "best"), [(0.97, 0.93, "the untrained network"), (0.5, 0.9, "the whitened network")]
 )
-def test_a_nearly_perfect_validation_is_told(
-    opened: Callable[..., WritableRecords], untrained: float, whitened: float, best: str
-) -> None:
+def test_a_nearly_perfect_validation_is_told(opened: Opened, untrained: float, whitened: float, best: str) -> None:
     search = opened(losses=["pnp"])
     assert not list(at_ceiling([search])), "without pretrained weights there is nothing to score"
     values = {"untrained": {"map_at_r": untrained}, "whitened": {"map_at_r": whitened}}

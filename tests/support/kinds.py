@@ -223,6 +223,10 @@ class Finished:
         return opening  # type: ignore[no-any-return]
 
 
+Kinds = Callable[[str], Finished]
+"""A function that gives the finished search of a kind."""
+
+
 def finished(kind: str, folder: Path) -> Finished:
     """Run a search of a kind in ``folder``, through all of its stages."""
     (data := folder / "data").mkdir()

@@ -1,5 +1,6 @@
 """A small folder of images, and a small search on it."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,9 @@ import numpy as np
 from PIL import Image
 
 from trainables.data.sets.glyphs import Glyphs
+
+SearchFile = Callable[..., dict[str, Any]]
+"""A function that makes a search file with changes."""
 
 GLYPHS: dict[str, Any] = {
     "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20},

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import holdout_here, plain, write_search
+from support.commands import holdout_here, plain, printed, write_search
 from support.finished_search import campaign_here, finish
 from support.kinds import FEW, feature_file, own as own_training
 from support.refusals import refused
@@ -91,7 +91,7 @@ def test_every_output_says_who_scored(by_vault: tuple[Made, RunFolder]) -> None:
     _, folder = by_vault
     key = scored_openings(folder.test)[0].vault["key"]
     scored = f"opening 1 of 1 by the vault {key[:12]}"
-    assert scored in plain(holdout_here("compare", "small", "--runs", folder.runs).stdout)
+    assert scored in printed("compare", "small", "--runs", folder.runs)
     holdout_here("report", "small", "--runs", folder.runs)
     assert scored in folder.report.read_text().replace("Opening", "opening")
     assert "small" in holdout_here("status", "--runs", folder.runs).stdout
@@ -177,7 +177,7 @@ def test_a_vault_that_keeps_class_values_gives_a_table_without_intervals(
     assert found.left_out == ("no pairs: the vault keeps the values of classes, which intervals need",)
     assert not [*folder.path.glob("test/*/*.npz")]
     assert holdout_here("verify", "small", "--runs", folder.runs).stdout.splitlines()[-1].startswith("Verified")
-    assert found.left_out[0] in plain(holdout_here("compare", "small", "--runs", folder.runs).stdout)
+    assert found.left_out[0] in printed("compare", "small", "--runs", folder.runs)
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +197,7 @@ def test_an_own_training_is_tested_by_its_embeddings(of_vectors: Made, tmp_path:
     name = of_vectors.content["name"]
     folder = RunFolder(finish(tmp_path / "runs", of_vectors.content), name)
     assert compare([Records(folder)]).rows[0].test
-    assert "only the labels are secret" in plain(holdout_here("compare", name, "--runs", folder.runs).stdout)
+    assert "only the labels are secret" in printed("compare", name, "--runs", folder.runs)
     said = holdout_here("verify", name, "--runs", folder.runs, "--trust-code").stdout
     assert said.splitlines()[-1].startswith("Verified")
 
