@@ -10,6 +10,7 @@ from PIL import Image
 from support.commands import holdout_here, json_of, plain, printed, refusal
 from support.refusals import refused
 from support.small_disk import small_files
+from support.small_search import unreadable
 
 from search.config.image_facts import ImageFacts, dataset_at, dataset_facts
 from search.config.initial_file import Machine, initial_text, name_for, write_initial_file
@@ -111,11 +112,8 @@ def test_every_section_is_there_with_a_comment_and_the_example_space_holds(tmp_p
 def test_no_test_image_is_opened(tmp_path: Path) -> None:
     root = _draw(tmp_path / "birds", [3] * 12)
     whole = facts_at(root)
-    for path in root.glob("class 00[6-9]/*"):
-        path.write_bytes(b"sealed")
-    for path in root.glob("class 01*/*"):
-        path.write_bytes(b"sealed")
-    assert facts_at(root) == whole
+    with unreadable(*sorted(root.iterdir())[6:]):
+        assert facts_at(root) == whole
 
 
 @pytest.mark.parametrize(
@@ -137,9 +135,10 @@ def test_a_folder_that_cannot_be_searched_is_refused(sizes: list[int], sentence:
 
 def test_a_folder_of_unreadable_images_is_refused(tmp_path: Path) -> None:
     broken = _draw(tmp_path / "broken", [2] * 8)
-    for path in broken.rglob("*.png"):
-        path.write_bytes(b"garbage")
-    with pytest.raises(InvalidInput, match=r"None of 8 images can be read, such as class 00\d/0\.png"):
+    with (
+        unreadable(*broken.iterdir()),
+        pytest.raises(InvalidInput, match=r"None of 8 images can be read, such as class 00\d/0\.png"),
+    ):
         facts_at(broken)
 
 

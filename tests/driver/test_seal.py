@@ -16,7 +16,7 @@ import yaml
 from PIL import Image
 from support.commands import holdout_here, json_of, plain, printed, refusal, stored, summary, write_search
 from support.driving import Opened
-from support.journals import CREATE_STUDY, CREATE_TRIAL, Operation, drop_trial, of_trial, rewrite, without_openings
+from support.journals import CREATE_STUDY, CREATE_TRIAL, drop_trial, of_trial, rewrite, rewritten, without_openings
 from support.made_search import frozen_selection
 from support.refusals import contents
 from support.small_search import GLYPHS, SHORTEST, draw_folder, small_search
@@ -286,13 +286,10 @@ def test_a_runs_folder_does_not_name_other_searches_of_its_user(images: Path, ru
 
 def set_param(runs: Path, study: str, name: str, value: float) -> None:
     """Change a parameter of the first trial of a study, which its proposal or its enqueueing has."""
-
-    def changed(found: list[Operation]) -> None:
+    with rewritten(runs / "small" / "study.journal") as found:
         for entry in of_trial(found, study, 0):
             if entry.get("param_name") == name:
                 entry["param_value_internal"] = value
-
-    rewrite(runs / "small" / "study.journal", changed)
 
 
 def test_final_trainings_of_something_else_are_not_scored(images: Path, runs: Path, scored: list[Scoring]) -> None:
@@ -313,14 +310,11 @@ def test_final_trainings_of_something_else_are_not_scored(images: Path, runs: Pa
 
 def forget_finals(runs: Path) -> None:
     """Remove the final trials from the studies."""
-
-    def changed(found: list[Operation]) -> None:
+    with rewritten(runs / "small" / "study.journal") as found:
         studies = [entry["study_name"] for entry in found if entry["op_code"] == CREATE_STUDY]
         for study in [name for name in studies if name.endswith("@final")]:
             while any(entry["op_code"] == CREATE_TRIAL and studies[entry["study_id"]] == study for entry in found):
                 drop_trial(found, study, 0)
-
-    rewrite(runs / "small" / "study.journal", changed)
 
 
 def test_scores_that_were_removed_are_not_made_again(images: Path, runs: Path, scored: list[Scoring]) -> None:

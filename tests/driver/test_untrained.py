@@ -24,7 +24,7 @@ from support.commands import holdout_here, json_of, plain, printed, refusal, wri
 from support.expected_metrics import of_queries
 from support.finished_search import recorded, run_here
 from support.kinds import Kinds
-from support.small_search import small_search
+from support.small_search import small_search, unreadable
 from support.tampered import Copied
 from support.without_ray import only_records
 
@@ -254,33 +254,28 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
 ) -> None:
     """The images of the test classes cannot be decoded until the choice is frozen."""
     only_records(monkeypatch)
-    images, hidden, runs = tmp_path / "images", tmp_path / "hidden", tmp_path / "runs"
+    images, runs = tmp_path / "images", tmp_path / "runs"
     shutil.copytree(image_folder, images)
     content = search_file(images, weights, stages=["search", "select"], resources={"engine": "in_process"})
     file = write_search(tmp_path / "search.yaml", content)
     folder = RunFolder(runs, "small")
-    shutil.copytree(images, hidden)
-    for name in sorted(path.name for path in images.iterdir())[8:]:
-        for path in (images / name).iterdir():
-            path.write_bytes(b"sealed")
-    holdout_here("run", file, "--runs", runs)
-    assert folder.selection.exists()
-    summary = summary_of(Records(folder))
-    assert summary.untrained is not None
-    assert summary.untrained.test is None
-    (first, *_) = compare([Records(folder)]).rows
-    assert (first.search_value, first.test) == (summary.untrained.validation["map_at_r"], None)
-    assert Selection.load(folder.selection).baselines is not None
-    whole = folder.baselines.read_text()
-    changed = json.loads(whole)
-    changed["validation"]["untrained"]["map_at_r"] = 0.99
-    write_json(folder.baselines, changed)
-    said = refusal("test", "small", "--runs", runs)
-    assert "baselines.json was changed (its digest does not match) since the choice was frozen" in said
-    assert not Ledger(folder.openings).openings()
-    folder.baselines.write_text(whole)
-    shutil.rmtree(images)
-    hidden.rename(images)
+    with unreadable(*sorted(images.iterdir())[8:]):
+        holdout_here("run", file, "--runs", runs)
+        assert folder.selection.exists()
+        summary = summary_of(Records(folder))
+        assert summary.untrained is not None
+        assert summary.untrained.test is None
+        (first, *_) = compare([Records(folder)]).rows
+        assert (first.search_value, first.test) == (summary.untrained.validation["map_at_r"], None)
+        assert Selection.load(folder.selection).baselines is not None
+        whole = folder.baselines.read_text()
+        changed = json.loads(whole)
+        changed["validation"]["untrained"]["map_at_r"] = 0.99
+        write_json(folder.baselines, changed)
+        said = refusal("test", "small", "--runs", runs)
+        assert "baselines.json was changed (its digest does not match) since the choice was frozen" in said
+        assert not Ledger(folder.openings).openings()
+        folder.baselines.write_text(whole)
     holdout_here("test", "small", "--runs", runs)
     tested, expected = summary_of(Records(folder)).untrained, features(images, Records(folder).split.test, weights)
     agree(scores(tested)[1], retrieval(*expected))

@@ -4,14 +4,14 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
 import pytest
 from support.commands import holdout_here, plain, refusal
+from support.serving import answering
 
 from search.cli.ray_jobs import Jobs, LogFilter
 from search.cli.submission import submission, working_directory
@@ -55,10 +55,8 @@ class Dashboard(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Dashboard) as server:
-        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    with answering(Dashboard) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize("changes", FORGED.values(), ids=FORGED)

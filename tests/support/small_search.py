@@ -1,6 +1,7 @@
 """A small folder of images, and a small search on it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,17 @@ def draw_glyphs(root: Path, each: int = 10) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(glyphs.read(key)).save(path)
     return root
+
+
+@contextmanager
+def unreadable(*folders: Path) -> Iterator[None]:
+    """Replace the content of every file of ``folders`` by garbage meanwhile."""
+    kept = {path: path.read_bytes() for folder in folders for path in folder.iterdir()}
+    for path in kept:
+        path.write_bytes(b"garbage")
+    yield
+    for path, content in kept.items():
+        path.write_bytes(content)
 
 
 def small_search(root: Path, **changes: Any) -> dict[str, Any]:

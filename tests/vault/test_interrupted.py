@@ -1,6 +1,5 @@
 """Openings that are killed, asked for twice at once, or meet a full disk: each counts once, and nothing is lost."""
 
-import io
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ import pytest
 from support.forks import forked
 from support.small_disk import small_disk
 from support.vault_requests import (
+    answered,
     ask,
     images_of,
     message,
@@ -27,7 +27,7 @@ from support.vault_requests import (
 )
 
 from search.selection import images_in
-from search.vault.answer import ANSWER, REQUEST, answer, problems_of
+from search.vault.answer import ANSWER, REQUEST, problems_of
 from search.vault.held import OPENINGS, Vault
 from search.vault.protocol import content_of
 
@@ -36,7 +36,7 @@ STEPS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.fork", "s
 
 
 def _killed(reply: Connection, vault: Path, request: bytes, at: int) -> None:
-    """Answer ``request``, and end by SIGKILL at the step number ``at``; send the answer, or the number of steps."""
+    """Answer ``request``, and end by SIGKILL at the step number ``at``; send the number of steps."""
     count, process = 0, os.getpid()
 
     def step(event: str, arguments: tuple[Any, ...]) -> None:
@@ -52,9 +52,8 @@ def _killed(reply: Connection, vault: Path, request: bytes, at: int) -> None:
             os.kill(process, signal.SIGKILL)
 
     sys.addaudithook(step)
-    stream = io.BytesIO()
-    answer(vault, io.BytesIO(request), stream)
-    reply.send((count, stream.getvalue()))
+    answered(vault, request)
+    reply.send(count)
 
 
 def answered_until(vault: Path, request: bytes, at: int) -> int | None:
@@ -62,7 +61,15 @@ def answered_until(vault: Path, request: bytes, at: int) -> int | None:
     process, ours = forked(_killed, vault, request, at)
     process.join(60)
     assert process.exitcode in (0, -signal.SIGKILL)
-    return None if process.exitcode else int(ours.recv()[0])
+    return None if process.exitcode else int(ours.recv())
+
+
+def assert_first(vault: Path, request: bytes) -> None:
+    """Assert that ``request`` is answered with the scores of the first opening, and is the only one."""
+    head, files = ask(vault, request)
+    assert content_of(head, Vault(vault).description([])["key"])["number"] == 1
+    assert len(files) == 1
+    assert openings(vault) == [1]
 
 
 @pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
@@ -76,10 +83,7 @@ def test_a_request_that_is_killed_at_any_step_counts_once(every: int, tmp_path: 
             break
         if openings(folder):  # the opening is this request's, whether it was answered or not
             assert said(folder, other).startswith("The vault allows 1 opening, and 1 were made")
-        head, files = ask(folder, request)
-        assert content_of(head, Vault(folder).description([])["key"])["number"] == 1
-        assert len(files) == 1
-        assert openings(folder) == [1]
+        assert_first(folder, request)
         assert len(Vault(folder).ledger.entries()) == 1
         assert not [*folder.rglob("*.draft")]
     assert not [*problems_of(folder)]
@@ -98,9 +102,7 @@ def test_what_a_killed_request_left_is_no_opening_of_another(tmp_path: Path) -> 
 
 
 def _answer(reply: Connection, vault: Path, request: bytes) -> None:
-    stream = io.BytesIO()
-    answer(vault, io.BytesIO(request), stream)
-    reply.send(stream.getvalue())
+    reply.send(answered(vault, request))
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -155,10 +157,7 @@ def test_a_full_disk_is_a_sentence_and_counts_once(tmp_path: Path) -> None:
             assert not [*Vault(folder).ledger.broken_links()]
         disk.clear()
         assert any(sentence.startswith("There is no space left for the vault/") for sentence in sentences), sentences
-        head, files = ask(folder, request)
-        assert content_of(head, Vault(folder).description([])["key"])["number"] == 1
-        assert len(files) == 1
-        assert openings(folder) == [1]
+        assert_first(folder, request)
         assert not [*problems_of(folder)]
 
 
