@@ -15,7 +15,7 @@ from support.commands import command, without_ended_workers
 
 from soak.faults import FAULTS, START_S, NothingToHitError, Planned
 from soak.oracle import record_differences
-from soak.tools.processes import DRIVER, Process, marked, now_s
+from soak.tools import DRIVER, Process, marked, now_s
 from soak.world import World
 
 PATIENCE_S = 240.0

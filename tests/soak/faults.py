@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from subprocess import CalledProcessError
 from typing import Any
 
-from soak.tools.processes import Process, descendants
-from soak.tools.store import HALF, LAGS, REFUSES, FaultyHandler
+from soak.tools import HALF, LAGS, REFUSES, FaultyHandler, Process, descendants
 from soak.world import STARTS, World
 
 
