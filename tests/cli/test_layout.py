@@ -36,20 +36,19 @@ def numbers(text: str) -> list[str]:
     return sorted(NUMBER.findall(text))
 
 
-def _needed(table: TextTable, row: Sequence[str]) -> list[str]:
-    return [cell for column, cell in enumerate(row) if column >= table.labels and column not in table.spare]
-
-
 def check(tables: Sequence[TextTable], width: int) -> str:
     """Every number of every cell is there as often as it should be, in lines that fit."""
     shown = printed(tables, width)
     assert max(map(len, shown.splitlines())) <= width
     assert "…" not in shown
-    cells = " ".join(cell for table in tables for row in table.rows for cell in _needed(table, row))
+    rows = [(table, row) for table in tables for row in table.rows]
+    needed = [
+        row[column] for table, row in rows for column in range(table.labels, len(row)) if column not in table.spare
+    ]
     notes = " ".join(note for table in tables for note in table.notes)
     titles = " ".join(table.title for table in tables if table.rows)
     found = numbers(shown)
-    for number in numbers(f"{cells} {notes} {titles}"):
+    for number in numbers(f"{' '.join(needed)} {notes} {titles}"):
         found.remove(number)  # fails where it is not there whole
     return shown
 

@@ -284,14 +284,6 @@ def test_a_runs_folder_does_not_name_other_searches_of_its_user(images: Path, ru
     assert "2 openings by 2 searches" in printed("compare", "small", "--runs", runs.with_name("received"))
 
 
-def set_param(runs: Path, study: str, name: str, value: float) -> None:
-    """Change a parameter of the first trial of a study, which its proposal or its enqueueing has."""
-    with rewritten(runs / "small" / "study.journal") as found:
-        for entry in of_trial(found, study, 0):
-            if entry.get("param_name") == name:
-                entry["param_value_internal"] = value
-
-
 def test_final_trainings_of_something_else_are_not_scored(images: Path, runs: Path, scored: list[Scoring]) -> None:
     run(images, runs, stages=["search", "select"])
     with closing(open_search(reopened(runs, "small"))) as search:
@@ -489,7 +481,9 @@ def test_studies_metrics_and_objective_are_those_that_were_frozen(
     run(images, runs, stages=["search", "select"])
     journal, file = RunFolder(runs, "small").journal, runs / "small" / "search.yaml"
     whole = journal.read_bytes()
-    set_param(runs, "small/pnp", "temperature", 0.0123)
+    with rewritten(journal) as found:
+        named = [entry for entry in of_trial(found, "small/pnp", 0) if entry.get("param_name") == "temperature"]
+        named[0]["param_value_internal"] = 0.0123
     said = refusal("test", "small", "--runs", runs)
     assert "The study small/pnp was changed after the choice of small was frozen" in said
     journal.write_bytes(whole)

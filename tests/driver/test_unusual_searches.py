@@ -106,11 +106,6 @@ def test_metrics_that_cannot_be_computed_are_refused(tmp_path: Path) -> None:
 # Three test lists.
 
 
-def vehicles_of(search: Finished, name: str) -> set[str]:
-    file = Path(search.content["dataset"]["root"]) / "train_test_split" / f"{LISTS[name]}.txt"
-    return {line.split()[1] for line in file.read_text().splitlines()}
-
-
 def test_one_training_is_scored_on_three_lists(kinds: Kinds) -> None:
     """Compare with plain loops over the stored neighbours: the nearest one in the list decides."""
     search = kinds("test lists")
@@ -118,14 +113,16 @@ def test_one_training_is_scored_on_three_lists(kinds: Kinds) -> None:
     assert len(opening["scores"]) == 2
     test = json.loads((search.folder / "split.json").read_text())["test"]
     folder = search.folder / "test" / opening["id"]
+    lists = Path(search.content["dataset"]["root"]) / "train_test_split"
     for model in opening["scores"]:
         assert list(model["metrics"]) == OF_LISTS
         neighbours = RetrievalFile.read(folder / FOLDER / model["per_image"]).neighbours_QK
         with np.load(folder / model["per_image"]) as content:
             names = [test[label] for label in content["labels"]]
             kept = {name: content[name] for name in OF_LISTS if name in content.files}
-        for subset in LISTS:
-            within = [name in vehicles_of(search, subset) for name in names]
+        for subset, file in LISTS.items():
+            vehicles = {line.split()[1] for line in (lists / f"{file}.txt").read_text().splitlines()}
+            within = [name in vehicles for name in names]
             assert sum(within) == {"small": 16, "medium": 32, "large": 48}[subset]
             hits = []
             for query, ranked in enumerate(neighbours):

@@ -65,7 +65,7 @@ KINDS: dict[str, tuple[str, Change, str]] = {
     "no result": ("lot", lambda c: (c.path / "campaign.json").unlink(), "campaign.json is missing, and all searches of lot are done"),
     "its folds": ("lot", lambda c: c.text("campaign.yaml", "split.folds: 2", "split.folds: 3"), "lot-folds search.yaml split.folds"),
     "a line of the ledger without a member": ("lot", ledger(_line_of_a_member), "of the ledger of test openings"),
-    "a value of a fold": ("lot", lambda c: Copied.attribute(_member(c), "pnp", 0, "epoch:002:000001", lambda record: {**record, "metrics": dict.fromkeys(record["metrics"], 0.5)}), "lot-folds/pnp trial 0"),
+    "a value of a fold": ("lot", lambda c: c.member("lot-folds").attribute("pnp", 0, "epoch:002:000001", lambda record: {**record, "metrics": dict.fromkeys(record["metrics"], 0.5)}), "lot-folds/pnp trial 0"),
     "a score of another query": ("groups, queries and a gallery", array("map_at_r", 0, float("nan")), "map_at_r queries"),
     **{f"{name} of a test list": ("test lists", entry("test.json", f"{SCORE}/metrics/{name}", 0.123), name) for name in ("recall_at_1-small", "nmi-medium", "dists_intra-large")},
     **{f"a network without training, {name}": ("frozen backbone", change, says) for name, change, says in (
@@ -79,11 +79,6 @@ KINDS: dict[str, tuple[str, Change, str]] = {
 }
 # fmt: on
 """What is changed in a campaign or a search of another kind, and the words of the check that names it."""
-
-
-def _member(copied: Copied) -> Copied:
-    copied.name, copied.path = "lot-folds", copied.runs / "lot-folds"
-    return copied
 
 
 @pytest.mark.parametrize(("kind", "change", "says"), KINDS.values(), ids=KINDS)
@@ -339,14 +334,6 @@ def _better_copy(copied: Copied) -> None:
     rewrite(copied.journal, lambda found: of_trial(found, "alike-2/pnp", 1)[0].update(value))
 
 
-def _of_predecessor(change: Callable[[Copied], object]) -> Change:
-    def changed(copied: Copied) -> None:
-        copied.name, copied.path = "alike", copied.runs / "alike"
-        change(copied)
-
-    return changed
-
-
 # fmt: off
 COPIES: dict[str, tuple[Change, str]] = {
     "a value with all that follows": (_better_copy, "the copy of alike/pnp trial 1: "),
@@ -354,8 +341,8 @@ COPIES: dict[str, tuple[Change, str]] = {
     "a loss": (epoch("pnp", 1, 1, loss=0.5), "the copy of alike/pnp trial 1: epoch:000001.loss: 0.5 is stored"),
     "another number": (attribute("pnp", 1, "copied_from", lambda source: {**source, "number": 0}), "copied trials of alike/pnp"),
     "a number that is not there": (attribute("pnp", 1, "copied_from", lambda source: {**source, "number": 9}), "copied trials of alike/pnp"),
-    "a model of the predecessor": (_of_predecessor(lambda c: c.write(path := next(c.path.glob("trials/pnp/0001/**/best.safetensors")), path.read_bytes()[:-1] + b"!")), "the model is damaged"),
-    "the predecessor's trial": (_of_predecessor(lambda c: c.metric("pnp", 1, 1, "recall_at_1", 0.99)), "the copy of alike/pnp trial 1: "),
+    "a model of the predecessor": (lambda c: c.write(path := next(c.member("alike").path.glob("trials/pnp/0001/**/best.safetensors")), path.read_bytes()[:-1] + b"!"), "the model is damaged"),
+    "the predecessor's trial": (lambda c: c.member("alike").metric("pnp", 1, 1, "recall_at_1", 0.99), "the copy of alike/pnp trial 1: "),
 }
 # fmt: on
 

@@ -77,18 +77,14 @@ def scripts(name: str) -> list[list[str]]:
     return [path.read_text().splitlines() for path in (FOLDER / f"plain/{name}.py", FOLDER / f"{name}.py")]
 
 
-def changed_lines(name: str) -> int:
-    changes = SequenceMatcher(None, *scripts(name), autojunk=False).get_opcodes()
-    return sum(max(i2 - i1, j2 - j1) for kind, i1, i2, j1, j2 in changes if kind != "equal")
-
-
 def test_every_example_has_its_plain_script() -> None:
     assert {path.stem for path in (FOLDER / "plain").glob("[a-z]*.py")} == {*DATA}
 
 
 @each
 def test_few_lines_are_changed_as_the_page_says(name: str) -> None:
-    count = changed_lines(name)
+    changes = SequenceMatcher(None, *scripts(name), autojunk=False).get_opcodes()
+    count = sum(max(i2 - i1, j2 - j1) for kind, i1, i2, j1, j2 in changes if kind != "equal")
     assert 0 < count <= MOST_CHANGED
     assert f"[`{name}.py`](../examples/trainers/{name}.py) | {count} |" in PAGE
 

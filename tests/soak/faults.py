@@ -88,23 +88,14 @@ def _driver(world: World) -> list[Process]:
     return [Process(world.driver.pid, "driver")] if world.driver and world.driver.poll() is None else []
 
 
-def _raylet(world: World) -> list[Process]:
-    return world.named("raylet")
-
-
-def _gcs(world: World) -> list[Process]:
-    return world.named("gcs_server")
+def _program(name: str) -> Processes:
+    return lambda world: world.named(name)
 
 
 def _of_node(node: Any) -> list[Process]:
     """Return all processes of a node, including its trainers."""
     own = [info.process.pid for infos in node.all_processes.values() for info in infos]
     return [found for pid in own for found in (Process(pid, "ray"), *descendants(pid))]
-
-
-def _new_cluster(world: World) -> None:
-    world.services.end_nodes()
-    world.services.start_nodes()
 
 
 def _cable(lasts_s: tuple[float, float]) -> Fault:
@@ -151,10 +142,10 @@ FAULTS: Mapping[str, Fault] = {
     "trainer killed": _signalled(World.trainers, signal.SIGKILL),
     "trainer ended": _signalled(World.trainers, signal.SIGTERM),
     "trainer stopped": _signalled(World.trainers, signal.SIGSTOP, (1, 6)),
-    "raylet killed": _signalled(_raylet, signal.SIGKILL, ends_driver=True),
-    "raylet stopped": _signalled(_raylet, signal.SIGSTOP, (1, 6)),
-    "GCS killed": _signalled(_gcs, signal.SIGKILL, ends_driver=True),
-    "GCS stopped": _signalled(_gcs, signal.SIGSTOP, (1, 6)),
+    "raylet killed": _signalled(_program("raylet"), signal.SIGKILL, ends_driver=True),
+    "raylet stopped": _signalled(_program("raylet"), signal.SIGSTOP, (1, 6)),
+    "GCS killed": _signalled(_program("gcs_server"), signal.SIGKILL, ends_driver=True),
+    "GCS stopped": _signalled(_program("gcs_server"), signal.SIGSTOP, (1, 6)),
     "node killed": _of_service(
         lambda world: world.services.nodes.kill(world.services.second),
         lambda world: world.services.add_second(),
@@ -162,7 +153,10 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "node stopped": _stopped(lambda world: _of_node(world.services.second)),
     "head killed": _of_service(  # with the GCS; the user starts another cluster
-        _send(lambda world: _of_node(world.services.nodes.head), signal.SIGKILL), _new_cluster, (1, 3), ends_driver=True
+        _send(lambda world: _of_node(world.services.nodes.head), signal.SIGKILL),
+        lambda world: [world.services.end_nodes(), world.services.start_nodes()],
+        (1, 3),
+        ends_driver=True,
     ),
     "cable pulled": _cable((1, 4)),
     "cable long pulled": _cable((13, 15)),  # the node is dead to the cluster

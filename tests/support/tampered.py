@@ -26,6 +26,11 @@ class Copied:
             shutil.copytree(trials, runs / trials.relative_to(origin), copy_function=os.link)
         self.runs, self.path, self.name = runs, runs / name, name
 
+    def member(self, name: str) -> "Copied":
+        """Return itself, to change another search of the runs folder."""
+        self.path, self.name = self.runs / name, name
+        return self
+
     @property
     def journal(self) -> Path:
         return self.path / "study.journal"

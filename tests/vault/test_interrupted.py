@@ -101,15 +101,11 @@ def test_what_a_killed_request_left_is_no_opening_of_another(tmp_path: Path) -> 
     assert [path.name for path in (folder / OPENINGS).iterdir()] == [other["opened"]]
 
 
-def _answer(reply: Connection, vault: Path, request: bytes) -> None:
-    reply.send(answered(vault, request))
-
-
 @pytest.mark.parametrize("same", [True, False])
 def test_two_requests_at_once_are_one_opening(same: bool, tmp_path: Path) -> None:
     folder = vault_of_vectors(tmp_path)
     requests = [message(*opening_of(folder, model_of(seed=0 if same else seed))) for seed in range(3)]
-    started = [forked(_answer, folder, request) for request in requests]
+    started = [forked(lambda reply, request: reply.send(answered(folder, request)), each) for each in requests]
     replies = [json.loads(ours.recv().splitlines()[0]) for _, ours in started]
     for process, _ in started:
         process.join()
