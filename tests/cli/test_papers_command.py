@@ -23,7 +23,6 @@ from search.config.yaml_file import read_yaml
 from search.plan.make_plan import read_campaign_plans, read_plan
 from trainables.data import DATASETS
 
-ROOT = Path(__file__).parents[2]
 COMMANDS = typer.main.get_command(program()).commands  # type: ignore[attr-defined]
 
 # Figures and tables, counted in the papers.

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 from sqlalchemy import make_url
-from support.commands import holdout_here, json_of, plain
+from support.commands import ROOT, holdout_here, json_of, plain
 from support.driving import made_trial
 from support.refusals import sentences_of
 from support.small_search import SearchFile, draw_folder
@@ -207,7 +207,6 @@ def test_the_plan_says_what_was_taken_over(tmp_path: Path) -> None:
 
 # The reference of keys: complete, true to the classes, and the same wherever it is shown.
 
-ROOT = Path(__file__).parent.parent.parent
 KEYS = list(keys_of(SearchConfig))
 SETTABLE = [key for key in KEYS if key.type != SECTION]
 BASE = {"name": "keys", "dataset": {"name": "glyphs"}, "losses": ["proxy_anchor", "mpa"]}

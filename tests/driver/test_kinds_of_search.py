@@ -104,22 +104,27 @@ def copied(kinds: Kinds, tmp_path: Path) -> Copied:
     return Copied(kinds("merged and wrong labels").runs, tmp_path / "runs")
 
 
-def test_a_search_whose_studies_are_lost_is_not_run_again(copied: Copied) -> None:
-    copied.journal.unlink()
+@pytest.mark.parametrize(
+    ("lost", "empty", "sentences"),
+    [
+        (
+            "study.journal",
+            False,
+            ("has selection.json and test.json, but the trials of small/pnp, ", "under a new name"),
+        ),
+        ("study.journal", True, ("study.journal from a copy",)),
+        ("selection.json", False, ("small has scores in", "selection.json is missing; restore it from a copy")),
+    ],
+)
+def test_a_search_that_lost_its_studies_or_choice_is_not_run_again(
+    copied: Copied, lost: str, empty: bool, sentences: tuple[str, ...]
+) -> None:
+    (copied.path / lost).unlink()
+    if empty:
+        (copied.path / lost).touch()
     said = refusal("run", copied.path / "search.yaml", "--runs", copied.runs)
-    assert "small has selection.json and test.json, but the trials of small/pnp, " in said
-    assert f"restore {copied.journal} from a copy, or search under a new name" in said
-    assert not copied.journal.exists()
-    copied.journal.touch()
-    said = refusal("run", copied.path / "search.yaml", "--runs", copied.runs)
-    assert f"restore {copied.journal} from a copy" in said
-
-
-def test_scores_without_their_choice_are_not_chosen_again(copied: Copied) -> None:
-    (copied.path / "selection.json").unlink()
-    said = refusal("run", copied.path / "search.yaml", "--runs", copied.runs)
-    assert "small has scores in" in said
-    assert "selection.json is missing; restore it from a copy" in said
+    assert all(sentence in said for sentence in sentences), said
+    assert (copied.path / lost).exists() == empty
 
 
 def test_what_a_killed_driver_left_out_is_written(copied: Copied) -> None:

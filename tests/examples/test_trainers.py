@@ -18,7 +18,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
-from support.commands import holdout_here, summary
+from support.commands import ROOT, holdout_here, summary
 from support.finished_search import finish
 from support.kinds import example
 from support.own_trainings import own_spec, trained
@@ -38,7 +38,6 @@ from trainables.training.cross_validation import begin
 from trainables.training.spec import TrialSpec
 from trainables.training.trainable import Items, network_embeddings, trainable_class
 
-ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples/trainers"
 PAGE = (ROOT / "docs/own_training.md").read_text()
 MOST_CHANGED = 15
