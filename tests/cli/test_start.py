@@ -4,9 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.commands import refusal
@@ -55,17 +53,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> t
     file = folder / "search.yaml"
     file.write_text(opened.config.to_yaml())
     return folder / "runs", file
-
-
-def loaded(*commands: Sequence[str], then: str) -> list[Any]:
-    """Run commands in one process; return the exit code of each, the packages imported until then, and its errors.
-
-    The last entry is what the code ``then`` prints at the end.
-    """
-    program = [sys.executable, "-c", PROGRAM + then, json.dumps(commands)]
-    done = subprocess.run(program, capture_output=True, text=True, check=True)
-    *rows, last = map(json.loads, done.stdout.splitlines())
-    return [*((code, set(modules), said) for code, modules, said in rows), last]
 
 
 NOTHING = {*HEAVY, *STUDIES, "numpy"}
@@ -119,10 +106,12 @@ def test_a_command_loads_only_what_it_uses(
         "import search.driver.pipeline, search.engines.ray_tune, search.engines.local\n"
         "print(json.dumps([name for name in ('torch', 'torchvision', 'faiss', 'mlflow') if name in sys.modules]))"
     )
-    *found, driven = loaded(*commands, then=driving)
+    program = [sys.executable, "-c", PROGRAM + driving, json.dumps(commands)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    *found, driven = map(json.loads, done.stdout.splitlines())
     assert driven == [], "planning and driving a search load no torch"
     for (words, code, without), (ended, modules, said) in zip(ROWS, found, strict=True):
-        assert (words, ended, modules & without) == (words, code, set()), said
+        assert (words, ended, {*modules} & without) == (words, code, set()), said
 
 
 def test_a_finished_search_that_is_extended_tries_its_network(finished: tuple[Path, Path]) -> None:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 from onnxruntime import InferenceSession
-from support.commands import holdout_here, plain, printed, refusal, summary
+from support.commands import holdout_here, printed, refusal, summary
 from support.forks import forked
 from support.kinds import FEATURES, Finished, Kinds, example, on_features
 from support.refusals import sentences_of
@@ -163,10 +163,8 @@ def test_what_is_no_feature_is_a_sentence(runs: Path, tmp_path: Path) -> None:
         with pytest.raises(holdout.InvalidInput, match=sentence):
             model.embed(items)
     (tmp_path / "photo.jpg").write_bytes(b"x")
-    said = holdout_here(
-        "embed", runs / "small/models/contrastive", tmp_path / "photo.jpg", "--to", tmp_path / "x.npz", code=2
-    )
-    assert "the suffix sets the format" in plain(said.stderr)
+    arguments = (runs / "small/models/contrastive", tmp_path / "photo.jpg", "--to", tmp_path / "x.npz")
+    assert "the suffix sets the format" in refusal("embed", *arguments)
 
 
 def test_init_writes_a_search_of_a_file(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,8 +240,7 @@ def test_a_training_without_predictor_says_so(kinds: Kinds) -> None:
 def test_the_command_line_gives_a_model_files_of_embeddings_only(texts: Path, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("dada bibi")
     arguments = (texts / "texts/models/languages", tmp_path / "words.txt", "--to", tmp_path / "found.npz")
-    said = holdout_here("embed", *arguments, "--trust-code", code=2)
-    assert "is no file of embeddings" in said.stderr.replace("\n", " ")
+    assert "is no file of embeddings" in refusal("embed", *arguments, "--trust-code")
     assert not (tmp_path / "found.npz").exists()
 
 

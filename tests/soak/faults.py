@@ -208,15 +208,16 @@ def schedule(seed: int, scenario: str, faults: Sequence[str], count: int) -> lis
     kinds: list[str] = []
     while len(kinds) < count:
         kinds += drawn.sample(faults, len(faults))
-    return [_planned(drawn, kind) for kind in kinds[:count]]
-
-
-def _planned(drawn: random.Random, kind: str) -> Planned:
-    at_start = drawn.random() < AT_START
-    return Planned(
-        fault=kind,
-        after_epochs=0 if at_start else drawn.randint(*EPOCHS),
-        after_s=round(drawn.uniform(0, START_S if at_start else 0.5), 3),
-        lasts_s=round(drawn.uniform(*FAULTS[kind].lasts_s), 3),
-        choice=math.floor(1000 * drawn.random()) / 1000,
-    )
+    planned = []
+    for kind in kinds[:count]:
+        at_start = drawn.random() < AT_START
+        planned.append(
+            Planned(
+                fault=kind,
+                after_epochs=0 if at_start else drawn.randint(*EPOCHS),
+                after_s=round(drawn.uniform(0, START_S if at_start else 0.5), 3),
+                lasts_s=round(drawn.uniform(*FAULTS[kind].lasts_s), 3),
+                choice=math.floor(1000 * drawn.random()) / 1000,
+            )
+        )
+    return planned

@@ -162,20 +162,14 @@ class FaultyHandler(FTPHandler):  # type: ignore[misc]
 JOIN_S = 120.0
 
 
-def _free_network() -> str:
-    """Return the first three numbers of an unused network: several islands may exist at once."""
-    while run("ip", "addr", "show", "to", f"{(network := f'10.177.{secrets.randbelow(256)}')}.0/24"):
-        pass
-    return network
-
-
 class Island:
     """A network namespace with a cable to this machine's, from ``here`` to ``there``, and its Ray node."""
 
     def __init__(self) -> None:
         self.name = f"soak{secrets.token_hex(3)}"
         self._cable = f"{self.name}h"
-        network = _free_network()
+        while run("ip", "addr", "show", "to", f"{(network := f'10.177.{secrets.randbelow(256)}')}.0/24"):
+            pass  # several islands may exist at once
         self.here, self.there = f"{network}.1", f"{network}.2"
         run("ip", "netns", "add", self.name)
         run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", self.name)

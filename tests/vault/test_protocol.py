@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support import onnx_programs
+from support.onnx_programs import node, program
 from support.refusals import sentences_of
 from support.vault_requests import (
     IMAGES,
@@ -232,8 +234,11 @@ UNSAFE: dict[str, tuple[bytes, str]] = {
     "no program": (pickle.dumps(Planted()), "The ONNX program cannot be read"),
     "external data": (onnx_programs.external("/etc/passwd"), "has weights in other files"),
     "an external constant": (onnx_programs.external_constant("../key"), "has weights in other files"),
-    "an unknown operator": (onnx_programs.unknown_operator(), "has the operators NonZero, which a vault does not run"),
-    "random numbers": (onnx_programs.random_numbers(), "has the operators RandomNormalLike"),
+    "an unknown operator": (
+        program(node("NonZero", "x", to="n"), node("Identity", "n")),
+        "has the operators NonZero, which a vault does not run",
+    ),
+    "random numbers": (program(node("RandomNormalLike", "x")), "has the operators RandomNormalLike"),
     "another domain": (onnx_programs.other_domain(), "has functions or operators of its own"),
     "a function": (onnx_programs.function(), "has functions or operators of its own"),
     "a branch": (onnx_programs.branch(), "has the operators If"),
@@ -254,8 +259,11 @@ PROGRAMS: dict[str, tuple[Callable[[], bytes], str]] = {
     "an unsafe one": (lambda: UNSAFE["external data"][0], "has weights in other files"),
     "10 GB": (lambda: onnx_programs.huge(10), "more memory than the vault allows"),
     "a million dimensions": (lambda: onnx_programs.wide(1_000_000), "The embeddings of 4 items are of 4 × 1000000"),
-    "numbers that are none": (onnx_programs.not_finite, "are not finite"),
-    "one embedding for all": (onnx_programs.one_for_all, "The embeddings of 4 items are of 1 ×"),
+    "numbers that are none": (lambda: program(node("Sub", "x", "x", to="z"), node("Div", "z", "z")), "are not finite"),
+    "one embedding for all": (
+        lambda: program(node("ReduceMean", "x", "axes"), axes=np.array([0])),
+        "The embeddings of 4 items are of 1 ×",
+    ),
 }
 
 
