@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from optuna.trial import FrozenTrial
 from support.commands import holdout_here, refusal, stored
 from support.finished_search import run_here
 from support.kinds import KINDS, Finished, FinishedCampaign, Kinds
@@ -85,14 +84,15 @@ def told(search: Finished) -> tuple[dict[str, Any], dict[str, Any], dict[str, li
     for row in shown["losses"].values():
         del row["anytime"]  # it depends on which of two trials reports first
     studies = [f"{loss}{stage}" for loss in shown["losses"] for stage in ("", "@confirm", "@final")]
-    trials = {study: [of_trial(trial) for trial in stored(search.runs, search.name, study)] for study in studies}
+    trials = {
+        study: [
+            (trial.state, trial.params, [trial.user_attrs.get(key) for key in ("seed", "half", "fold")],
+             [(record["metrics"], record.get("classes")) for record in epochs_of(trial)])
+            for trial in stored(search.runs, search.name, study)
+        ]
+        for study in studies
+    }  # fmt: skip
     return selection, shown, trials
-
-
-def of_trial(trial: FrozenTrial) -> tuple[Any, ...]:
-    """Return what a trial was and what it recorded."""
-    given = [trial.user_attrs.get(key) for key in ("seed", "half", "fold")]
-    return trial.state, trial.params, given, [(record["metrics"], record.get("classes")) for record in epochs_of(trial)]
 
 
 # Searches that lost some of their files: what is written again, and what is refused.

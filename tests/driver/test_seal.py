@@ -399,9 +399,9 @@ def test_a_second_opening_needs_a_reason_and_is_counted(images: Path, runs: Path
     run(images, runs)
     openings, first = runs / "test_openings.jsonl", summary(runs, "small")
     before = openings.read_text()
-    refusal = holdout_here("test", "small", "--runs", runs, code=2)
-    assert "were already opened" in plain(refusal.stderr)
-    assert refusal.stdout.startswith("Recommended: ")
+    done = holdout_here("test", "small", "--runs", runs, code=2)
+    assert "were already opened" in plain(done.stderr)
+    assert done.stdout.startswith("Recommended: ")
     assert "needs a reason" in refusal("test", "small", "--again", " ", "--runs", runs)
     assert openings.read_text() == before
     done = holdout_here("test", "small", "--again", "to see that it is counted", "--runs", runs)

@@ -13,7 +13,7 @@ import pytest
 from sklearn.metrics import normalized_mutual_info_score
 from support.commands import holdout_here, printed, refusal, write_search
 from support.finished_search import run_here
-from support.kinds import OF_LISTS, OF_QUERIES, QUALITY, SHORT, WEIGHT, Finished, Kinds, by_group, on_features, trade
+from support.kinds import OF_LISTS, OF_QUERIES, QUALITY, SHORT, WEIGHT, Kinds, by_group, on_features, trade
 from support.small_search import SearchFile
 from support.without_ray import only_records
 
@@ -188,14 +188,9 @@ def test_vectors_have_queries_a_gallery_and_distractors(tmp_path: Path) -> None:
 # Constraints.
 
 
-def result(search: Finished) -> dict[str, Any]:
-    (row,) = search.summary["losses"].values()
-    return row  # type: ignore[no-any-return]
-
-
 def test_the_choice_meets_the_constraint_that_the_default_does_not(kinds: Kinds) -> None:
     search = kinds("constraints")
-    row = result(search)
+    (row,) = search.summary["losses"].values()
     assert row["default"]["params"]["weight"] == 0.9
     assert row["tuned"]["params"]["weight"] < 0.5
     selected = json.loads((search.folder / "selection.json").read_text())

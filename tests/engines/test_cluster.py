@@ -43,8 +43,7 @@ def runs(nodes: Nodes, image_folder: Path, tmp_path_factory: pytest.TempPathFact
     assert first["job"] == other["job"]
     assert first["state"] in ("pending", "running")
     assert "is already running" in printed(*submit, runs)
-    refusal = refusal(*submit, runs, "--set", "base.search.trials=9")
-    assert "runs already with another file" in refusal
+    assert "runs already with another file" in refusal(*submit, runs, "--set", "base.search.trials=9")
     listed = json_of("status", "--jobs", *there)
     assert [(job["name"], job["runs"]) for job in listed] == [("lost", str(folder / "lost")), ("lot", str(runs))]
     (listed,) = json_of("status", "lot", "--jobs", *there)
@@ -64,8 +63,7 @@ def runs(nodes: Nodes, image_folder: Path, tmp_path_factory: pytest.TempPathFact
     assert "Interrupted. The same command resumes" in plain(said)
     assert "SIGTERM" not in said
     assert "Traceback" not in said
-    refusal = refusal(*submit, folder / "elsewhere")
-    assert f"The search lot is in the runs folder {runs} of this cluster" in refusal
+    assert f"The search lot is in the runs folder {runs} of this cluster" in refusal(*submit, folder / "elsewhere")
 
     second = json_of(*submit, runs)
     assert second["attempt"] == 2
@@ -139,10 +137,10 @@ def test_mistakes_found_on_the_cluster_are_reported(runs: Path, nodes: Nodes) ->
 @pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer wrong"}])
 def test_a_command_without_token_is_refused(nodes: Nodes, header: dict[str, str]) -> None:
     for path in ("/api/jobs/", "/api/version"):
-        with pytest.raises(HTTPError) as refusal:
+        with pytest.raises(HTTPError) as denied:
             urlopen(Request(nodes.address + path, headers=header), timeout=10)
-        assert refusal.value.code in (401, 403)
-        refusal.value.close()
+        assert denied.value.code in (401, 403)
+        denied.value.close()
 
 
 def test_a_wrong_token_is_one_sentence(
@@ -158,9 +156,9 @@ def test_a_wrong_token_is_one_sentence(
     token.chmod(0o600)
     monkeypatch.setenv("RAY_ADDRESS", nodes.gcs_address)
     file = write_search(tmp_path / "x.yaml", search_file(resources={"engine": "ray"}))
-    refusal = plain(holdout("run", file, "--runs", tmp_path / "runs", code=1).stderr)
-    assert f"Ray did not start at {nodes.gcs_address}" in refusal
-    assert "token" in refusal
+    said = plain(holdout("run", file, "--runs", tmp_path / "runs", code=1).stderr)
+    assert f"Ray did not start at {nodes.gcs_address}" in said
+    assert "token" in said
     assert not (tmp_path / "runs").exists()
 
 
@@ -230,8 +228,8 @@ def test_a_training_travels_with_a_submitted_search(
     runs, file, there = tmp_path / "runs", tmp_path / "travels.yaml", ("--address", nodes.address)
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
 
-    refusal = plain(holdout("submit", write_search(file, content), "--runs", runs, *there, code=2).stderr)
-    assert "add `ship: [shipped_lab]` to the file" in refusal
+    said = plain(holdout("submit", write_search(file, content), "--runs", runs, *there, code=2).stderr)
+    assert "add `ship: [shipped_lab]` to the file" in said
 
     holdout("submit", write_search(file, content | {"ship": ["shipped_lab"]}), "--runs", runs, *there)
     holdout("logs", "travels", "--follow", *there)

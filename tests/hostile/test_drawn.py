@@ -54,13 +54,13 @@ def said_by(words: str) -> str:
 def test_an_attack_does_no_harm(number: int, world: World, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATTACK_SECRET", world.variable)
     monkeypatch.syspath_prepend(world.folder / "modules")
-    drawn = attack(world, random.Random(f"{SEED} {number}"))
-    drawn.prepare(here)
+    name, words, prepare = attack(world, random.Random(f"{SEED} {number}"))
+    prepare(here)
     with within(120):
-        said = said_by(drawn.words)
-    assert not world.harm(said), drawn.name
+        said = said_by(words)
+    assert not world.harm(said), name
     written = [path for path in here.rglob("*") if path.is_file() and not path.is_symlink()]
-    assert not [path for path in written if world.variable.encode() in path.read_bytes()], drawn.name
+    assert not [path for path in written if world.variable.encode() in path.read_bytes()], name
 
 
 def numbers() -> list[str]:
