@@ -82,6 +82,11 @@ def copied(images: Path, name: str, folder_of: Callable[[int], str | None]) -> P
     return root
 
 
+def swapped_halves(images: Path) -> Path:
+    """Copy the images, so that the test classes train."""
+    return copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
+
+
 def test_opened_classes_are_recognised_elsewhere(images: Path, runs: Path, tmp_path: Path) -> None:
     """In another runs folder, under another name, in another order, in another format, and with one class fewer."""
     first = run(images, runs)
@@ -128,7 +133,7 @@ def verified(runs: Path, name: str) -> str:
 
 def test_training_on_an_opened_test_set_is_told(images: Path, runs: Path, tmp_path: Path) -> None:
     run(images, runs)
-    swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
+    swapped = swapped_halves(images)
     told = f"training on items of an opened test set: 8 of 8 classes ({ONCE}, 2 configurations scored: small on 20"
     elsewhere = tmp_path / "elsewhere"
     for stages in (["search"], ["search", "select"]):
@@ -146,7 +151,7 @@ def test_training_on_an_opened_test_set_is_told(images: Path, runs: Path, tmp_pa
 
 def test_the_record_of_earlier_openings_is_that_of_the_start(images: Path, runs: Path) -> None:
     """Of a search with such a warning and of one without: changed, removed, or as the other kind writes it."""
-    swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
+    swapped = swapped_halves(images)
     none = '{"warning": null, "openings": []}'
     claimed = none.replace("null", '"training on items of an opened test set: 1 of 8 classes"')
     for name, root in (("clean", images), ("swapped", swapped)):
@@ -172,8 +177,7 @@ def test_the_record_of_earlier_openings_is_that_of_the_start(images: Path, runs:
 
 def test_a_later_opening_does_not_affect_the_training(images: Path, runs: Path) -> None:
     run(images, runs, stages=["search", "select"])
-    swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
-    run(swapped, runs, "swapped")
+    run(swapped_halves(images), runs, "swapped")
     assert "training on items" not in printed("test", "small", "--runs", runs)
 
 

@@ -39,7 +39,10 @@ def runs(nodes: Nodes, image_folder: Path, tmp_path_factory: pytest.TempPathFact
 
     lost = write_search(folder / "lost.yaml", {**small_search(folder / "nowhere"), "name": "lost"})
     holdout_here("submit", lost, "--runs", folder / "lost", *there)  # looked at below; side by side they are quicker
-    first, other = at_once(command(*submit, runs, "--json"))
+    words = command(*submit, runs, "--json")
+    users = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]  # in the same moment
+    first, other = [json.loads(user.communicate()[0]) for user in users]
+    assert [user.returncode for user in users] == [0, 0]
     assert first["job"] == other["job"]
     assert first["state"] in ("pending", "running")
     assert "is already running" in printed(*submit, runs)
@@ -73,14 +76,6 @@ def runs(nodes: Nodes, image_folder: Path, tmp_path_factory: pytest.TempPathFact
     followed = holdout_here("logs", "lot", "--follow", "--runs", runs, *there, "--json").stdout
     assert json.loads(followed)["state"] == "succeeded"
     return runs
-
-
-def at_once(words: list[str]) -> list[dict[str, Any]]:
-    """What a command prints, given by two users in the same moment."""
-    given = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate()[0] for process in given]
-    assert [process.returncode for process in given] == [0, 0]
-    return [json.loads(each) for each in said]
 
 
 def campaign(images: Path, **changes: Any) -> dict[str, Any]:

@@ -161,13 +161,6 @@ def lost_trials(search: SleepingSearch) -> int:
     return len(re.findall(r"trial \d was lost", search.said()))
 
 
-def preempt(nodes: Nodes, node: Any) -> None:
-    """Announce to Ray that a node will be taken in an hour."""
-    words = ["drain-node", "--address", nodes.gcs_address, "--node-id", node.node_id, "--reason-message", "spot"]
-    words += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--deadline-remaining-seconds", "3600"]
-    subprocess.run([sys.executable, "-m", "ray.scripts.scripts", *words], check=True)
-
-
 @pytest.mark.parametrize("is_announced", [False, True])
 def test_dead_machines_do_not_count_against_a_trial(empty: Nodes, tmp_path: Path, is_announced: bool) -> None:
     """A preempted machine ends its processes in any order, the one that would tell Ray last."""
@@ -178,7 +171,10 @@ def test_dead_machines_do_not_count_against_a_trial(empty: Nodes, tmp_path: Path
             for lost in range(1, NODES_LOST + 1):
                 search.until(lambda node=node: len(trains(node)) == 2)
                 if is_announced:
-                    preempt(empty, node)
+                    words = ["drain-node", "--address", empty.gcs_address, "--node-id", node.node_id]
+                    words += ["--reason-message", "spot", "--reason", "DRAIN_NODE_REASON_PREEMPTION"]
+                    words += ["--deadline-remaining-seconds", "3600"]
+                    subprocess.run([sys.executable, "-m", "ray.scripts.scripts", *words], check=True)
                     os.kill(trains(node)[0], signal.SIGKILL)
                     search.until(lambda lost=lost: lost_trials(search) == 2 * lost - 1)
                 empty.kill(node)

@@ -86,6 +86,7 @@ def end(queue: TrialQueue, job: RunningTrial) -> None:
 
 @each_sampler
 def test_a_search_that_died_again_and_again_proposes_what_one_that_lived_does(make: Make, sampler: str) -> None:
+    """The default is first, and values are in their ranges and on their steps."""
     lived = make(sampler, **CASES[sampler])
     queue = TrialQueue(only(search_stage(lived)))
     while job := queue.next_trial():
@@ -106,13 +107,8 @@ def test_a_search_that_died_again_and_again_proposes_what_one_that_lived_does(ma
         queue = TrialQueue(only(search_stage(died)))
     assert queue.done
     assert proposals(died) == proposals(lived)
-    assert_inside(lived)
-
-
-def assert_inside(search: WritableRecords) -> None:
-    """The default is first, and values are in their ranges and on their steps."""
-    (space,) = search.plan.spaces.values()
-    found = proposals(search)
+    (space,) = lived.plan.spaces.values()
+    found = proposals(lived)
     assert found[0] == space.default
     assert len({str(values) for values in found}) > len(found) / 2
     for values in found:
