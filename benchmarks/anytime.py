@@ -24,10 +24,10 @@ from optuna.trial import create_trial
 from rich.console import Console
 from rich.table import Table
 
+from search.driver.make_plan import read_campaign_plans
 from search.driver.pipeline import run_stages
 from search.driver.stages import Order
-from search.plan.make_plan import read_campaign_plans
-from search.plan.plan import Plan, training_of
+from search.records.plan import Plan, training_of
 from search.results.rows import interval
 from search.results.statistics import over_seeds
 from search.results.summarise import summarise

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from trainables.training.spec import Epochs
 
 if TYPE_CHECKING:
-    from search.plan.search import WritableRecords
+    from search.records.writable import WritableRecords
 
 EPOCHS = 8
 SLOTS = (1, 16, 64, 256)
@@ -100,9 +100,9 @@ def ours(runs: Path, slots: int, trials: int) -> dict[str, Any]:
 
     from search.config.search_config import parse_config
     from search.driver.listeners import Progress
+    from search.driver.make_plan import make_plan
     from search.driver.stages import search_stage
-    from search.plan.make_plan import make_plan
-    from search.plan.search import open_search
+    from search.records.writable import open_search
     from search.stages import Stage
     from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 

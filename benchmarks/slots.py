@@ -60,7 +60,7 @@ def drive_ours(case: Case, runs: Path) -> dict[str, float]:
     from rich.console import Console
 
     from search.driver.start import run_search
-    from search.plan.records import stored_search
+    from search.records.records import stored_search
     from search.trials import epochs_of
 
     content = {

@@ -10,7 +10,7 @@ def main() -> None:
     if problem := shadowed():
         print(problem, file=sys.stderr)
         sys.exit(2)
-    from search.cli.main import main as run
+    from holdout.cli.main import main as run
 
     run()
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search.config.yaml_file import with_value
-from search.plan.records import Records, stored_search
-from search.plan.runs import CampaignFolder
-from search.plan.status import trial_row
+from search.records.records import Records, stored_search
+from search.records.runs import CampaignFolder
+from search.records.status import trial_row
 from search.results.answer import Answer
 from search.results.comparison import Comparison
 from search.results.summary import Summary
@@ -240,7 +240,7 @@ def run(
         InvalidInput: the file is invalid (all mistakes are listed); nothing is created.
         Failure: the search could not be completed, or a loss failed in every trial.
     """
-    from search.cli.output import Tables, Terminal, ignore_warnings_of_libraries
+    from holdout.cli.output import Tables, Terminal, ignore_warnings_of_libraries
     from search.config.recipes import read_search
     from search.driver.progress_view import in_notebook
     from search.driver.start import run_search

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from search.secrets import sqlite_file
+from search.addresses import sqlite_file
 from trainables.common.errors import InvalidInput, listed
 from trainables.common.files import DAMAGED, absolute, write_json
 from trainables.common.part_tables import is_import_path

@@ -22,8 +22,8 @@ import holdout
 from search import trust
 from search.config.search_config import parse_config
 from search.driver.inputs import with_training_images
-from search.plan.make_plan import make_plan
-from search.plan.search import WritableRecords, open_search
+from search.driver.make_plan import make_plan
+from search.records.writable import WritableRecords, open_search
 from trainables.common.errors import REFERRED
 
 if TYPE_CHECKING:  # import torch, which the process that only distributes the tests does without

@@ -11,12 +11,12 @@ import typer
 import yaml
 
 from benchmarks.__main__ import BENCHMARKS
+from holdout.cli.main import program
 from search import __version__
-from search.cli.main import program
-from search.config.campaign import CampaignConfig
 from search.config.keys import SECTION, keys_of
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import apply_settings, parse_yaml
+from search.records.campaign import CampaignConfig
 from trainables.common.errors import InvalidInput
 
 ROOT = Path(__file__).parent.parent

@@ -20,7 +20,7 @@ from rich.table import Table
 from scipy.stats import spearmanr
 
 from search.difference import Basis
-from search.selection import Confirmation, choose
+from search.records import Confirmation, choose
 
 CELLS = Path(__file__).parent.parent / "tables" / "from_scratch.json"
 BASIS = Basis(objective="map_at_r", validation="", confirmation="", better_by=1.0)

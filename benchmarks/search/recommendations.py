@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from benchmarks.search.replay import OBJECTIVE, on_half
 from benchmarks.search.table import Table
 from search.difference import Basis
-from search.selection import Confirmation, recommend
+from search.records import Confirmation, recommend
 
 Floats = NDArray[np.float64]
 

@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from benchmarks.search.table import Table
 from benchmarks.search.ways import Rule, Way
 from search.difference import Basis
-from search.selection import Confirmation, choose, finalists
+from search.records import Confirmation, choose, finalists
 from search.stages import Stage, study_name
 from search.study import Budget, LossStudy, QueuedStage, QueuedStudy, RunningTrial, StudyStorage, TrialQueue
 from search.study.sampler import Availability, Sampler

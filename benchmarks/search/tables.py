@@ -40,8 +40,8 @@ from pyarrow import parquet
 
 from benchmarks.json_lines import append_lines, read_lines
 from search.config.search_config import validate_config
-from search.plan.plan import Plan, training_of
-from search.plan.runs import RunFolder
+from search.records.plan import Plan, training_of
+from search.records.runs import RunFolder
 from search.stages import Stage
 from search.study.samplers import Qmc
 from spaces.search_space import SearchSpace, search_space

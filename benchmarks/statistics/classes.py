@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from rich.console import Console
 
 from search.difference import CLASS_POINTS, Basis, confirms_on_halves
-from search.selection.selection import Confirmation, choose, finalists
+from search.records.selection import Confirmation, choose, finalists
 
 SEARCHES, TRIALS, FINALISTS, SEEDS, NOISE = 4000, 40, 5, 3, 0.5
 CLASSES = (2, 5, 10, 20, 48, 100)

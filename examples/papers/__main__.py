@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from examples.papers.figures import FIGURES, SUFFIXES, picture
-from search.cli.output import Tables, show, show_line
+from holdout.cli.output import Tables, show, show_line
 from search.text_table import TextTable
 from trainables.common.files import write_whole
 

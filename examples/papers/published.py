@@ -9,11 +9,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.config.campaign import read_config
 from search.config.recipes import read_file
 from search.config.search_config import differences
 from search.config.yaml_file import read_yaml
-from search.plan.runs import CampaignFolder
+from search.records.campaign import read_config
+from search.records.runs import CampaignFolder
 from search.results.campaign import stored_result
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.config.campaign import LOSS, VALIDATION, read_config
-from search.plan.runs import CampaignFolder
+from search.records.campaign import LOSS, VALIDATION, read_config
+from search.records.runs import CampaignFolder
 from search.results.campaign import stored_result
 
 if TYPE_CHECKING:

@@ -256,7 +256,7 @@ MAY_CHANGE = (
 )  # fmt: skip
 """Sections and keys that may change: more trials, and the number of test images that may be training images, too,
 which shows when the test is opened; and where a vault answers, whose key is in the split. For further losses and wider
-ranges see :mod:`search.plan.growth`."""
+ranges see :mod:`search.records.growth`."""
 
 
 def may_change(key: str) -> bool:

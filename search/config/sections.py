@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 from fsspec import available_protocols
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from search.addresses import absolute_sqlite, without_a_password
 from search.config.names import allowed_measure, known_metric
 from search.config.parts import build_dataset
 from search.config.validation import ConfigSection
 from search.goal import bound_text
 from search.packages import PACKAGES
-from search.secrets import absolute_sqlite, without_a_password
 from search.tables import AUTO, ENGINES, PRUNERS, SAMPLERS
 from trainables.common.errors import InvalidInput, Mistake, raise_if_any
 from trainables.common.files import absolute
@@ -236,7 +236,7 @@ class SearchSection(ConfigSection):
 
 
 class SelectionSection(ConfigSection):
-    """The confirmation of the best configurations, one of which is chosen. See :mod:`search.selection.selection`."""
+    """The confirmation of the best configurations, one of which is chosen. See :mod:`search.records.selection`."""
 
     finalists: Annotated[int, Bounds(ge=1)] = 3
     """The number of configurations of each loss, besides the default, that are trained again with fresh seeds."""

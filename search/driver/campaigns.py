@@ -4,16 +4,16 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from search.config.campaign import Campaign, merged, parse_campaign
 from search.config.recipes import recipes
 from search.config.search_config import SearchConfig, parse_config, paths_of_data, settled
 from search.config.yaml_file import read_yaml
+from search.driver.make_plan import plan_from_rules
 from search.driver.synchronise import make_projection
 from search.driver.verify import Check, check, code_named, differing, guarded, lacking, verify
-from search.plan.make_plan import plan_from_rules
-from search.plan.plan import Plan
-from search.plan.records import Records
-from search.plan.runs import CampaignFolder, RunFolder
+from search.records.campaign import Campaign, merged, parse_campaign
+from search.records.plan import Plan
+from search.records.records import Records
+from search.records.runs import CampaignFolder, RunFolder
 from search.results.campaign import CampaignResult, campaign_result
 from search.results.summarise import summarise
 from search.show.campaigns import campaign_csv, campaign_tables, data_set_tables

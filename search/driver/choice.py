@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from optuna.trial import FrozenTrial, TrialState
 
 from search.difference import Family, RowKey, best_baseline, shown_metrics
-from search.plan.records import Records
-from search.selection import (
+from search.records import (
     EXPORTED,
     Baselines,
     Confirmation,
@@ -23,6 +22,7 @@ from search.selection import (
     study_digest,
     unmet_sentence,
 )
+from search.records.records import Records
 from search.stages import BASELINES, Role, Stage, short_study_name, study_name
 from search.trials import Tally
 from trainables.common.errors import Failure, raise_if_any

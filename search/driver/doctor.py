@@ -18,19 +18,19 @@ from optuna.trial import TrialState, create_trial
 
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
+from search.driver.checks.parts import Notice, slow_precision
 from search.driver.inputs import REPAIR
+from search.driver.make_plan import make_plan
 from search.driver.notices import without_model
 from search.engines import NoEngine
 from search.engines.base import make_engine
 from search.engines.capacity import Node, at_once, fitting, roomier, too_tight, trials_on, wanted
 from search.packages import INSTALL, missing_packages
-from search.plan.checks.parts import Notice, slow_precision
-from search.plan.disk import check_space
-from search.plan.make_plan import make_plan
-from search.plan.plan import Plan, training_of
-from search.plan.records import Records
-from search.plan.runs import RunFolder
-from search.plan.work import Work, planned_work, seconds_left, slots_here
+from search.records.disk import check_space
+from search.records.plan import Plan, training_of
+from search.records.records import Records
+from search.records.runs import RunFolder
+from search.records.work import Work, planned_work, seconds_left, slots_here
 from search.stages import Stage
 from search.study import Pruner
 from search.tables import ENGINES, PRUNERS, engine_name, ray_address

@@ -15,8 +15,8 @@ from search.config.search_config import parse_config
 from search.driver.notices import say
 from search.driver.progress_view import phase
 from search.driver.synchronise import behind, make_projection, synchronise, try_to_write
-from search.plan.records import Records
-from search.plan.search import WritableRecords
+from search.records.records import Records
+from search.records.writable import WritableRecords
 from search.results.comparison import comparison_of
 from search.results.summarise import summarise, written_before
 from search.results.summary import Summary

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from search.plan.plan import Plan
-from search.plan.records import Records
-from search.plan.runs import RunFolder
-from search.selection import Opening, Selection, images_in, save_baselines
+from search.records import Opening, Selection, images_in, save_baselines
+from search.records.plan import Plan
+from search.records.records import Records
+from search.records.runs import RunFolder
 from search.stages import Stage
 from trainables.common.errors import InvalidInput, listed
 from trainables.common.files import json_digest, write_json

@@ -14,9 +14,9 @@ from rich.live import Live
 from search.driver.progress_view import Cells, MovingLine, in_notebook, time_left, view
 from search.engines.base import Resources
 from search.engines.capacity import too_tight
-from search.plan.plan import trial_directory
-from search.plan.records import Records
-from search.plan.work import Pace, Work, planned_work, seconds_left
+from search.records.plan import trial_directory
+from search.records.records import Records
+from search.records.work import Pace, Work, planned_work, seconds_left
 from search.stages import Stage, search_of
 from search.study import Budget, RunningTrial, TrialListener
 from search.text_table import NOTHING, sparkline

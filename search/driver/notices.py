@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Console
 
 from search.driver.progress_view import duration
-from search.plan.records import Records
-from search.plan.work import Pace, planned_work, seconds_left
+from search.records.records import Records
+from search.records.work import Pace, planned_work, seconds_left
 from search.stages import Stage, baseline_phrase, study_name
 from search.study import Sampler
 from search.tables import PRUNERS

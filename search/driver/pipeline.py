@@ -11,6 +11,7 @@ from threading import Thread
 
 from rich.console import Console
 
+from search.driver.checks.parts import slow_precision
 from search.driver.choice import refuse_failed
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
 from search.driver.inputs import (
@@ -31,13 +32,12 @@ from search.driver.stages import STAGES, Order, RunStage, SelectStage, summarise
 from search.driver.synchronise import behind, make_projection
 from search.engines.base import Engine, make_engine
 from search.packages import TESTED, check_extra, untested
-from search.plan.checks.parts import slow_precision
-from search.plan.disk import check_space
-from search.plan.plan import Plan
-from search.plan.records import Records
-from search.plan.runs import folder_if_needed
-from search.plan.search import WritableRecords, copy_trials, open_search
-from search.selection import validate_untrained
+from search.records import validate_untrained
+from search.records.disk import check_space
+from search.records.plan import Plan
+from search.records.records import Records
+from search.records.runs import folder_if_needed
+from search.records.writable import WritableRecords, copy_trials, open_search
 from search.stages import UNTRAINED, Stage, baseline_phrase
 from search.study import TrialQueue
 from search.tracking import Tracker, import_mlflow

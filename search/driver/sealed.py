@@ -17,10 +17,7 @@ from rich.console import Console
 from search.driver.choice import study_digests, unchanged_selection
 from search.driver.inputs import sealed_images, untrained_spec
 from search.driver.progress_view import StoreProgress, phase
-from search.plan.plan import Plan, best_checkpoint, training_of
-from search.plan.records import Records
-from search.plan.search import WritableRecords
-from search.selection import (
+from search.records import (
     BaselineScoring,
     FailedScoring,
     ImageSet,
@@ -34,6 +31,9 @@ from search.selection import (
     frozen_baselines,
     images_in,
 )
+from search.records.plan import Plan, best_checkpoint, training_of
+from search.records.records import Records
+from search.records.writable import WritableRecords
 from search.stages import Stage, short_study_name
 from search.vault.held import HeldItems
 from search.vault.protocol import EMBEDDINGS, SentModel, ask, content_of
@@ -180,7 +180,7 @@ def scored_as(loss: str, trial: FrozenTrial) -> dict[str, Any]:
 
 def _check_kept(candidates: Sequence[_Candidate], console: Console, run: Run) -> None:
     """Raise, before the opening, if final models cannot be loaded for the test as they were trained."""
-    from search.selection import kept_problem  # imports torch
+    from search.records import kept_problem  # imports torch
 
     if without := [candidate.search.name for candidate in candidates if not candidate.models]:
         raise Failure(f"No final training of {listed(without)} succeeded; the test classes were not opened.")
@@ -233,7 +233,7 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
 
 def _scores(candidate: _Candidate, opening: Opening, console: Console, run: Run) -> Results:
     """Open the test classes here and score the final models and the networks without training."""
-    from search.selection import THUMBNAILS, score, thumbnails_of  # imports torch
+    from search.records import THUMBNAILS, score, thumbnails_of  # imports torch
 
     plan, ledger = candidate.search.plan, candidate.search.ledger
     images = sealed_images(plan, candidate.selection, opening)
@@ -343,7 +343,7 @@ def test_items(plan: Plan) -> StoreSpec:
 
 def models_to_send(scorings: Scorings, run: Run, *, labels_only: bool) -> list[SentModel]:
     """Return the models of ``scorings``, or what they ``run`` on workers to give for :func:`test_items`."""
-    from search.selection import embeddings_of  # imports torch
+    from search.records import embeddings_of  # imports torch
     from search.vault.models import models_of
 
     if not labels_only:

@@ -15,10 +15,10 @@ from search.driver.finish import write_summary
 from search.driver.inputs import check_weights
 from search.driver.notices import early_ends, say
 from search.driver.sealed import Run, resumed_opening, score_test
-from search.plan.plan import training_of, trial_directory
-from search.plan.records import Records
-from search.plan.search import WritableRecords
-from search.selection import Confirmation, Selection, finalists
+from search.records import Confirmation, Selection, finalists
+from search.records.plan import training_of, trial_directory
+from search.records.records import Records
+from search.records.writable import WritableRecords
 from search.stages import Role, Stage, study_name
 from search.study import Budget, QueuedStage, QueuedStudy, TrialListener
 from spaces.space import Value

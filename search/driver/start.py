@@ -12,11 +12,11 @@ from rich.console import Console
 
 from search.config.parts import range_text
 from search.config.validation import plain
+from search.driver.make_plan import read_plan, reopened, with_trials
 from search.driver.progress_view import phase
-from search.plan.make_plan import read_plan, reopened, with_trials
-from search.plan.plan import Plan
-from search.plan.records import Records, stored_search
-from search.plan.runs import campaign_of, refuse_member
+from search.records.plan import Plan
+from search.records.records import Records, stored_search
+from search.records.runs import campaign_of, refuse_member
 from search.stages import Stage
 from search.study import STOPPED, RunningTrial, TrialListener
 from spaces.search_space import SearchSpace
@@ -108,7 +108,7 @@ def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, A
             to a campaign, or its sampler tries a fixed list or its epochs are used up. Nothing is enqueued.
     """
     from search.driver.stages import begin_studies  # slow to import; see run_search
-    from search.plan.search import copy_trials, open_search
+    from search.records.writable import copy_trials, open_search
 
     _refuse_late(runs, name)
     plan = reopened(runs, name)

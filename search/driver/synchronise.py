@@ -10,20 +10,19 @@ from urllib.request import urlopen
 
 from optuna.trial import FrozenTrial
 
+from search.addresses import LOCAL_SERVER, expand, health_page, sqlite_file
 from search.config.search_config import settled_entries
-from search.plan.plan import Plan
-from search.plan.records import Records
-from search.plan.runs import RunFolder, campaign_of, mlflow_page
+from search.records.plan import Plan
+from search.records.records import Records
+from search.records.runs import RunFolder, campaign_of, mlflow_page
 from search.results.comparison import Comparison, comparison_of
 from search.results.pairs import NO_DIFFERENCE, difference_with_interval, p_value, verdict
 from search.results.rows import COLUMNS, Row, SeedStatistics, interval, mean_of, parameters
 from search.results.summary import LossSummary
-from search.secrets import expand, health_page, sqlite_file
 from search.show.comparison_tables import GAINS, as_csv, baselines_sentences, gains_of, headline_losses, text_tables
 from search.stages import Role, Stage, study_name
 from search.text_table import as_markdown, rows_as_markdown
 from search.tracking import (
-    LOCAL_SERVER,
     LOSS,
     SEARCH,
     DescribedData,

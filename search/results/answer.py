@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from search.difference import Recommendation
-from search.plan.records import Records
-from search.plan.runs import campaign_of
+from search.records.records import Records
+from search.records.runs import campaign_of
 from search.results.pairs import Pair, difference_with_interval, the_same
 from search.results.rows import Result, parameters
 from search.results.summary import Summary

@@ -4,10 +4,10 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from search.config.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, Member
 from search.difference import Family, RowKey
-from search.plan.records import Records
-from search.plan.runs import CampaignFolder
+from search.records.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, Member
+from search.records.records import Records
+from search.records.runs import CampaignFolder
 from search.results.comparison import (
     chosen_after_opening,
     openings_sentence,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from search.difference import Family, RowKey, shown_metrics, tested_pairs
-from search.plan.records import Records
+from search.records.records import Records
 from search.results.answer import Answer, answers
 from search.results.pairs import Pair, models_of, pairs_of
 from search.results.rows import Result, Row, Shown, frame_of

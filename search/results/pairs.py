@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.difference import LEVEL, RowKey
-from search.plan.records import Records
+from search.records.records import Records
 from search.results.rows import Result, Row, difference_text, interval
 from search.results.statistics import MIN_CLASSES, ScoredRows
 from search.stages import Role

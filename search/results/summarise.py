@@ -9,8 +9,9 @@ from pathlib import Path
 from optuna.trial import FrozenTrial, TrialState
 
 from search.goal import Goal
-from search.plan.plan import Plan
-from search.plan.records import Records
+from search.records import Baselines, Confirmation, ScoredOpening, confirmations
+from search.records.plan import Plan
+from search.records.records import Records
 from search.results.findings import diagnose
 from search.results.rows import Row, SeedOutcomes, SeedStatistics
 from search.results.statistics import over_seeds
@@ -24,7 +25,6 @@ from search.results.summary import (
     TimeSummary,
     TrialCounts,
 )
-from search.selection import Baselines, Confirmation, ScoredOpening, confirmations
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
 from search.trials import epochs_of, running_value
 from spaces.space import Value

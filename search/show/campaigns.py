@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from search.config.campaign import LOSS, VALIDATION, CampaignConfig, read_config
 from search.difference import RowKey
-from search.plan.records import stored_search
-from search.plan.runs import CampaignFolder, RunFolder
+from search.records.campaign import LOSS, VALIDATION, CampaignConfig, read_config
+from search.records.records import stored_search
+from search.records.runs import CampaignFolder, RunFolder
 from search.results.campaign import METRIC, ROLE, CampaignResult, Cell, columns_of, joined, row_axes, stored_result
 from search.results.comparison import summary_of
 from search.results.pairs import METHOD

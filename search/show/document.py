@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from search.plan.records import Records
+from search.records.records import Records
 from search.results.comparison import Comparison, compare, comparison_of
 from search.show.drawing import Plot, Section
 from search.show.sections.answer import again, answer, outcome

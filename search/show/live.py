@@ -18,11 +18,11 @@ from optuna.trial import FrozenTrial, TrialState
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from search import __version__
-from search.plan.records import Records, stored_search
-from search.plan.runs import find_campaigns, find_runs
-from search.plan.search import WritableRecords, in_memory
-from search.plan.status import SearchStatus, status_of
-from search.plan.work import Pace, planned_work, seconds_left
+from search.records.records import Records, stored_search
+from search.records.runs import find_campaigns, find_runs
+from search.records.status import SearchStatus, status_of
+from search.records.work import Pace, planned_work, seconds_left
+from search.records.writable import WritableRecords, in_memory
 from search.results.rows import Result
 from search.show.document import ReportPage, environment, plotly_script, search_report, shared_file
 from search.stages import Stage, short_study_name

@@ -7,11 +7,11 @@ import yaml
 from optuna.trial import FrozenTrial
 
 from search import __version__
-from search.plan.plan import best_checkpoint
-from search.plan.records import Records
+from search.records import Selection, exported_trial, frozen_baselines
+from search.records.plan import best_checkpoint
+from search.records.records import Records
 from search.results.comparison import Comparison, comparison_of
 from search.results.rows import parameters, sentence
-from search.selection import Selection, exported_trial, frozen_baselines
 from search.show.comparison_tables import baselines_sentences, headline_losses, headline_sentences
 from search.stages import BASELINES, UNTRAINED, Stage, short_study_name
 from search.text_table import rows_as_markdown

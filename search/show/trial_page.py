@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from search.plan.records import Records
-from search.plan.status import TrialRow, trial_row
+from search.records.records import Records
+from search.records.status import TrialRow, trial_row
 from search.results.rows import Shown, parameters
 from search.text_table import sparkline
 from search.trials import epochs_of, value_in

@@ -6,7 +6,6 @@ from .client import (
 )
 from .projection import Projection as Projection, Tracker as Tracker, milliseconds as milliseconds
 from .summary_runs import (
-    LOCAL_SERVER as LOCAL_SERVER,
     LOSS as LOSS,
     SEARCH as SEARCH,
     DescribedData as DescribedData,
@@ -14,5 +13,4 @@ from .summary_runs import (
     DescribedSearch as DescribedSearch,
     Registered as Registered,
     SummaryRun as SummaryRun,
-    results_page as results_page,
 )

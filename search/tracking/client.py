@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
+from search.addresses import absolute_sqlite, sqlite_address, sqlite_file
 from search.packages import INSTALL, check_extra, missing_packages
-from search.secrets import absolute_sqlite, sqlite_address, sqlite_file
 from search.tracking.models import FOLDER
 from trainables.common.errors import InvalidInput, without_password
 

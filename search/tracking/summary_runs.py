@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
+from search.addresses import RESULTS
 from spaces.space import Value
-from trainables.common.errors import without_password
 from trainables.common.files import DAMAGED
 
 if TYPE_CHECKING:
@@ -250,26 +249,9 @@ def _digest_of_files(run: SummaryRun) -> str | None:
 # MLflow's table shows no metrics unless a view selects them. Like those saved by the button *Views*, it is a tag of
 # the experiment, in the format of MLflow 3.17; other versions may ignore them.
 
-RESULTS = "holdout-results"
 RUN_NAME, RUN_DATE = "attributes.`Run Name`", "runDateAndNestInfo"
-LOCAL_SERVER = "http://127.0.0.1:5000"
-"""The address of ``mlflow/serve.sh``."""
 KIND_OF_EXPERIMENT = ("mlflow.experimentKind", "custom_model_development")
 """The tag of an experiment of model training; the pages of MLflow 3.17 use the link and the browser instead."""
-
-
-def results_page(uri: str | None, experiments: Sequence[str]) -> str | None:
-    """Return the address of the results in ``experiments`` (ids) at ``uri``; None if that is a database.
-
-    No ``uri`` is the local server. The rows of several experiments are one table, in the view of the first. Without
-    ``workflowType``, MLflow 3.17 opens every experiment as one of generative AI.
-    """
-    server = without_password(uri or LOCAL_SERVER).rstrip("/")
-    if not server.startswith(("http://", "https://")):
-        return None
-    several = f"compare-experiments/s?experiments={quote(json.dumps(experiments, separators=(',', ':')))}&"
-    page = several if len(experiments) > 1 else f"experiments/{experiments[0]}/runs?"
-    return f"{server}/#/{page}workflowType=machine_learning&viewStateShareKey={RESULTS}"
 
 
 def keep_view(client: "MlflowClient", experiment: "Experiment", search: DescribedSearch) -> None:

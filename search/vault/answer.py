@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import filelock
 
-from search.selection import ImageSet, images_in
+from search.records import ImageSet, images_in
 from search.vault.held import OPENINGS, Vault
 from search.vault.protocol import EMBEDDINGS, FORMAT, SentModel, content_of, public_key, receive, send, signed
 from search.vault.sandbox import isolated

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from search.selection import LedgerFile, images_in
+from search.records import LedgerFile, images_in
 from search.vault.protocol import public_key
 from search.vault.sandbox import READABLE
 from trainables.common.errors import InvalidInput, listed, raise_if_any

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from search.selection import BaselineScoring, Scoring, baseline_entry, test_scores
+from search.records import BaselineScoring, Scoring, baseline_entry, test_scores
 from search.stages import BASELINES, WHITENED
 from search.vault.held import HeldItems
 from search.vault.protocol import EMBEDDINGS, NETWORK, PROGRAM, SentModel

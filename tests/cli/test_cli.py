@@ -17,7 +17,7 @@ from support.driving import Opened, drive, only
 from support.small_disk import small_files
 
 import holdout as python
-from search.cli.output import set_up_logging
+from holdout.cli.output import set_up_logging
 from search.driver.stages import search_stage
 from search.engines.ray_session import ensure_token
 from search.study.trial_queue import TrialQueue

@@ -14,9 +14,9 @@ from support.commands import holdout_here, json_of
 from support.driving import Opened, drive
 from support.made_search import Means, made_search
 
-from search.cli.output import Tables
-from search.plan.records import Records
-from search.plan.runs import RunFolder
+from holdout.cli.output import Tables
+from search.records.records import Records
+from search.records.runs import RunFolder
 from search.results.comparison import Comparison, compare
 from search.show.comparison_tables import headline_tables, text_tables
 from search.text_table import TextTable

@@ -15,12 +15,12 @@ from support.trees import Trees
 
 from benchmarks.__main__ import BENCHMARKS
 from examples.papers.figures import FIGURES, SUFFIXES
-from search.cli.main import program
-from search.config.campaign import Campaign, parse_campaign
+from holdout.cli.main import program
 from search.config.recipes import PaperItem, is_campaign, papers, read_file, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import read_yaml
-from search.plan.make_plan import read_campaign_plans, read_plan
+from search.driver.make_plan import read_campaign_plans, read_plan
+from search.records.campaign import Campaign, parse_campaign
 from trainables.data import DATASETS
 
 COMMANDS = typer.main.get_command(program()).commands  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ HEAVY = ("torch", "torchvision", "ray", "mlflow", "faiss", "scipy", "sklearn", "
 STUDIES = ("optuna", "sqlalchemy", "alembic")
 PROGRAM = """
 import contextlib, io, json, sys
-from search.cli.main import main
+from holdout.cli.main import main
 for arguments in json.loads(sys.argv[1]):
     sys.argv = ["holdout", *arguments]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said := io.StringIO()):
@@ -101,7 +101,7 @@ def test_a_command_loads_only_what_it_uses(
     paths = re.compile("|".join(places))
     commands = [paths.sub(lambda word: places[word[0]], words).split() for words, _, _ in ROWS]
     driving = (
-        "from pathlib import Path; from search.plan.make_plan import read_plan\n"
+        "from pathlib import Path; from search.driver.make_plan import read_plan\n"
         f"read_plan({search_file()!r}, Path({str(tmp_path)!r})).images.make()\n"
         "import search.driver.pipeline, search.engines.ray_tune, search.engines.local\n"
         "print(json.dumps([name for name in ('torch', 'torchvision', 'faiss', 'mlflow') if name in sys.modules]))"

@@ -18,8 +18,8 @@ from search.config.recipes import read_search
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import parse_yaml
 from search.driver.doctor import examine
-from search.plan.make_plan import make_plan
-from search.plan.plan import Plan
+from search.driver.make_plan import make_plan
+from search.records.plan import Plan
 from trainables.common.errors import InvalidInput
 
 CPU = Machine(cpus=1, gpus=0)

@@ -19,8 +19,8 @@ from support.trees import Trees, make_tree, recipe_on, varied_on
 from search.config.recipes import campaigns, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import apply_settings, read_yaml
-from search.plan.make_plan import make_plan
-from search.plan.plan import training_of
+from search.driver.make_plan import make_plan
+from search.records.plan import training_of
 from search.stages import Stage
 from spaces.search_space import SearchSpace
 from spaces.space import Params

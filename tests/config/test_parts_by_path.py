@@ -18,12 +18,12 @@ from support.refusals import sentences_of
 from support.small_search import SearchFile
 
 import holdout
-from search.cli.submission import PACKAGES, SUBMITTED, submission, working_directory
+from holdout.cli.submission import PACKAGES, SUBMITTED, submission, working_directory
 from search.config.search_config import parse_config
 from search.config.validation import plain
-from search.plan.make_plan import read_plan
-from search.plan.plan import training_of
-from search.plan.search import open_search
+from search.driver.make_plan import read_plan
+from search.records.plan import training_of
+from search.records.writable import open_search
 from search.stages import Stage
 from trainables.common.errors import InvalidInput
 from trainables.losses import LossRow

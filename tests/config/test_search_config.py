@@ -29,9 +29,9 @@ from search.config.search_config import (
 )
 from search.config.sections import ResourcesSection
 from search.config.yaml_file import apply_settings, parse_yaml
+from search.driver.make_plan import make_plan, read_plan
 from search.engines.base import InProcess, make_engine
-from search.plan.make_plan import make_plan, read_plan
-from search.plan.plan import Plan, training_of
+from search.records.plan import Plan, training_of
 from search.stages import Stage
 from search.tables import engine_name
 from trainables.common.errors import InvalidInput, suggestion

@@ -18,8 +18,8 @@ from support.small_search import GLYPHS, small_search
 
 import holdout
 from search.driver.finish import write_summary
-from search.plan.make_plan import read_plan
-from search.plan.search import open_search
+from search.driver.make_plan import read_plan
+from search.records.writable import open_search
 from search.trust import forget, started
 from trainables.common.errors import InvalidInput
 

@@ -8,8 +8,8 @@ from support.small_search import draw_glyphs, small_search
 from support.tampered import Copied
 
 from search.config.search_config import parse_config
-from search.plan.make_plan import make_plan
-from search.selection.ledger import Ledger
+from search.driver.make_plan import make_plan
+from search.records.ledger import Ledger
 
 TRAINING = {"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16}
 

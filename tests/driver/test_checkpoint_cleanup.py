@@ -11,8 +11,8 @@ from support.driving import Opened
 from support.stores import ftp_store
 
 from search.driver.listeners import CheckpointCleanup
-from search.plan.plan import trial_directory
-from search.plan.search import WritableRecords
+from search.records.plan import trial_directory
+from search.records.writable import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial
 from trainables.common.files import as_path

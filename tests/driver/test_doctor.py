@@ -14,8 +14,8 @@ from support.small_search import SearchFile, draw_folder, small_search
 from search.config.search_config import SearchConfig, parse_config
 from search.driver import doctor
 from search.driver.doctor import examine
+from search.driver.make_plan import make_plan
 from search.engines.ray_engine import check_token
-from search.plan.make_plan import make_plan
 from spaces.contract import CheckResult
 
 

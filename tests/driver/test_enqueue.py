@@ -10,8 +10,8 @@ from optuna.trial import TrialState
 from support.commands import holdout_here, plain
 from support.driving import Opened, drive
 
-from search.plan.make_plan import reopened
-from search.plan.search import open_search
+from search.driver.make_plan import reopened
+from search.records.writable import open_search
 from search.stages import Stage
 
 

@@ -27,8 +27,8 @@ import holdout
 from examples.texts import Languages
 from search.config.recipes import read_search
 from search.config.search_config import parse_config
-from search.plan.make_plan import make_plan, read_plan
-from search.selection.retrieval_file import FOLDER, RetrievalFile
+from search.driver.make_plan import make_plan, read_plan
+from search.records.retrieval_file import FOLDER, RetrievalFile
 from trainables.inference.model_files import FROZEN
 
 LONG = "\N{LATIN SMALL LETTER E WITH ACUTE}" * 127 + "x"

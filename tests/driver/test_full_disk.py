@@ -13,7 +13,7 @@ from support.small_search import small_search
 from support.without_ray import without_mlflow
 
 from search.engines.base import InProcess
-from search.selection.ledger import Ledger
+from search.records.ledger import Ledger
 from search.study import JournalReader
 from trainables.data.store.store_spec import opened_store
 from trainables.inference.model_files import read_tensors

@@ -13,7 +13,7 @@ from support.finished_search import finish
 from support.small_search import GLYPHS
 
 from search.config.search_config import parse_config
-from search.plan.make_plan import make_plan, read_plan
+from search.driver.make_plan import make_plan, read_plan
 from search.trials import epochs_of
 from trainables.common.errors import InvalidInput
 

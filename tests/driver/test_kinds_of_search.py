@@ -15,7 +15,7 @@ from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.tampered import Copied
 
 import holdout
-from search.plan.runs import RunFolder
+from search.records.runs import RunFolder
 from search.results.campaign import campaign_family
 from search.stages import Stage
 from search.trials import epochs_of

@@ -17,9 +17,9 @@ from search.driver.choice import freeze
 from search.driver.listeners import Progress
 from search.driver.progress_view import time_left, view
 from search.driver.stages import confirm_stage, final_stage, search_stage, unchanged_selection
-from search.plan.records import Records
-from search.plan.search import WritableRecords, open_search
-from search.plan.status import status_of
+from search.records.records import Records
+from search.records.status import status_of
+from search.records.writable import WritableRecords, open_search
 from search.stages import Stage
 from search.study.pruners import Hyperband, Median, Pruner
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue

@@ -10,14 +10,14 @@ from optuna.trial import create_trial
 from support.small_search import small_search
 from support.stores import ftp_store
 
-from search.config.campaign import read_config
 from search.config.search_config import parse_config
 from search.config.yaml_file import read_yaml
-from search.plan import disk as usage
-from search.plan.disk import MARKER, mark_checkpoints, plan_removal
-from search.plan.make_plan import make_plan
-from search.plan.runs import CampaignFolder, RunFolder
-from search.plan.search import open_search
+from search.driver.make_plan import make_plan
+from search.records import disk as usage
+from search.records.campaign import read_config
+from search.records.disk import MARKER, mark_checkpoints, plan_removal
+from search.records.runs import CampaignFolder, RunFolder
+from search.records.writable import open_search
 from search.stages import Stage
 from search.trust import addresses_in, remember
 from trainables.common.errors import Failure, InvalidInput

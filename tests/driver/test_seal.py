@@ -25,16 +25,16 @@ from support.without_ray import MADE_UP, MadeUp, only_records
 from search.config.search_config import parse_config
 from search.config.yaml_file import apply_settings
 from search.difference import Recommendation
+from search.driver.make_plan import reopened
 from search.driver.stages import final_stage, unchanged_selection
 from search.driver.synchronise import search_run
-from search.plan.make_plan import reopened
-from search.plan.records import Records
-from search.plan.runs import RunFolder
-from search.plan.search import open_search
+from search.records.ledger import Ledger
+from search.records.records import Records
+from search.records.runs import RunFolder
+from search.records.score_files import Scoring
+from search.records.selection import Confirmation, Selection
+from search.records.writable import open_search
 from search.results.comparison import compare
-from search.selection.ledger import Ledger
-from search.selection.score_files import Scoring
-from search.selection.selection import Confirmation, Selection
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.common.files import write_json

@@ -17,10 +17,10 @@ from support.without_ray import MadeUp
 from search.config.search_config import parse_config
 from search.config.sections import ResourcesSection
 from search.driver.listeners import Phases
+from search.driver.make_plan import make_plan
 from search.driver.pipeline import get_ready
 from search.engines.base import Engine
-from search.plan.make_plan import make_plan
-from search.plan.plan import Plan
+from search.records.plan import Plan
 from trainables.common.errors import InvalidInput
 from trainables.data.store.cache import is_used
 

@@ -27,14 +27,14 @@ from support.tampered import Change, Copied, array, attribute, entry, epoch, led
 from search.config.search_config import settled_digest
 from search.config.yaml_file import read_yaml
 from search.driver.finish import write_summary
+from search.driver.make_plan import plan_from_rules
 from search.driver.verify import check_retrained, trial_to_retrain
-from search.plan.make_plan import plan_from_rules
-from search.plan.records import Records
-from search.plan.runs import RunFolder
-from search.selection import study_digest
-from search.selection.ledger import NAME
-from search.selection.ledger_file import LedgerFile
-from search.selection.selection import Selection
+from search.records import study_digest
+from search.records.ledger import NAME
+from search.records.ledger_file import LedgerFile
+from search.records.records import Records
+from search.records.runs import RunFolder
+from search.records.selection import Selection
 from search.show.model_cards import write_model_folders
 from search.stages import BASELINES
 from trainables.common.files import file_digest, json_digest

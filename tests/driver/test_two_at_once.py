@@ -14,9 +14,9 @@ from support.kinds import Kinds
 from support.refusals import contents
 
 from search.config.initial_file import write_initial_file
-from search.plan.runs import RunFolder
-from search.selection.ledger import NAME, Ledger
-from search.selection.ledger_file import ImageSet
+from search.records.ledger import NAME, Ledger
+from search.records.ledger_file import ImageSet
+from search.records.runs import RunFolder
 from trainables.common.errors import InvalidInput
 
 

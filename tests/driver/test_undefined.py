@@ -17,7 +17,7 @@ from support.small_search import small_search
 from support.without_ray import only_records
 
 import holdout
-from search.selection.ledger import Ledger
+from search.records.ledger import Ledger
 from trainables.common.errors import Failure
 from trainables.training.epoch_training import Diverged
 

@@ -29,15 +29,15 @@ from support.tampered import Copied
 from support.without_ray import only_records
 
 import holdout
+from search.driver.make_plan import reopened
 from search.driver.synchronise import make_projection, register
 from search.engines.base import InProcess
-from search.plan.make_plan import reopened
-from search.plan.records import Records
-from search.plan.runs import RunFolder
-from search.plan.search import open_search
+from search.records import Ledger, Selection
+from search.records.records import Records
+from search.records.runs import RunFolder
+from search.records.writable import open_search
 from search.results.comparison import compare, summary_of
 from search.results.summary import Summary
-from search.selection import Ledger, Selection
 from search.show.comparison_tables import text_tables
 from search.stages import Role
 from search.study.trial_queue import TrialQueue

@@ -19,12 +19,12 @@ from support.without_ray import only_records
 
 from search.config.search_config import validate_config
 from search.driver.choice import FailedLosses
-from search.plan.records import Records
-from search.plan.runs import RunFolder
+from search.records.ledger import Ledger
+from search.records.records import Records
+from search.records.retrieval_file import FOLDER, RetrievalFile
+from search.records.runs import RunFolder
 from search.results.pairs import class_scores
 from search.results.summarise import summarise
-from search.selection.ledger import Ledger
-from search.selection.retrieval_file import FOLDER, RetrievalFile
 from search.stages import Stage
 from search.trials import epochs_of
 from trainables.inference.model_files import read_network

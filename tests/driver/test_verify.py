@@ -24,7 +24,7 @@ from support.small_search import GLYPHS, SHORTEST, small_search
 from support.tampered import Change, Copied, array, attribute, entry, epoch, ledger, verified
 from support.without_ray import only_records
 
-from search.selection.ledger import NAME
+from search.records.ledger import NAME
 from trainables.data.sets.folders import Folder
 
 VERIFIED = "Verified. Numbers in report.html and model cards are not compared."

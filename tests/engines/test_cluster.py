@@ -19,7 +19,7 @@ from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.services import ROOT, SECRET, Nodes
 from support.small_search import SearchFile, small_search
 
-from search.cli.submission import submission
+from holdout.cli.submission import submission
 from trainables.common.errors import InvalidInput
 
 pytestmark = pytest.mark.cluster

@@ -17,7 +17,7 @@ from support.commands import write_search
 from support.services import ROOT, needs_ray, run
 from support.small_search import small_search
 
-from search.cli.main import program
+from holdout.cli.main import program
 from search.engines.ray_session import import_ray
 
 CLUSTER = yaml.safe_load((ROOT / "ray_cluster.yaml").read_text())

@@ -18,7 +18,7 @@ from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
 from search.engines.base import Engine, make_engine
 from search.engines.ray_engine import check_ray
-from search.plan.search import WritableRecords
+from search.records.writable import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import QueuedStage, QueuedStudy, TrialQueue
 from search.tables import ENGINES

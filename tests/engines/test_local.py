@@ -20,7 +20,7 @@ from support.odd_workers import MadeUpLocal, dies, dies_always, fails, forecasts
 from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
 from search.engines.local import Local, _environment
-from search.plan.search import WritableRecords
+from search.records.writable import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialListener, TrialQueue
 from trainables.common.errors import Failure

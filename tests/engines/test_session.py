@@ -231,7 +231,7 @@ def test_a_search_leaves_the_ray_of_its_process_as_it_was(tmp_path: Path, monkey
 
 LOSES = """
 import os, signal, subprocess, sys, threading, time
-from search.cli.output import set_up_logging
+from holdout.cli.output import set_up_logging
 from search.engines.ray_engine import RayEngine
 from search.config.sections import ResourcesSection
 

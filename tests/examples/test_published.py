@@ -17,10 +17,10 @@ from support.trees import Trees, make_tree, shipped_campaign
 
 from examples.papers.published import FILES, main, printed
 from examples.papers.tournament import Tournament, scores_of, tournament
-from search.config.campaign import VALIDATION, Campaign, parse_campaign
 from search.config.recipes import read_file
 from search.config.yaml_file import read_yaml
-from search.plan.runs import CampaignFolder
+from search.records.campaign import VALIDATION, Campaign, parse_campaign
+from search.records.runs import CampaignFolder
 from search.results.campaign import CampaignResult, Cell, data_axes, measured
 from trainables.metrics import split_subset
 

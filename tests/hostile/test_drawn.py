@@ -31,9 +31,9 @@ from hostile.inputs import attack, with_runs
 from hostile.world import LOSSES, World
 from search.config.search_config import parse_config
 from search.config.yaml_file import with_value
+from search.driver.make_plan import make_plan
 from search.driver.start import enqueue
-from search.plan.make_plan import make_plan
-from search.plan.search import open_search
+from search.records.writable import open_search
 from search.show.live import live_app
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.view import Store

@@ -13,8 +13,8 @@ import pytest
 from support.commands import holdout_here, plain, refusal
 from support.serving import answering
 
-from search.cli.ray_jobs import Jobs, LogFilter
-from search.cli.submission import submission, working_directory
+from holdout.cli.ray_jobs import Jobs, LogFilter
+from holdout.cli.submission import submission, working_directory
 from trainables.common.errors import InvalidInput
 
 GOOD: dict[str, Any] = {

@@ -31,7 +31,7 @@ from support.tampered import Copied
 from hostile.inputs import KINDS, PLACES, Place, put, with_runs
 from hostile.world import LOSSES, World
 from search.config.search_config import parse_config
-from search.plan.make_plan import make_plan
+from search.driver.make_plan import make_plan
 from search.show.live import live_app
 
 Change = Callable[[Path], object]

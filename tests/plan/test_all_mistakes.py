@@ -15,7 +15,7 @@ from support.refusals import sentences_of
 from support.small_search import SearchFile
 
 from search.config.yaml_file import with_value
-from search.plan.make_plan import read_plan
+from search.driver.make_plan import read_plan
 from trainables.data.split import split_dataset
 
 Row = tuple[dict[str, Any], tuple[str, ...], str]

@@ -16,10 +16,10 @@ from support.stores import ftp_store
 
 from search.config.search_config import parse_config
 from search.driver.doctor import START_S, expected_seconds, expected_works, images_of, measured_trainings
-from search.plan.disk import LEAST_FREE, Usage, check_space, measure_disk
-from search.plan.make_plan import make_plan
-from search.plan.plan import Plan
-from search.plan.search import WritableRecords, open_search
+from search.driver.make_plan import make_plan
+from search.records.disk import LEAST_FREE, Usage, check_space, measure_disk
+from search.records.plan import Plan
+from search.records.writable import WritableRecords, open_search
 from search.stages import Stage
 from search.trust import ALLOWED, remember
 from trainables.common.storage import DiskFull

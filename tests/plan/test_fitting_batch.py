@@ -11,10 +11,10 @@ from support.small_search import draw_folder, small_search
 from search.config.search_config import parse_config
 from search.driver.campaigns import verify_campaign
 from search.driver.doctor import examine
+from search.driver.make_plan import read_campaign_plans, read_plan
 from search.driver.verify import Check
-from search.plan.make_plan import read_campaign_plans, read_plan
-from search.plan.runs import CampaignFolder
-from search.plan.search import open_search
+from search.records.runs import CampaignFolder
+from search.records.writable import open_search
 from trainables.data.batch_samplers import batch_problems
 
 NOT_GIVEN = {"epochs": 1, "image_size": 16}

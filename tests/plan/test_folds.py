@@ -11,7 +11,7 @@ from support.driving import Opened, only, record
 from search.driver.choice import freeze
 from search.driver.finish import write_summary
 from search.driver.stages import confirm_stage, final_stage, search_stage
-from search.plan.search import WritableRecords
+from search.records.writable import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.trials import best_epochs, epochs_of, running_value

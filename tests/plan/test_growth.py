@@ -15,15 +15,15 @@ from support.small_search import SearchFile, small_search
 
 from search.config.search_config import parse_config
 from search.driver.choice import freeze
+from search.driver.make_plan import read_plan
 from search.driver.stages import confirm_stage, final_stage, search_stage
-from search.plan.disk import plan_removal
-from search.plan.growth import growth
-from search.plan.make_plan import read_plan
-from search.plan.plan import Plan
-from search.plan.records import Records, stored_search
-from search.plan.search import WritableRecords, copy_trials, open_search
-from search.plan.work import planned_budgets
-from search.selection.selection import Selection
+from search.records.disk import plan_removal
+from search.records.growth import growth
+from search.records.plan import Plan
+from search.records.records import Records, stored_search
+from search.records.selection import Selection
+from search.records.work import planned_budgets
+from search.records.writable import WritableRecords, copy_trials, open_search
 from search.stages import Stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from trainables.common.errors import InvalidInput

@@ -21,19 +21,19 @@ from support.serving import asked
 from support.small_search import SHORTEST
 from support.tampered import Copied
 
-from search.config.campaign import Campaign, parse_campaign
 from search.driver.choice import FailedLosses, NothingToSelect
 from search.driver.sealed import score_test
 from search.driver.stages import STAGES, Order, trials_in_turn
-from search.plan.records import Records, stored_search
-from search.plan.runs import CampaignFolder, RunFolder
-from search.plan.search import WritableRecords
+from search.records.campaign import Campaign, parse_campaign
+from search.records.ledger import Ledger
+from search.records.records import Records, stored_search
+from search.records.runs import CampaignFolder, RunFolder
+from search.records.scoring import score
+from search.records.writable import WritableRecords
 from search.results.campaign import CampaignResult, campaign_result
 from search.results.comparison import summary_of
 from search.results.summarise import summarise
 from search.results.summary import Summary
-from search.selection.ledger import Ledger
-from search.selection.scoring import score
 from search.show.campaigns import campaign_csv, campaign_report, campaign_tables, row_name, study
 from search.show.live import live_app
 from search.show.sections.models import models_section

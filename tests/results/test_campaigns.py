@@ -15,16 +15,16 @@ from support.small_search import draw_folder
 from support.summaries import blank_summaries, made_loss, made_row, made_summary, plain_statistics
 from support.trees import Trees, on_tree, shipped_campaign, shipped_file
 
-from search.config.campaign import VALIDATION, Campaign, parse_campaign, read_config, recipes_of
 from search.config.recipes import campaigns, recipes
 from search.config.yaml_file import read_yaml
-from search.plan.make_plan import read_campaign_plans, read_plan
-from search.plan.plan import Plan
-from search.plan.runs import CampaignFolder, RunFolder
+from search.driver.make_plan import read_campaign_plans, read_plan
+from search.records.campaign import VALIDATION, Campaign, parse_campaign, read_config, recipes_of
+from search.records.ledger import Ledger
+from search.records.plan import Plan
+from search.records.runs import CampaignFolder, RunFolder
 from search.results.campaign import data_axes, measured
 from search.results.statistics import over_seeds
 from search.results.summary import LossSummary, Summary
-from search.selection.ledger import Ledger
 from search.show.campaigns import campaign_table
 from search.text_table import TextTable
 from trainables.common.errors import InvalidInput

@@ -22,13 +22,13 @@ from search.difference import Family
 from search.driver.choice import freeze
 from search.driver.stages import confirm_stage
 from search.driver.synchronise import loss_run, search_run
-from search.plan.records import Records
-from search.plan.runs import RunFolder
-from search.plan.search import WritableRecords
+from search.records.records import Records
+from search.records.runs import RunFolder
+from search.records.selection import Selection
+from search.records.writable import WritableRecords
 from search.results.comparison import Comparison, compare, summary_of, unlike_sentences
 from search.results.pairs import p_value, pairs_of
 from search.results.rows import Row, SeedStatistics, sentence as sentence_of
-from search.selection.selection import Selection
 from search.show.comparison_tables import as_csv, headline_tables, paper_tables, text_tables
 from search.show.sections.answer import answer, outcome
 from search.stages import Role

@@ -14,8 +14,8 @@ from support.small_search import GLYPHS, small_search
 from support.tampered import Copied
 
 from search.driver.synchronise import loss_run
-from search.plan.records import Records
-from search.plan.runs import RunFolder
+from search.records.records import Records
+from search.records.runs import RunFolder
 from search.results.comparison import Comparison, compare
 from search.show.comparison_tables import as_csv, text_tables
 from trainables.losses.loss import SAME_PROXY

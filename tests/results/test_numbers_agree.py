@@ -21,10 +21,10 @@ from search.driver.choice import freeze
 from search.driver.finish import write_summary
 from search.driver.stages import confirm_stage, search_stage
 from search.driver.synchronise import loss_run, search_run
-from search.plan.records import Records
-from search.plan.runs import RunFolder
-from search.plan.search import WritableRecords
-from search.plan.status import status_of, trial_rows
+from search.records.records import Records
+from search.records.runs import RunFolder
+from search.records.status import status_of, trial_rows
+from search.records.writable import WritableRecords
 from search.results.answer import Answer
 from search.results.comparison import Comparison, compare
 from search.results.pairs import Pair, difference_interval, p_value, verdict

@@ -12,10 +12,10 @@ from support.refusals import sentences_of
 from support.trees import Trees
 
 from examples.papers.tournament import main, tournaments
-from search.config.campaign import Campaign, parse_campaign
 from search.config.recipes import read_file, read_search
 from search.config.search_config import parse_config
-from search.plan.runs import CampaignFolder
+from search.records.campaign import Campaign, parse_campaign
+from search.records.runs import CampaignFolder
 from search.results.campaign import CampaignResult
 from search.show.campaigns import campaign_tables, study
 from search.text_table import TextTable

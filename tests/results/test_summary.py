@@ -16,9 +16,9 @@ from support.own_trainings import own_spec
 from search.driver.choice import freeze
 from search.driver.finish import write_summary
 from search.driver.stages import confirm_stage, final_stage
-from search.plan.records import Records
-from search.plan.runs import RunFolder
-from search.plan.search import WritableRecords
+from search.records.records import Records
+from search.records.runs import RunFolder
+from search.records.writable import WritableRecords
 from search.results.comparison import Comparison, compare, summary_of
 from search.results.findings import diagnose, edges, extreme_epochs, nothing_learned
 from search.results.rows import Result, Row, SeedOutcomes, SeedStatistics

@@ -19,8 +19,8 @@ from hypothesis import given, strategies as st
 from support.forks import forked
 from support.small_disk import small_disk
 
-from search.selection.ledger import NAME, Ledger, Opening
-from search.selection.ledger_file import ImageSet
+from search.records.ledger import NAME, Ledger, Opening
+from search.records.ledger_file import ImageSet
 from trainables.common.errors import InvalidInput
 from trainables.common.storage import DiskFull
 

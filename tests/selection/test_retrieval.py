@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from support.small_search import draw_folder
 
-from search.selection.retrieval_file import (
+from search.records.retrieval_file import (
     ExampleKind,
     GalleryQuery,
     RetrievalFile,
@@ -25,7 +25,7 @@ from search.selection.retrieval_file import (
     map_images,
     sampled_queries,
 )
-from search.selection.scoring import retrieval_of
+from search.records.scoring import retrieval_of
 from trainables.data.sets.folders import Folder
 from trainables.data.store.store_spec import StoreSpec
 from trainables.metrics.evaluation import per_query_metrics

@@ -18,7 +18,7 @@ from scipy import stats
 
 from search.difference import CLASS_POINTS, Basis, Difference, Family, Recommendation, shown_points
 from search.goal import Constraint, Goal
-from search.selection.selection import (
+from search.records.selection import (
     Confirmation,
     Selection,
     choose,

@@ -16,7 +16,7 @@ from support.services import free_port
 from support.serving import end, served
 from support.small_search import draw_folder, small_search
 
-from search.plan.runs import RunFolder
+from search.records.runs import RunFolder
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]
@@ -207,7 +207,7 @@ def test_mlflow_shows_the_test_values_on_its_first_page(
     losses = summary(tmp_path / "runs", "small")["losses"]
     test = {loss: entry["tuned"]["test"]["map_at_r"]["mean"] for loss, entry in losses.items()}
     port = free_port()
-    for module in ("search.driver.synchronise", "search.tracking.summary_runs"):
+    for module in ("search.driver.synchronise", "search.addresses"):
         monkeypatch.setattr(f"{module}.LOCAL_SERVER", f"http://127.0.0.1:{port}")
     script = [str(ROOT / "mlflow/serve.sh"), str(tmp_path / "runs"), str(port)]
     with subprocess.Popen(script, stdout=subprocess.PIPE, text=True, start_new_session=True) as server:

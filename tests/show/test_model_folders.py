@@ -14,10 +14,10 @@ from support.kinds import FinishedCampaign
 
 import holdout
 from holdout import InvalidInput
-from search.plan.records import Records, stored_search
-from search.plan.runs import RunFolder
-from search.selection.retrieval_file import RetrievalFile
-from search.selection.selection import Confirmation, Selection, exported_trial
+from search.records.records import Records, stored_search
+from search.records.retrieval_file import RetrievalFile
+from search.records.runs import RunFolder
+from search.records.selection import Confirmation, Selection, exported_trial
 from search.show.model_cards import model_folder
 from trainables.training.spec import derived_seed
 

@@ -14,8 +14,8 @@ from support.finished_search import finish, run_here
 from support.kinds import LOT
 from support.small_search import small_search
 
-from search.config.campaign import parse_campaign
-from search.plan.runs import CampaignFolder, RunFolder
+from search.records.campaign import parse_campaign
+from search.records.runs import CampaignFolder, RunFolder
 
 TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
 VOID = {"meta", "link", "img", "br", "hr", "input", "wbr"}

@@ -15,8 +15,8 @@ from support.simulated_gpu.fixtures import CPU, GPU, spec_of, trained
 import holdout
 from search.config.sections import ResourcesSection
 from search.engines.capacity import roomier
-from search.selection.score_files import ScoredModel, Scoring
-from search.selection.scoring import score
+from search.records.score_files import ScoredModel, Scoring
+from search.records.scoring import score
 from trainables.data.loading import prefetched
 from trainables.data.store import view
 from trainables.data.store.store_spec import StoreSpec

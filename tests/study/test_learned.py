@@ -12,8 +12,8 @@ from support.driving import Opened, drive, only, record, train, train_side_by_si
 from search.driver.finish import write_summary
 from search.driver.notices import at_ceiling, first_proposals, without_model
 from search.driver.stages import search_stage
-from search.plan.search import WritableRecords
-from search.selection import Baselines
+from search.records import Baselines
+from search.records.writable import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 from trainables.common.files import write_json

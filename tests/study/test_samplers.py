@@ -17,9 +17,9 @@ from support.refusals import sentences_of
 from support.small_search import SearchFile
 
 from search.config.search_config import parse_config
+from search.driver.make_plan import make_plan
 from search.driver.stages import search_stage
-from search.plan.make_plan import make_plan
-from search.plan.search import WritableRecords
+from search.records.writable import WritableRecords
 from search.stages import Stage
 from search.study import open_studies
 from search.study.sampler import quantile

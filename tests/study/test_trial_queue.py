@@ -12,9 +12,9 @@ from search.driver.choice import FailedLosses, freeze, refuse_failed, to_retry, 
 from search.driver.finish import write_summary
 from search.driver.listeners import Progress
 from search.driver.stages import confirm_stage, final_stage, search_stage
-from search.plan.records import Records
-from search.plan.search import WritableRecords, open_search
-from search.plan.status import status_of
+from search.records.records import Records
+from search.records.status import status_of
+from search.records.writable import WritableRecords, open_search
 from search.stages import Stage
 from search.study.trial_queue import (
     MAX_CRASHES,

@@ -19,7 +19,7 @@ import yaml
 from optuna.trial import FrozenTrial
 from support.journals import trials_in
 
-from search.cli.main import main
+from holdout.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 
@@ -116,7 +116,7 @@ def in_one_process(*commands: Sequence[str | Path], before: str = "", refused: i
     """Return a program that runs commands of ``holdout`` in turn, to the first whose exit code is not ``refused``."""
     program = (
         f"import sys; {before}\n"
-        "from search.cli.main import main\n"
+        "from holdout.cli.main import main\n"
         f"for sys.argv in {[['holdout', *map(str, arguments)] for arguments in commands]!r}:\n"
         "    try: main()\n"
         f"    except SystemExit as end:\n        if end.code != {refused}: raise"

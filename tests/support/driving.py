@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from optuna.trial import FrozenTrial, create_trial
 
 from search.driver.stages import search_stage
-from search.plan.search import WritableRecords
+from search.records.writable import WritableRecords
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from spaces.search_space import SearchSpace
 from spaces.space import Value

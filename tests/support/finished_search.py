@@ -9,19 +9,19 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from search.config.campaign import Campaign, parse_campaign
 from search.config.search_config import parse_config
 from search.difference import Family
 from search.driver.finish import write_summary
 from search.driver.inputs import note_opened_images, validate_baselines, with_training_images, without_baselines
 from search.driver.listeners import CheckpointCleanup
+from search.driver.make_plan import make_plan
 from search.driver.sealed import score_test
 from search.driver.stages import STAGES, Order, trials_in_turn
-from search.plan.make_plan import make_plan
-from search.plan.runs import CampaignFolder
-from search.plan.search import WritableRecords, open_search
+from search.records.campaign import Campaign, parse_campaign
+from search.records.runs import CampaignFolder
+from search.records.score_files import validate_untrained
+from search.records.writable import WritableRecords, open_search
 from search.results.campaign import CampaignResult, campaign_family, campaign_result
-from search.selection.score_files import validate_untrained
 from search.show.model_cards import write_model_folders
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue

@@ -15,7 +15,7 @@ from support.finished_search import campaign_here, finish
 from support.small_search import GLYPHS, draw_folder, draw_glyphs, small_search
 from support.trees import make_sop, make_vehicleid
 
-from search.config.campaign import Campaign
+from search.records.campaign import Campaign
 from search.results.campaign import CampaignResult
 
 FEATURES = 12

@@ -18,13 +18,13 @@ from support.summaries import (
 )
 
 from search.difference import Family, Recommendation
-from search.plan.runs import RunFolder
+from search.records.ledger_file import LedgerFile
+from search.records.runs import RunFolder
+from search.records.score_files import ScoredOpening
+from search.records.selection import Selection
 from search.results.rows import SeedStatistics
 from search.results.statistics import over_seeds
 from search.results.summary import BestTrial, Finding, TrialCounts
-from search.selection.ledger_file import LedgerFile
-from search.selection.score_files import ScoredOpening
-from search.selection.selection import Selection
 from search.stages import Role
 from trainables.common.files import write_json
 from trainables.data.split import ClassSplit

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from search.config.campaign import Campaign
+from search.records.campaign import Campaign
 from search.results.rows import Row, SeedStatistics
 from search.results.summary import Incumbent, LossSummary, SplitSummary, Summary, TimeSummary, TrialCounts
 from search.stages import Role

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial
 from support.commands import holdout_here, plain
 from support.journals import CREATE_STUDY, Operation, drop_trial, of_trial, rewritten, trials_in
 
-from search.selection.ledger import NAME
+from search.records.ledger import NAME
 
 
 class Copied:

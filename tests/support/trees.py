@@ -14,10 +14,10 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
-from search.config.campaign import Campaign, parse_campaign
 from search.config.recipes import read_file, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import read_yaml
+from search.records.campaign import Campaign, parse_campaign
 
 Trees = Callable[[str], Path]  # the name of a data set → the folder of a small one
 Lists = dict[str, int]  # image path below the root → class number from 0, training classes first

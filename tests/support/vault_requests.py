@@ -17,7 +17,7 @@ import torch
 from support.forks import forked
 from support.small_search import draw_folder
 
-from search.selection.ledger_file import ImageSet
+from search.records.ledger_file import ImageSet
 from search.vault import models as models  # here, and not again in each copy of this process
 from search.vault.answer import answer
 from search.vault.held import LEDGER, Policy, Vault, make_vault

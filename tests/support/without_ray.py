@@ -12,9 +12,9 @@ import torch
 from support.driving import record
 
 from search.engines.base import Engine
-from search.selection.retrieval_file import FOLDER
-from search.selection.score_files import Scored, ScoredModel, Scoring
-from search.selection.scoring import kept_problem, retrieval_of
+from search.records.retrieval_file import FOLDER
+from search.records.score_files import Scored, ScoredModel, Scoring
+from search.records.scoring import kept_problem, retrieval_of
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.data.store.contents import read_contents
 from trainables.training.spec import Epochs

@@ -29,9 +29,9 @@ from support.services import MlflowServer
 from support.tampered import Copied
 
 import holdout
+from search.driver.make_plan import read_plan
 from search.driver.synchronise import described, described_model, make_projection, register, synchronise
-from search.plan.make_plan import read_plan
-from search.plan.search import WritableRecords, open_search
+from search.records.writable import WritableRecords, open_search
 from search.results.comparison import summary_of
 from search.tracking.client import downloaded_model
 from search.tracking.models import keep_versions

@@ -27,11 +27,11 @@ from support.mlflow_rows import assert_mlflow_equals_the_studies, everything_in
 from support.services import ROOT, free_port
 from support.tampered import Copied
 
+from search.addresses import results_page
 from search.driver.finish import write_summary
 from search.driver.synchronise import make_projection, synchronise, where_to_look
-from search.plan.runs import RunFolder, mlflow_page
-from search.plan.search import WritableRecords
-from search.tracking import results_page
+from search.records.runs import RunFolder, mlflow_page
+from search.records.writable import WritableRecords
 
 Opened = Callable[..., WritableRecords]
 LOSSES = ("proxy_anchor", "pnp")

@@ -19,7 +19,7 @@ from support.small_disk import small_disk
 from search.driver.listeners import MlflowUpdates
 from search.driver.stages import confirm_stage, search_stage
 from search.driver.synchronise import described, make_projection, mlflow_errors, synchronise
-from search.plan.search import WritableRecords
+from search.records.writable import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 from search.tracking.client import open_client

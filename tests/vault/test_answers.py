@@ -21,13 +21,13 @@ from support.small_search import SHORTEST, draw_folder, small_search
 from support.tampered import Copied
 from support.vault_requests import answered, images_of, message, openings, served
 
+from search.driver.make_plan import reopened
 from search.driver.sealed import ANSWER, scores_of_vault
 from search.driver.verify.scores import check_answer, check_sent, kept_scorings
-from search.plan.make_plan import reopened
-from search.plan.plan import Plan
-from search.plan.records import Records
-from search.plan.runs import RunFolder
-from search.selection import ScoredOpening, Selection, images_in, scored_openings
+from search.records import ScoredOpening, Selection, images_in, scored_openings
+from search.records.plan import Plan
+from search.records.records import Records
+from search.records.runs import RunFolder
 from search.trust import addresses_in, remember
 from search.vault.answer import REQUEST
 from search.vault.held import OPENINGS, Policy, Vault, make_vault

@@ -18,13 +18,13 @@ from support.vault_requests import ask, message, opening_of
 
 from examples.tiny_network import TinyNetwork
 from search.config.yaml_file import read_yaml
+from search.driver.make_plan import reopened
 from search.driver.sealed import files_of, models_to_send, parts_of, test_items as items_of
 from search.driver.verify.scores import kept_scorings
-from search.plan.make_plan import reopened
-from search.plan.records import Records
-from search.plan.runs import RunFolder
+from search.records import BaselineScoring, ScoredOpening, Scoring, Selection, images_in, score, scored_openings
+from search.records.records import Records
+from search.records.runs import RunFolder
 from search.results.comparison import compare
-from search.selection import BaselineScoring, ScoredOpening, Scoring, Selection, images_in, score, scored_openings
 from search.trust import own_code, remember
 from search.vault.held import Policy, Vault, make_vault
 from search.vault.protocol import content_of

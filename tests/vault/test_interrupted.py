@@ -26,7 +26,7 @@ from support.vault_requests import (
     vault_of_vectors,
 )
 
-from search.selection import images_in
+from search.records import images_in
 from search.vault.answer import ANSWER, REQUEST, problems_of
 from search.vault.held import OPENINGS, Vault
 from search.vault.protocol import content_of

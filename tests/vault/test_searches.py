@@ -18,10 +18,10 @@ from support.vault_requests import openings, served
 from search.config.search_config import parse_config
 from search.driver.doctor import _data, _images, examine
 from search.driver.synchronise import search_run
-from search.plan.records import Records
-from search.plan.runs import RunFolder
+from search.records import scored_openings
+from search.records.records import Records
+from search.records.runs import RunFolder
 from search.results.comparison import compare
-from search.selection import scored_openings
 from search.vault.held import Vault
 
 SMALL: dict[str, Any] = {**SHORTEST, "losses": ["pnp", "triplet"], "metrics": FEW, "final": {"seeds": 2}}

@@ -12,6 +12,7 @@ from search.config.search_config import paths_of_data, settled_digest
 from search.config.yaml_file import read_yaml
 from search.driver.choice import selection_of
 from search.driver.inputs import digest_of_images
+from search.driver.make_plan import plan_from_rules
 from search.driver.stages import confirm_stage, final_stage
 from search.driver.verify.scores import check_scores, check_vault, decoded_anew
 from search.driver.verify.studies import (
@@ -23,13 +24,12 @@ from search.driver.verify.studies import (
     file_problems,
     studies_in,
 )
-from search.plan.make_plan import plan_from_rules
-from search.plan.plan import training_of
-from search.plan.records import Records
-from search.plan.runs import RunFolder, campaign_of
-from search.plan.search import COPIED_FROM
+from search.records import ImageSet, ScoredOpening, Selection, frozen_baselines, images_in, study_digest
+from search.records.plan import training_of
+from search.records.records import Records
+from search.records.runs import RunFolder, campaign_of
+from search.records.writable import COPIED_FROM
 from search.results.summarise import summarise
-from search.selection import ImageSet, ScoredOpening, Selection, frozen_baselines, images_in, study_digest
 from search.show.model_cards import checkpoint_of, chosen_model
 from search.stages import BASELINES, Stage, study_name
 from search.trials import by_fold, epochs_of

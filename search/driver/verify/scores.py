@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from optuna.trial import FrozenTrial, TrialState
 
 from search.driver.inputs import sealed_images
+from search.driver.make_plan import plan_from_rules
 from search.driver.sealed import (
     ANSWER,
     Scorings,
@@ -23,10 +24,7 @@ from search.driver.sealed import (
     test_scorings,
 )
 from search.driver.verify.studies import Check, check, differing
-from search.plan.make_plan import plan_from_rules
-from search.plan.plan import Plan, training_of
-from search.plan.records import Records
-from search.selection import (
+from search.records import (
     BaselineScoring,
     FailedScoring,
     ImageSet,
@@ -36,6 +34,8 @@ from search.selection import (
     baseline_entry,
     images_in,
 )
+from search.records.plan import Plan, training_of
+from search.records.records import Records
 from search.stages import BASELINES, Stage
 from search.trials import epochs_of
 from search.vault.protocol import content_of
@@ -142,7 +142,7 @@ def _metric_problems(
     """Check the images, queries and superclasses of the stored results, and recompute every metric from them."""
     import torch
 
-    from search.selection import images_of, kept_metrics
+    from search.records import images_of, kept_metrics
     from trainables.data.store.view import protocol_for, superclasses_for
     from trainables.metrics.evaluation import SUPERCLASS
 
@@ -179,7 +179,7 @@ def scored_names(record: ScoredOpening) -> dict[str, Mapping[str, float | None]]
 
 def again_problems(what: str, scorings: Sequence[Scoring | BaselineScoring], record: ScoredOpening) -> Iterator[str]:
     """Score models and networks without training on the test images again, and compare with the ``record``."""
-    from search.selection import score
+    from search.records import score
 
     stored = scored_names(record)
     for scoring in scorings:

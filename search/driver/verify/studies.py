@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.plan.plan import training_of
-from search.plan.records import Records
-from search.plan.search import COPIED_FROM, WritableRecords, in_memory
+from search.records.plan import training_of
+from search.records.records import Records
+from search.records.writable import COPIED_FROM, WritableRecords, in_memory
 from search.stages import Stage, study_name
 from search.study import QueuedStage, StudyStorage, pruning_sentence
 from search.tables import PRUNERS

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from search import __version__
-from search.plan.records import Records
-from search.plan.runs import mlflow_page
+from search.records.records import Records
+from search.records.runs import mlflow_page
 from search.results.comparison import Comparison
 from search.results.pairs import Pair, the_same
 from search.results.rows import Row, SeedStatistics, sentence, shown_interval

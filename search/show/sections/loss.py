@@ -6,7 +6,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.plan.records import Records
+from search.records.records import Records
 from search.results.rows import parameters, sentence
 from search.results.summary import Summary
 from search.show.drawing import (

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from search.plan.records import Records
+from search.records import FOLDER, THUMBNAILS, ExampleKind, RetrievalFile, ScoredModel, Thumbnails
+from search.records.records import Records
 from search.results.comparison import Comparison, comparison_of
 from search.results.pairs import class_scores, per_image_metrics
 from search.results.rows import Row
-from search.selection import FOLDER, THUMBNAILS, ExampleKind, RetrievalFile, ScoredModel, Thumbnails
 from search.show.comparison_tables import loss_label
 from search.show.drawing import (
     COLOURS,

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from search.plan.records import Records
+from search.records.records import Records
 from search.results.summary import LossSummary, Summary
 from search.show.drawing import BAD, COLOURS, FAINT
 from search.tables import PRUNERS

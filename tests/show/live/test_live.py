@@ -18,8 +18,8 @@ from support.driving import begun, only, record, train
 from support.serving import asked as asked_of
 
 from search.driver.stages import search_stage
-from search.plan.runs import RunFolder
-from search.plan.search import WritableRecords
+from search.records.runs import RunFolder
+from search.records.writable import WritableRecords
 from search.show.live import live_app
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue

@@ -16,8 +16,8 @@ from support.finished_search import finish
 from support.journals import rewrite, without_openings
 from support.small_search import GLYPHS
 
-from search.plan.records import Records
-from search.plan.runs import RunFolder
+from search.records.records import Records
+from search.records.runs import RunFolder
 from search.results.comparison import Comparison, compare
 from search.show.drawing import Plot, Section, ShownQuery
 from search.show.sections.models import models_section

@@ -21,8 +21,8 @@ from support.summaries import made_loss, made_row
 from search.driver.choice import freeze
 from search.driver.finish import write_summary
 from search.driver.stages import confirm_stage, search_stage
-from search.plan.records import Records
-from search.plan.search import WritableRecords
+from search.records.records import Records
+from search.records.writable import WritableRecords
 from search.results.rows import SeedStatistics
 from search.results.summary import BestTrial, Finding
 from search.show.drawing import Figure, Plot, Section

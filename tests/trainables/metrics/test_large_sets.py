@@ -8,7 +8,7 @@ import torch
 from support.without_faiss import without_faiss
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from search.selection import scoring
+from search.records import scoring
 from trainables.common import forecast
 from trainables.common.forecast import Forecast
 from trainables.metrics import evaluation, gallery

@@ -12,7 +12,7 @@ from support.small_training import drawn_images, small_spec
 from torch import nn
 
 from search.config.search_config import parse_config
-from search.plan.make_plan import make_plan
+from search.driver.make_plan import make_plan
 from spaces.search_space import search_space
 from spaces.space import Params
 from trainables.common.errors import InvalidInput

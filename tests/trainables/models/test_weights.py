@@ -23,7 +23,7 @@ from torchvision.transforms import v2
 from search.config.image_facts import dataset_facts
 from search.config.initial_file import Pretrained
 from search.config.search_config import parse_config
-from search.plan.make_plan import make_plan
+from search.driver.make_plan import make_plan
 from trainables.common.errors import InvalidInput
 from trainables.data import Frame
 from trainables.data.sets.folders import Folder

@@ -9,8 +9,8 @@ import torch
 from support.stores import PLACES, ftp_store, place
 
 from search.config.search_config import parse_config
+from search.driver.make_plan import make_plan
 from search.engines.ray_engine import probe_file
-from search.plan.make_plan import make_plan
 from trainables.common.errors import InvalidInput
 from trainables.common.files import as_path, write_json, write_whole
 from trainables.inference.model_files import read_tensors

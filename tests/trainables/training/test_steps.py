@@ -10,7 +10,7 @@ import torch
 from support.exact_training import assert_same, exact_spec, float64, trained_apart
 
 from search.config.search_config import parse_config
-from search.plan.make_plan import make_plan
+from search.driver.make_plan import make_plan
 from trainables.common.errors import InvalidInput
 from trainables.data.store.store_spec import StoreSpec
 from trainables.losses import LOSSES

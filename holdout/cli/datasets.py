@@ -14,8 +14,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from search.cli.options import Json
-from search.cli.output import aligned, messages, say, show, stacked
+from holdout.cli.options import Json
+from holdout.cli.output import aligned, messages, say, show, stacked
 from search.text_table import refuse_unknown, writing
 from trainables.common.errors import Failure, InvalidInput
 from trainables.common.files import write_whole

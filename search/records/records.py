@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
-from search.plan.runs import RunFolder, find_runs, missing, trials_in
+from search.records.runs import RunFolder, find_runs, missing, trials_in
 from search.stages import Stage, short_study_name, study_name
 from search.study import JournalReader, StudyCounts
 from search.trials import Tally
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     from search.config.search_config import SearchConfig
-    from search.plan.plan import Plan
-    from search.selection import Baselines, Ledger, Opening, ScoredOpening, Selection
+    from search.records import Baselines, Ledger, Opening, ScoredOpening, Selection
+    from search.records.plan import Plan
     from search.study import StudyStorage
     from trainables.data.split import ClassSplit
 
@@ -116,8 +116,7 @@ class Records:
     def _plan(self, path: Path) -> "Plan":
         from search.config.search_config import parse_config  # imports pydantic
         from search.config.validation import Findings
-        from search.plan.checks.parts import check_spaces
-        from search.plan.plan import Plan
+        from search.records.plan import Plan, check_spaces
 
         if not self.folder.journal.exists():
             raise InvalidInput(f"{self.name} has no studies yet; wait until its first trial begins.")
@@ -211,7 +210,7 @@ class Records:
     @property
     def baselines(self) -> "Baselines | None":
         """The scores of the networks without training; None if nothing was pretrained."""
-        from search.selection import Baselines
+        from search.records import Baselines
 
         return self.read(self.folder.baselines, Baselines.load)
 
@@ -223,20 +222,20 @@ class Records:
     @property
     def frozen_selection(self) -> "Selection":
         """The frozen selection; raises before the choice, and if the file was changed."""
-        from search.selection import Selection
+        from search.records import Selection
 
         return self.read(self.folder.selection, Selection.load)
 
     @property
     def openings(self) -> "tuple[ScoredOpening, ...]":
         """The scored openings of its test classes, in order; none while they are sealed."""
-        from search.selection import scored_openings
+        from search.records import scored_openings
 
         return self.read(self.folder.test, scored_openings)
 
     @cached_property
     def ledger(self) -> "Ledger":
-        from search.selection import Ledger
+        from search.records import Ledger
 
         return Ledger(self.folder.openings)
 

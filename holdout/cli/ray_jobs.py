@@ -34,7 +34,7 @@ from trainables.common.files import reading
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
-    from search.cli.submission import Submission
+    from holdout.cli.submission import Submission
 
 
 logger = logging.getLogger(__name__)
@@ -273,7 +273,7 @@ class Jobs:
         Raises:
             InvalidInput: the search is in another runs folder, or runs already with another file.
         """
-        from search.cli.submission import SUBMITTED
+        from holdout.cli.submission import SUBMITTED
 
         digest = hashlib.sha256(submission.text.encode()).hexdigest()
         attempts = [job for job in self._attempts() if job.name == submission.name]
@@ -301,7 +301,7 @@ class Jobs:
     def _start(
         self, arguments: str, metadata: dict[str, str], submission: "Submission | None" = None, job: str | None = None
     ) -> str:
-        from search.cli.submission import working_directory  # imports pydantic
+        from holdout.cli.submission import working_directory  # imports pydantic
 
         deadline = time.monotonic() + AGENT_PATIENCE_S
         text, shipped = (submission.text, submission.shipped) if submission else ("", {})

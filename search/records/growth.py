@@ -7,9 +7,9 @@ from itertools import count
 
 from search.config.search_config import SearchConfig, differences
 from search.config.validation import Findings
-from search.plan.checks.parts import check_spaces
-from search.plan.records import Records
-from search.plan.runs import RunFolder
+from search.records.plan import check_spaces
+from search.records.records import Records
+from search.records.runs import RunFolder
 from spaces.search_space import SearchSpace
 from spaces.space import Choice
 from trainables.common.errors import listed

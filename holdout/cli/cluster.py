@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli.options import RUNS, AllowFailed, Json, Runs, SearchFile, Settings, known_names
-from search.cli.output import Tables, say, show
+from holdout.cli.options import RUNS, AllowFailed, Json, Runs, SearchFile, Settings, known_names
+from holdout.cli.output import Tables, say, show
 from search.stages import Stage
 from search.text_table import NOTHING, TextTable
 from trainables.common.errors import counted
 from trainables.metrics import score_text
 
 if TYPE_CHECKING:
-    from search.cli.ray_jobs import SearchJob
-    from search.plan.records import Records
+    from holdout.cli.ray_jobs import SearchJob
+    from search.records.records import Records
 
 
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
@@ -47,7 +47,7 @@ def status(
 ) -> None:
     """Show the searches and their progress, on this machine or on a cluster."""
     if jobs:
-        from search.cli.ray_jobs import connected
+        from holdout.cli.ray_jobs import connected
 
         place = address or ADDRESS
         with connected(place) as cluster:
@@ -55,12 +55,12 @@ def status(
         show([asdict(job) for job in listed], as_json, lambda: Tables([_jobs_table(listed, place)]))
         return
     if address:
-        from search.cli.ray_jobs import connected
+        from holdout.cli.ray_jobs import connected
 
         with connected(address) as cluster:
             found = cluster.status(name, str(runs))
     else:
-        from search.plan.status import status_of
+        from search.records.status import status_of
 
         found = [asdict(status_of(search)) for search in _searches(runs, name)]
     location = f"at {address}" if address else f"in {runs.absolute()}"
@@ -69,8 +69,8 @@ def status(
 
 def _searches(runs: Path, name: str | None) -> list["Records"]:
     """Return the search ``name``, the existing searches of the campaign ``name``, or by default all searches."""
-    from search.plan.records import Records, stored_search
-    from search.plan.runs import CampaignFolder, RunFolder, find_runs
+    from search.records.records import Records, stored_search
+    from search.records.runs import CampaignFolder, RunFolder, find_runs
 
     if name is None:
         return [Records(folder) for folder in find_runs(runs)]
@@ -128,8 +128,8 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Start or resume a search or campaign on a cluster."""
-    from search.cli.ray_jobs import connected
-    from search.cli.submission import submission
+    from holdout.cli.ray_jobs import connected
+    from holdout.cli.submission import submission
     from search.config.recipes import read_file
 
     submitted = submission(read_file(file, settings or []))
@@ -155,7 +155,7 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """Show the log of a search on a cluster, including its workers' errors."""
-    from search.cli.ray_jobs import MISTAKE, LogFilter, connected
+    from holdout.cli.ray_jobs import MISTAKE, LogFilter, connected
 
     lines, shown = LogFilter(), ""
 
@@ -186,7 +186,7 @@ def logs(
 
 def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """Stop a search on a cluster; `submit` resumes it."""
-    from search.cli.ray_jobs import connected
+    from holdout.cli.ray_jobs import connected
 
     with connected(address) as jobs:
         job = jobs.get(name, runs)

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import filelock
 import yaml
 
+from search.addresses import results_page, sqlite_address
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
-from search.secrets import sqlite_address
 from search.trust import CAMPAIGN_RECIPE, addresses_in, remember
 from trainables.common.errors import Failure, InvalidInput, suggestion
 from trainables.common.files import DAMAGED, read_json, reading, remove_dead_drafts, write_json, write_text
 
 if TYPE_CHECKING:
-    from search.config.campaign import CampaignConfig
+    from search.records.campaign import CampaignConfig
 
 logger = logging.getLogger(__name__)
 
@@ -242,15 +242,13 @@ class CampaignFolder:
         """Return the names of the stored campaign's searches; none before it begins."""
         if not RunFolder(self.runs, self.name).is_campaign:
             return []
-        from search.config.campaign import read_config  # imports pydantic
+        from search.records.campaign import read_config  # imports pydantic
 
         return read_config(self.content()).search_names
 
 
 def mlflow_page(folders: Sequence[RunFolder]) -> str | None:
     """Return the address of the page that compares these searches in MLflow; None if there is no such page."""
-    from search.tracking import results_page
-
     found = []
     for folder in folders:
         with suppress(OSError, InvalidInput, *DAMAGED):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli import STARTED
-from search.cli.options import RUNS, AllowFailed, Json, Name, Names, Output, Runs, SearchFile, Settings, TrustCode
-from search.cli.output import Tables, messages, say, show
+from holdout.cli import STARTED
+from holdout.cli.options import RUNS, AllowFailed, Json, Name, Names, Output, Runs, SearchFile, Settings, TrustCode
+from holdout.cli.output import Tables, messages, say, show
 from search.config.names import is_plain_name
 from search.driver.progress_view import phase
 from search.stages import Stage
@@ -19,9 +19,9 @@ from search.text_table import refuse_unknown, write_output
 from trainables.common.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from search.plan.records import Records
-    from search.plan.runs import CampaignFolder
-    from search.plan.search import WritableRecords
+    from search.records.records import Records
+    from search.records.runs import CampaignFolder
+    from search.records.writable import WritableRecords
 
 
 def run(
@@ -68,11 +68,11 @@ def _run_campaign(
     with phase(messages(), "Reading the campaign …"):
         from search.driver.campaigns import record_campaign
         from search.driver.finish import draw_report
+        from search.driver.make_plan import read_campaign_plans
         from search.driver.pipeline import run_stages
         from search.driver.stages import Order
         from search.driver.synchronise import behind, try_to_write, where_to_look
-        from search.plan.make_plan import read_campaign_plans
-        from search.plan.runs import CampaignFolder
+        from search.records.runs import CampaignFolder
         from search.results.campaign import campaign_family, campaign_result
         from search.show.campaigns import campaign_csv, campaign_tables, write_report
 
@@ -111,7 +111,7 @@ def select(
     as_json: Json = False,
 ) -> None:
     """Confirm the finalists with fresh seeds, and freeze one configuration per loss."""
-    from search.plan.runs import refuse_member
+    from search.records.runs import refuse_member
 
     refuse_member(runs, name)
     with _opened(name, runs, trains=True) as search:
@@ -131,7 +131,7 @@ def test(
 ) -> None:
     """Train the chosen configurations and score them on the held-out classes, once."""
     from search.driver.finish import write_summary
-    from search.plan.runs import refuse_member
+    from search.records.runs import refuse_member
 
     refuse_member(runs, name)
     with _opened(name, runs, trains=True) as search:
@@ -198,7 +198,7 @@ def sync(
     """Update MLflow from the studies of searches or campaigns, and print the address of the page that compares them."""
     from search.driver.finish import write_summary
     from search.driver.synchronise import make_projection, register as register_models, where_to_look
-    from search.plan.runs import CampaignFolder, RunFolder
+    from search.records.runs import CampaignFolder, RunFolder
 
     names = list(dict.fromkeys(names))
     if model_name is not None and (not register or len(names) > 1 or not is_plain_name(model_name)):
@@ -275,8 +275,8 @@ def _run(search: "Records", stage: "Stage", reason: str | None = None, *, allow_
 @contextmanager
 def _opened(name: str, runs: Path, *, trains: bool = False) -> "Iterator[WritableRecords]":
     """Open a stored search, and hold it exclusively meanwhile."""
-    from search.plan.make_plan import reopened
-    from search.plan.search import open_search
+    from search.driver.make_plan import reopened
+    from search.records.writable import open_search
 
     plan = reopened(runs, name, trains=trains)
     with plan.folder.only_driver(), closing(open_search(plan)) as search:

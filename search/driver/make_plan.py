@@ -6,11 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from search.config.campaign import Campaign, parse_campaign
 from search.config.search_config import SearchConfig, differences, may_change, parse_stored, validate_config
 from search.config.validation import Findings
 from search.config.yaml_file import read_yaml
-from search.plan.checks.data import (
+from search.driver.checks.data import (
     check_features,
     check_gallery,
     check_split,
@@ -19,12 +18,13 @@ from search.plan.checks.data import (
     with_batch_size,
     with_fitting_batch,
 )
-from search.plan.checks.parts import check_compiler, check_network, check_parts, check_spaces
-from search.plan.checks.services import FROZEN, check_addresses, check_folder, check_machine, check_vault
-from search.plan.growth import Growth, growth, in_order, successor, unfinished_defaults
-from search.plan.plan import Plan
-from search.plan.records import Records, stored_search, trusted_config
-from search.plan.runs import CampaignFolder, RunFolder, campaign_of
+from search.driver.checks.parts import check_compiler, check_network, check_parts
+from search.driver.checks.services import FROZEN, check_addresses, check_folder, check_machine, check_vault
+from search.records.campaign import Campaign, parse_campaign
+from search.records.growth import Growth, growth, in_order, successor, unfinished_defaults
+from search.records.plan import Plan, check_spaces
+from search.records.records import Records, stored_search, trusted_config
+from search.records.runs import CampaignFolder, RunFolder, campaign_of
 from search.stages import Stage
 from search.trust import CHECKPOINTS, addresses_in, check_trusted, own_code, remember
 from spaces.search_space import SearchSpace
@@ -210,7 +210,7 @@ def _successor(
 
 def _later_trainings(plan: Plan, stored: SearchConfig, grown: Growth) -> int:
     """Return the maximum number of trainings after the search; losses that do not grow have their confirmations."""
-    from search.plan.work import planned_budgets  # imports Optuna
+    from search.records.work import planned_budgets  # imports Optuna
 
     confirmed = () if grown.trials or grown.wider else stored.loss_names
     budgets = ((loss, planned_budgets(plan, loss)) for loss in plan.config.loss_names)

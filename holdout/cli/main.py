@@ -16,8 +16,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from holdout.cli.output import LEAST_WIDTH, say, set_up_logging
 from search import __version__
-from search.cli.output import LEAST_WIDTH, say, set_up_logging
 from search.config.names import find_parts_here
 from trainables.common.errors import Failure, InvalidInput
 from trainables.common.storage import DiskFull, is_full

@@ -12,8 +12,8 @@ from typing import Any
 from rich.filesize import decimal
 
 from search.config.yaml_file import read_yaml
-from search.plan.plan import Plan, default_cache
-from search.plan.runs import CampaignFolder, RunFolder, find_runs, missing, trials_in
+from search.records.plan import Plan, default_cache
+from search.records.runs import CampaignFolder, RunFolder, find_runs, missing, trials_in
 from search.trust import CHECKPOINTS, check_addresses, forget
 from trainables.common.errors import Failure, InvalidInput, raise_if_any, without_password
 from trainables.common.files import DAMAGED, as_path, read_whole, reading, write_json

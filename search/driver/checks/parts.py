@@ -9,18 +9,16 @@ from typing import Any
 from search.config.names import shipped_packages
 from search.config.search_config import SearchConfig
 from search.config.validation import Findings
-from search.plan.plan import Plan, search_budget
-from spaces.search_space import SECTIONS, SearchSpace, search_space, search_space_of_trainable
-from spaces.space import MODEL, TRAINING
-from trainables.common.errors import Mistake, raise_if_any, suggestion
+from search.records.plan import BY_LOSS, Plan
+from spaces.search_space import SearchSpace
+from spaces.space import MODEL
+from trainables.common.errors import Mistake, raise_if_any
 from trainables.common.part_tables import is_own
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics import name_conflicts, own_metric
 from trainables.models import ModelConfig
 from trainables.models.backbones import backbone, is_of_timm, is_own_network
 from trainables.models.config import pooling_problems
-
-BY_LOSS = "training_by_loss"
 
 
 def of_trainings(config: SearchConfig, *names: str) -> tuple[str, ...]:
@@ -77,64 +75,6 @@ def check_compiler(found: Findings, config: SearchConfig) -> None:
         text = f"is {modes[0]}, which needs a C++ compiler, and this machine has neither g++ nor clang++"
         fix = "install one, or set training.compile: null"
         found.add([Mistake("training.compile", text, fix, of_trainings(config, "compile"))])
-
-
-# The losses' search spaces.
-
-
-def check_spaces(found: Findings, config: SearchConfig, *, accepted: bool = False) -> dict[str, SearchSpace]:
-    """Check the losses' search spaces and return the valid ones.
-
-    Spaces that were ``accepted`` when their search began are not tried on the losses again, which imports torch.
-    """
-    if found.replaced("losses") or found.replaced("trainable"):
-        return {}
-    found.add(_other_losses(config))
-    for_training, for_model = (config.space.get(section, {}) for section in SECTIONS)
-    if config.trainable is not None:
-        (part,) = config.losses
-        space = found.check(lambda: search_space_of_trainable(part, config.space.get(part.name, {})), "trainable")
-        if space is not None:
-            found.add(search_budget(config, part.name, space).problems())
-        return {} if space is None else {part.name: space}
-    spaces = {}
-    for loss in config.losses:
-        wishes = config.space.get(loss.name, {})
-        reliable = partial(_reliable, found, loss.name)
-        known = reliable(for_training)
-        own = {**wishes, TRAINING: reliable(wishes[TRAINING])} if TRAINING in wishes else wishes
-        training = config.training_of(loss.name)
-        shared = {TRAINING: known, MODEL: for_model}
-        space = found.check(
-            partial(search_space, loss, training, own, shared, model=config.model, checked=not accepted)
-        )
-        if space is not None:
-            spaces[loss.name] = space
-            if (known, own) == (for_training, wishes):
-                found.add(search_budget(config, loss.name, space).problems())
-    return spaces
-
-
-def _other_losses(config: SearchConfig) -> Iterator[Mistake]:
-    known = (*config.loss_names, *SECTIONS)
-    for name in config.space:
-        if name not in known:
-            names = ", ".join(config.loss_names)
-            text = f": this is not one of the search's losses ({names}){suggestion(name, known)}"
-            yield Mistake(f"space.{name}", text, "add it to losses or remove it", ("losses",))
-
-
-def _reliable(found: Findings, loss: str, wishes: Any) -> Any:
-    """Return the ranges for training settings, without those that depend on an entry that was left out."""
-    if not isinstance(wishes, Mapping):
-        return wishes
-    sections = (TRAINING, f"{BY_LOSS}.{loss}")
-
-    def is_reliable(name: str) -> bool:
-        keys = (name, "epochs") if name == "warmup_epochs" else (name,)
-        return not any(found.touched(f"{section}.{key}") for section in sections for key in keys)
-
-    return {name: wish for name, wish in wishes.items() if is_reliable(name)}
 
 
 # The network.

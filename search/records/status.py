@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from search.plan.records import Records
+from search.records.records import Records
 from search.stages import Stage, short_study_name
 from search.trials import Tally, record_keys
 from spaces.space import Value

@@ -10,8 +10,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli.options import RUNS, BatchSize, Device, Images, Json, Model, Name, Runs, SkipUnreadable, TrustCode
-from search.cli.output import Tables, messages, say, show
+from holdout.cli.options import RUNS, BatchSize, Device, Images, Json, Model, Name, Runs, SkipUnreadable, TrustCode
+from holdout.cli.output import Tables, messages, say, show
 from search.text_table import TextTable, refuse_unknown, writing
 from search.trust import INDEX_MODEL, addresses_in, check_addresses, remember
 from trainables.common.errors import InvalidInput, counted
@@ -42,7 +42,7 @@ def export(
 ) -> None:
     """Write the chosen model with its card, also as ONNX that is checked on real images."""
     from search.driver.finish import export as export_model, programs_table
-    from search.plan.records import stored_search
+    from search.records.records import stored_search
 
     search = stored_search(runs, name)
     say(["Writing the model, also as ONNX, which may take a minute …"], "dim")

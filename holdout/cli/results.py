@@ -11,8 +11,8 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from search.cli.options import RUNS, AnyName, Json, Name, Names, Output, Runs, Settings, TrustCode
-from search.cli.output import Tables, aligned, messages, say, show, show_line, shown_checks
+from holdout.cli.options import RUNS, AnyName, Json, Name, Names, Output, Runs, Settings, TrustCode
+from holdout.cli.output import Tables, aligned, messages, say, show, show_line, shown_checks
 from search.driver.progress_view import phase
 from search.packages import check_extra
 from search.text_table import TextTable, refuse_unknown, write_output
@@ -22,9 +22,9 @@ from trainables.metrics import metric_name, score_text
 
 if TYPE_CHECKING:
     from search.driver.verify import Check
-    from search.plan.records import Records
-    from search.plan.runs import RunFolder
-    from search.plan.status import TrialRow
+    from search.records.records import Records
+    from search.records.runs import RunFolder
+    from search.records.status import TrialRow
     from search.show.trial_page import TrialPage
 
 
@@ -51,8 +51,8 @@ def trials(
     as_json: Json = False,
 ) -> None:
     """List the trials of a search, with params, value, state and why they ended; or show one of them."""
-    from search.plan.records import stored_search
-    from search.plan.status import trial_rows, trials_csv
+    from search.records.records import stored_search
+    from search.records.status import trial_rows, trials_csv
 
     search = stored_search(runs, name)
     if loss is not None and number is not None:
@@ -76,7 +76,7 @@ def trials(
 
 def _of_study(search: "Records", study: str, rows: list["TrialRow"]) -> TextTable:
     """Return the table of a study: all rows, or the best if there are more than :data:`MOST_ROWS`."""
-    from search.plan.status import param_names
+    from search.records.status import param_names
 
     title, retried = f"{search.name}/{study}", search.attributes(*search.study_of(study)).get("retried", ())
     notes = [] if rows else [f"{title}: no trial yet"]
@@ -145,8 +145,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare the losses of searches on the same split, and show which of them differ."""
-    from search.plan.records import stored_search
-    from search.plan.runs import mlflow_page
+    from search.records.records import stored_search
+    from search.records.runs import mlflow_page
     from search.results.comparison import compare as compare_searches
     from search.show.comparison_tables import as_csv, paper_tables, text_tables
 
@@ -226,12 +226,12 @@ def verify(
 
 
 def _checks(runs: Path, name: str, retrain: str | None, images: Path | None) -> "Iterator[Check]":
-    from search.plan.records import Records, stored_search
-    from search.plan.runs import RunFolder
+    from search.records.records import Records, stored_search
+    from search.records.runs import RunFolder
 
     if RunFolder(runs, name).is_campaign:
         from search.driver.campaigns import verify_campaign
-        from search.plan.runs import CampaignFolder
+        from search.records.runs import CampaignFolder
 
         if retrain:
             raise InvalidInput(f"--retrain: {name} is a campaign; name one of its searches (`holdout status {name}`).")

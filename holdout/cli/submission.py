@@ -12,13 +12,14 @@ from typing import Any
 
 import yaml
 
-from search.config.campaign import parse_campaign
+from search.addresses import sqlite_file
 from search.config.names import shipped_packages
 from search.config.recipes import is_campaign, recipes
 from search.config.search_config import SearchConfig, validate_config
+from search.driver.checks.parts import check_parts
 from search.packages import PACKAGES, TOP
-from search.plan.checks.parts import check_parts, check_spaces
-from search.secrets import sqlite_file
+from search.records.campaign import parse_campaign
+from search.records.plan import check_spaces
 from search.trust import TRACKING, own_code
 from trainables.common.errors import InvalidInput
 from trainables.common.part_tables import is_own

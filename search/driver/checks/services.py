@@ -11,9 +11,9 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
+from search.addresses import expand, health_page, sqlite_file
 from search.config.search_config import SearchConfig
 from search.config.validation import Findings
-from search.secrets import expand, health_page, sqlite_file
 from search.tables import engine_name, ray_address, ray_mistakes
 from trainables.common.errors import InvalidInput, Mistake, raise_if_any, shortened, without_password
 from trainables.common.files import as_path

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from optuna.trial import FrozenTrial
 
 from search.config.search_config import SearchConfig
-from search.plan.plan import Plan
-from search.plan.records import Records
+from search.records.plan import Plan
+from search.records.records import Records
 from search.stages import Stage, search_of, study_name
 from search.study import Budget
 from search.trials import Tally, epochs_of

@@ -1,9 +1,9 @@
-"""The plan of a search, fixed before its first trial, and the training of each of its trials."""
+"""The plan of a search, fixed before its first trial: its search spaces, and the training of each of its trials."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,16 @@ from optuna.trial import FrozenTrial
 
 from search.config.search_config import SearchConfig
 from search.config.sections import SplitSection
+from search.config.validation import Findings
 from search.difference import FEW_CLASSES, Basis, confirms_on_halves, shown_points
-from search.plan.runs import RunFolder, trials_in
+from search.records.runs import RunFolder, trials_in
 from search.stages import Stage, short_study_name
 from search.study import Budget
 from search.tables import SAMPLERS
 from search.trials import epochs_of, params_of
-from spaces.search_space import SearchSpace
-from trainables.common.errors import InvalidInput
+from spaces.search_space import SECTIONS, SearchSpace, search_space, search_space_of_trainable
+from spaces.space import MODEL, TRAINING
+from trainables.common.errors import InvalidInput, Mistake, suggestion
 from trainables.common.files import absolute, as_path
 from trainables.common.storage import ask
 from trainables.data import short_side_needed
@@ -30,6 +32,8 @@ from trainables.metrics import is_bounded, metric_name
 from trainables.models.backbones import on_features
 from trainables.training.spec import COSTS, TrialSpec
 from trainables.training.training_config import TrainingConfig
+
+BY_LOSS = "training_by_loss"
 
 
 def default_cache() -> str:
@@ -256,3 +260,61 @@ def best_checkpoint(trial: FrozenTrial, directory: str) -> str:
     if not ask(path, path.is_file):
         raise InvalidInput(f"The trained model {address} is missing; restore it, or search under a new name.")
     return address
+
+
+# The losses' search spaces.
+
+
+def check_spaces(found: Findings, config: SearchConfig, *, accepted: bool = False) -> dict[str, SearchSpace]:
+    """Check the losses' search spaces and return the valid ones.
+
+    Spaces that were ``accepted`` when their search began are not tried on the losses again, which imports torch.
+    """
+    if found.replaced("losses") or found.replaced("trainable"):
+        return {}
+    found.add(_other_losses(config))
+    for_training, for_model = (config.space.get(section, {}) for section in SECTIONS)
+    if config.trainable is not None:
+        (part,) = config.losses
+        space = found.check(lambda: search_space_of_trainable(part, config.space.get(part.name, {})), "trainable")
+        if space is not None:
+            found.add(search_budget(config, part.name, space).problems())
+        return {} if space is None else {part.name: space}
+    spaces = {}
+    for loss in config.losses:
+        wishes = config.space.get(loss.name, {})
+        reliable = partial(_reliable, found, loss.name)
+        known = reliable(for_training)
+        own = {**wishes, TRAINING: reliable(wishes[TRAINING])} if TRAINING in wishes else wishes
+        training = config.training_of(loss.name)
+        shared = {TRAINING: known, MODEL: for_model}
+        space = found.check(
+            partial(search_space, loss, training, own, shared, model=config.model, checked=not accepted)
+        )
+        if space is not None:
+            spaces[loss.name] = space
+            if (known, own) == (for_training, wishes):
+                found.add(search_budget(config, loss.name, space).problems())
+    return spaces
+
+
+def _other_losses(config: SearchConfig) -> Iterator[Mistake]:
+    known = (*config.loss_names, *SECTIONS)
+    for name in config.space:
+        if name not in known:
+            names = ", ".join(config.loss_names)
+            text = f": this is not one of the search's losses ({names}){suggestion(name, known)}"
+            yield Mistake(f"space.{name}", text, "add it to losses or remove it", ("losses",))
+
+
+def _reliable(found: Findings, loss: str, wishes: Any) -> Any:
+    """Return the ranges for training settings, without those that depend on an entry that was left out."""
+    if not isinstance(wishes, Mapping):
+        return wishes
+    sections = (TRAINING, f"{BY_LOSS}.{loss}")
+
+    def is_reliable(name: str) -> bool:
+        keys = (name, "epochs") if name == "warmup_epochs" else (name,)
+        return not any(found.touched(f"{section}.{key}") for section in sections for key in keys)
+
+    return {name: wish for name, wish in wishes.items() if is_reliable(name)}

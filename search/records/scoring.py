@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from search.selection.retrieval_file import (
+from search.records.retrieval_file import (
     FOLDER,
     MOST_NEIGHBOURS,
     RANKS,
@@ -20,7 +20,7 @@ from search.selection.retrieval_file import (
     map_images,
     sampled_queries,
 )
-from search.selection.score_files import (
+from search.records.score_files import (
     BaselineScoring,
     FailedScoring,
     Scored,
@@ -116,7 +116,7 @@ def _of_all(part: torch.Tensor, of_N: torch.Tensor) -> torch.Tensor:
 def score(scoring: Scoring | BaselineScoring) -> list[Scored]:
     """Score a model, or the baselines; an error costs the scores of one model alone.
 
-    The files are the per-image results and the ranking, a :class:`~search.selection.retrieval_file.RetrievalFile`. They
+    The files are the per-image results and the ranking, a :class:`~search.records.retrieval_file.RetrievalFile`. They
     are returned because a worker may not have access to the runs folder. Embeddings are computed in float32,
     independently of the precision of the training.
     """

@@ -11,11 +11,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.config.search_config import parse_config, settled_digest
 from search.config.yaml_file import read_yaml
-from search.plan.disk import mark_checkpoints
-from search.plan.growth import growth
-from search.plan.plan import Plan
-from search.plan.records import Records
-from search.plan.runs import RunFolder
+from search.records.disk import mark_checkpoints
+from search.records.growth import growth
+from search.records.plan import Plan
+from search.records.records import Records
+from search.records.runs import RunFolder
 from search.stages import Stage, study_name
 from search.study import LossStudy, StudyStorage, copy_studies, open_studies
 from search.tables import PRUNERS

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from search.selection.score_files import Scored, ScoredModel
-from search.selection.selection import Confirmation, Selection
+from search.records.score_files import Scored, ScoredModel
+from search.records.selection import Confirmation, Selection
 from trainables.common.files import in_digest_order, read_arrays, reading
 from trainables.data.dataset import Dataset
 from trainables.metrics import is_retrieval

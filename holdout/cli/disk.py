@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.filesize import decimal
 
-from search.cli.options import RUNS, AnyName, Json, Runs, TrustCode
-from search.cli.output import Tables, say, show
+from holdout.cli.options import RUNS, AnyName, Json, Runs, TrustCode
+from holdout.cli.output import Tables, say, show
 from search.text_table import TextTable
 from search.trust import started
 from trainables.common.errors import InvalidInput, counted, without_password
 
 if TYPE_CHECKING:
-    from search.plan.disk import Removal
+    from search.records.disk import Removal
 
 KEPT = "The ledger of test openings and MLflow's runs are kept."
 
@@ -39,7 +39,7 @@ def disk(
     as_json: Json = False,
 ) -> None:
     """Show the disk usage of searches and decoded images, largest first, and the free space."""
-    from search.plan.disk import free_bytes, measure_disk
+    from search.records.disk import free_bytes, measure_disk
 
     if to is not None and not trim:
         raise InvalidInput("--to is the size that --trim keeps; add --trim, or leave it out.")
@@ -63,8 +63,8 @@ def disk(
 
 def _trim(runs: Path, to: float | None) -> list[dict[str, Any]]:
     """Remove decoded images beyond ``to`` GB that no search on this machine uses, and return what was removed."""
-    from search.plan.disk import caches_of
-    from search.plan.runs import find_runs
+    from search.records.disk import caches_of
+    from search.records.runs import find_runs
     from trainables.data.store.cache import make_room
 
     records = []
@@ -85,7 +85,7 @@ def remove(
     as_json: Json = False,
 ) -> None:
     """Remove a search, or a campaign with its searches: folder, checkpoints and studies."""
-    from search.plan.disk import plan_removal
+    from search.records.disk import plan_removal
 
     removal = plan_removal(runs, name)
     if not yes:

@@ -1,12 +1,14 @@
-"""Addresses: SQLite's files, and passwords, which are environment variables and never written to a file or shown."""
+"""Addresses: SQLite's files, MLflow's pages, and passwords, which stand in environment variables alone."""
 
+import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from trainables.common.errors import PASSWORD, InvalidInput, refer
+from trainables.common.errors import PASSWORD, InvalidInput, refer, without_password
 from trainables.common.files import absolute
 
 if TYPE_CHECKING:
@@ -81,3 +83,25 @@ def sqlite_file(address: "str | URL") -> Path | None:
     except (ArgumentError, ValueError):
         return None
     return Path(database) if database else None
+
+
+# MLflow's pages.
+
+LOCAL_SERVER = "http://127.0.0.1:5000"
+"""The address of ``mlflow/serve.sh``."""
+RESULTS = "holdout-results"
+"""The key of the view of an experiment that shows the results."""
+
+
+def results_page(uri: str | None, experiments: Sequence[str]) -> str | None:
+    """Return the address of the results in ``experiments`` (ids) at ``uri``; None if that is a database.
+
+    No ``uri`` is the local server. The rows of several experiments are one table, in the view of the first. Without
+    ``workflowType``, MLflow 3.17 opens every experiment as one of generative AI.
+    """
+    server = without_password(uri or LOCAL_SERVER).rstrip("/")
+    if not server.startswith(("http://", "https://")):
+        return None
+    several = f"compare-experiments/s?experiments={quote(json.dumps(experiments, separators=(',', ':')))}&"
+    page = several if len(experiments) > 1 else f"experiments/{experiments[0]}/runs?"
+    return f"{server}/#/{page}workflowType=machine_learning&viewStateShareKey={RESULTS}"

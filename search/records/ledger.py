@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search.selection.ledger_file import Entry, ImageSet, LedgerFile
+from search.records.ledger_file import Entry, ImageSet, LedgerFile
 from search.trust import state_folder
 from trainables.common.errors import Failure, InvalidInput, counted, listed
 from trainables.common.files import digest_of, reading

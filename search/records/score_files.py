@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from search.selection.ledger import Opening
+from search.records.ledger import Opening
 from search.stages import UNTRAINED, WHITENED
 from trainables.common.errors import InvalidInput
 from trainables.common.files import digest_of, json_digest, read_json, reading, write_json, write_whole

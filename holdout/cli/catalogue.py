@@ -10,8 +10,8 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from search.cli.options import Json
-from search.cli.output import Tables, aligned, messages, show, shown_checks, stacked
+from holdout.cli.options import Json
+from holdout.cli.output import Tables, aligned, messages, show, shown_checks, stacked
 from search.text_table import TextTable
 from trainables.common.errors import InvalidInput
 from trainables.common.part_tables import is_own, load_part

@@ -1,1 +1,0 @@
-"""The plan of a search: its checks, its folder, its studies, and the disk space it uses."""
