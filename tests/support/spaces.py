@@ -2,7 +2,7 @@
 
 from search.config.search_config import SearchConfig
 from search.config.validation import Findings
-from search.driver.checks.parts import check_spaces
+from search.records.plan import check_spaces
 from spaces.search_space import SearchSpace
 
 
