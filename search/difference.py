@@ -40,13 +40,12 @@ def shown_points(classes: int) -> str:
 class Difference:
     """The difference of two configurations, the first minus the second.
 
-    ``error`` is its standard error over the ``classes`` that validated; None with fewer than two, and if the objective
-    has no values by class.
+    ``error`` is its standard error over the classes that validated; None with fewer than two, and if the objective has
+    no values by class.
     """
 
     mean: float
     error: float | None
-    classes: int
 
     @classmethod
     def by_class(cls, first: Mapping[str, float], second: Mapping[str, float]) -> "Difference | None":
@@ -55,22 +54,19 @@ class Difference:
         if not pairs:
             return None
         error = statistics.stdev(pairs) / math.sqrt(len(pairs)) if len(pairs) > 1 else None
-        return cls(mean=statistics.fmean(pairs), error=error, classes=len(pairs))
+        return cls(mean=statistics.fmean(pairs), error=error)
 
     def is_above(self, errors: float) -> bool:
         """Return True if it is above 0 by more than this number of standard errors."""
         return self.mean > errors * (self.error or 0.0)
 
-    def text(self, objective: str) -> str:
-        """Return it without its sign, with its standard error: ``1.2 ± 0.9 points``."""
-        if not is_bounded(objective):
-            return f"{abs(self.mean):.4g}" + ("" if self.error is None else f" ± {self.error:.2g}")
-        error = "" if self.error is None else f" ± {100 * self.error:.1f}"
-        return f"{100 * abs(self.mean):.1f}{error} points"
-
     def side(self, objective: str) -> str:
-        """Return it with its sign in words: ``1.2 ± 0.9 points above``."""
-        return f"{self.text(objective)} {'above' if self.mean > 0 else 'below'}"
+        """Return it with its standard error, and its sign in words: ``1.2 ± 0.9 points above``."""
+        where = "above" if self.mean > 0 else "below"
+        if is_bounded(objective):
+            error = "" if self.error is None else f" ± {100 * self.error:.1f}"
+            return f"{100 * abs(self.mean):.1f}{error} points {where}"
+        return f"{abs(self.mean):.4g}{'' if self.error is None else f' ± {self.error:.2g}'} {where}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +84,6 @@ class Basis:
     validation: str
     confirmation: str
     better_by: float
-
-
-# The recommendation of a search.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,14 +177,13 @@ class Family:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Family":
+        def key(names: Sequence[str]) -> RowKey:
+            search, loss, role = names
+            return RowKey(search, loss, Role(role))
+
         return cls(
             metrics=frozenset(content["metrics"]),
-            rows=frozenset(map(_row, content["rows"])),
-            pairs=frozenset(frozenset(map(_row, pair)) for pair in content["pairs"]),
+            rows=frozenset(map(key, content["rows"])),
+            pairs=frozenset(frozenset(map(key, pair)) for pair in content["pairs"]),
             within=content["within"],
         )
-
-
-def _row(names: Sequence[str]) -> RowKey:
-    search, loss, role = names
-    return RowKey(search, loss, Role(role))

@@ -50,18 +50,13 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(SPARKS[int((value - low) / span * (len(SPARKS) - 1))] for value in shown)
 
 
-# Markdown.
-
-
 def as_markdown(tables: Sequence[TextTable]) -> str:
-    return "\n".join(map(_markdown, tables))
-
-
-def _markdown(table: TextTable) -> str:
-    lines = [f"## {_escaped(table.title)}", ""] if table.title else []
-    if table.rows:
-        lines += [rows_as_markdown(table), ""]
-    return "\n".join([*lines, *(f"- {_escaped(note)}" for note in table.notes), ""])
+    lines = []
+    for table in tables:
+        lines += [f"## {_escaped(table.title)}", ""] if table.title else []
+        lines += [rows_as_markdown(table), ""] if table.rows else []
+        lines += [*(f"- {_escaped(note)}" for note in table.notes), ""]
+    return "\n".join(lines)
 
 
 def rows_as_markdown(table: TextTable) -> str:
@@ -84,29 +79,25 @@ def _escaped(text: str) -> str:
     return re.sub(r"([\\`*_|<])", r"\\\1", text).replace("\n", " ")
 
 
-# LaTeX.
-
-
 def as_latex(tables: Sequence[TextTable]) -> str:
     """Return LaTeX tables for the package booktabs, with their notes as comments.
 
     pandas' ``Styler.to_latex`` needs Jinja, does not support cells with several lines, and does not escape ±, −, < and
     a row's first bracket.
     """
-    return "\n".join([r"% \usepackage{booktabs}", *map(_latex, tables)])
-
-
-def _latex(table: TextTable) -> str:
-    lines = []
-    if table.rows:
-        columns = "l" * table.labels + "r" * (len(table.header) - table.labels)
-        header = " & ".join(map(_latex_escaped, table.header))
-        lines += [r"\begin{table}", r"\centering", rf"\caption{{{_latex_escaped(table.title)}}}"]
-        lines += [rf"\label{{tab:{re.sub('[^a-z0-9]+', '-', table.title.partition(':')[0].lower()).strip('-')}}}"]
-        lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf"{header} \\", r"\midrule"]
-        lines += [rf"{' & '.join(map(_latex_escaped, row))} \\" for row in table.rows]
-        lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
-    return "\n".join([*(f"% {' '.join(note.split())}" for note in table.notes), *lines, ""])
+    lines = [r"% \usepackage{booktabs}"]
+    for table in tables:
+        lines += [f"% {' '.join(note.split())}" for note in table.notes]
+        if table.rows:
+            columns = "l" * table.labels + "r" * (len(table.header) - table.labels)
+            header = " & ".join(map(_latex_escaped, table.header))
+            lines += [r"\begin{table}", r"\centering", rf"\caption{{{_latex_escaped(table.title)}}}"]
+            lines += [rf"\label{{tab:{re.sub('[^a-z0-9]+', '-', table.title.partition(':')[0].lower()).strip('-')}}}"]
+            lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf"{header} \\", r"\midrule"]
+            lines += [rf"{' & '.join(map(_latex_escaped, row))} \\" for row in table.rows]
+            lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+        lines.append("")
+    return "\n".join(lines)
 
 
 _LATEX = {
@@ -121,8 +112,6 @@ _LATEX = {
 def _latex_escaped(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in text)
 
-
-# Output files.
 
 FORMATS = (".csv", ".md", ".tex")
 
@@ -158,8 +147,8 @@ def write_output(path: Path, csv: str, tables: Sequence[TextTable], paper: Seque
     Raises:
         InvalidInput: the file cannot be written.
     """
-    content = {".csv": lambda: csv, ".md": lambda: as_markdown(tables), ".tex": lambda: as_latex(paper or tables)}[
-        path.suffix
-    ]()
+    content = csv
+    if path.suffix != ".csv":
+        content = as_markdown(tables) if path.suffix == ".md" else as_latex(paper or tables)
     with writing("--output", path):
         write_text(path, content)

@@ -136,9 +136,7 @@ EXAMPLE = 'space = {"margin": Float(0, 1, default=0.25, source="Sun et al. 2020"
 
 
 def declared_space(loss: LossPart) -> Space:
-    """Return the declared space of ``loss``: its row of ``SPACES``, or a user-defined class's attribute ``space``.
-
-    A user-defined loss is imported.
+    """Return the declared space of ``loss``: its row of ``SPACES``, or the attribute ``space`` of an imported class.
 
     Raises:
         InvalidInput: the loss cannot be imported, or declares no space; or all that is wrong with its ranges.

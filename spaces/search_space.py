@@ -15,7 +15,7 @@ from typing import Any
 from optuna import Trial
 
 from spaces.losses import declared_space, space_of_trainable
-from spaces.space import MODEL, TRAINING, Choice, Float, Int, Params, Range, Space, Value, in_section, value_text
+from spaces.space import MODEL, TRAINING, Choice, Float, Int, Params, Range, Space, Value, value_text
 from trainables.common.errors import InvalidInput, Mistake, raise_if_any, suggestion
 from trainables.common.ranges import is_number
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
@@ -123,10 +123,9 @@ def search_space(
 
     Args:
         loss: the loss.
-        training: the training section, for the defaults of its parameters.
+        training, model: these sections of the search file, for the defaults of their parameters.
         wishes: ``space.<loss>`` of the search file; its keys ``training`` and ``model`` hold wishes for this loss only.
         shared: ``space.training`` and ``space.model`` of the search file, by section.
-        model: the model section, for the defaults of its parameters.
         checked: build the loss with each wished value, which imports torch. False for a search already accepted.
 
     Raises:
@@ -134,20 +133,33 @@ def search_space(
     """
     part = loss_part(loss) if isinstance(loss, str) else loss
 
-    def refuse_loss(name: str, value: Value) -> None:
-        if checked:
-            _build(part, {name: value})
+    def refuse_of_loss(name: str, value: Value) -> None:
+        _build(part, {name: value})
+
+    def refuse_setting(name: str, value: Value) -> None:
+        replace(training, **{name: value})  # type: ignore[arg-type]
 
     declared = declared_space(part)
     of_loss_alone = {name: wish for name, wish in wishes.items() if name not in SECTIONS}
     mistakes: list[str] = []
-    of_loss = _override_all(part.name, declared, of_loss_alone, declared, refuse_loss, mistakes)
+    of_loss = _override_all(
+        part.name, declared, of_loss_alone, declared, refuse_of_loss if checked else accept, mistakes
+    )
     parameters, unchanged = {**declared, **of_loss}, dict(declared)
     config = ModelConfig() if model is None else model
     for section, known in {TRAINING: training_space(training, part.key), MODEL: model_space(config)}.items():
-        found = _of_section(part, section, training, known, wishes, shared.get(section, {}), mistakes)
-        parameters |= {in_section(section, name): entry for name, entry in found.items()}
-        unchanged |= {in_section(section, name): known[name] for name in found}
+        searchable, own = SEARCHABLE[section], wishes.get(section, {})
+        if not isinstance(own, Mapping):
+            mistakes.append(f"space.{part.name}.{section} must be keys and values, such as {{lr: …}}; it is {own!r}.")
+            continue
+        refuse = refuse_setting if section == TRAINING else accept  # those of the model are checked together
+        asked = {
+            name: wish for name, wish in shared.get(section, {}).items() if name in known or name not in searchable
+        }
+        found = _override_all(section, known, asked, searchable, refuse, mistakes)
+        found |= _override_all(f"{part.name}.{section}", known, own, known, refuse, mistakes)
+        parameters |= {f"{section}.{name}": found[name] for name in known if name in found}
+        unchanged |= {f"{section}.{name}": known[name] for name in found}
     space = SearchSpace(parameters=parameters, declared=unchanged)
     if not mistakes:
         mistakes += _impossible_networks(space, config)
@@ -156,41 +168,17 @@ def search_space(
 
 
 def search_space_of_trainable(part: LossPart, wishes: Mapping[str, Any]) -> SearchSpace:
-    """Return the search space of a user-defined training; ``wishes`` is its part of the section ``space``.
-
-    Its class sees the values first when it trains, so a wish may name any of the declared kind.
-    """
+    """Return the search space of a user-defined training, whose class sees the values of ``wishes`` when it trains."""
     assert part.path is not None
     declared = space_of_trainable(part.path)
     mistakes: list[str] = []
-    wished = _override_all(part.name, declared, wishes, declared, lambda name, value: None, mistakes)
+    wished = _override_all(part.name, declared, wishes, declared, accept, mistakes)
     raise_if_any(mistakes)
     return SearchSpace(parameters={**declared, **wished}, declared=declared)
 
 
-def _of_section(
-    part: LossPart,
-    section: str,
-    training: TrainingConfig,
-    known: Space,
-    wishes: Mapping[str, Any],
-    shared: Mapping[str, Any],
-    mistakes: list[str],
-) -> dict[str, Range]:
-    """Return the parameters of a ``section`` that are searched for a loss, in the order in which they are known."""
-
-    def refuse(name: str, value: Value) -> None:
-        if section == TRAINING:  # values of the model depend on each other and are checked together
-            replace(training, **{name: value})  # type: ignore[arg-type]
-
-    searchable, own = SEARCHABLE[section], wishes.get(section, {})
-    if not isinstance(own, Mapping):
-        mistakes.append(f"space.{part.name}.{section} must be keys and values, such as {{lr: …}}; it is {own!r}.")
-        return {}
-    asked = {name: wish for name, wish in shared.items() if name in known or name not in searchable}
-    found = _override_all(section, known, asked, searchable, refuse, mistakes)
-    found |= _override_all(f"{part.name}.{section}", known, own, known, refuse, mistakes)
-    return {name: found[name] for name in known if name in found}
+def accept(name: str, value: Value) -> None:
+    """Refuse no value."""
 
 
 MOST_NETWORKS = 4096
@@ -254,10 +242,7 @@ def _override_all(
 
 
 def training_space(training: TrainingConfig, loss: str) -> Space:
-    """Return the searchable training parameters for ``loss`` (name or import path), with defaults from ``training``.
-
-    ``proxy_lr`` is omitted for a loss without proxies, and ``clip_grad`` if gradients are not clipped.
-    """
+    """Return the searchable training parameters of ``loss`` whose default in ``training``, or its row, is not None."""
     defaults = {name: getattr(training, name) for name in SEARCHABLE[TRAINING]}
     defaults["head_lr"] = training.head_lr or training.lr
     defaults["proxy_lr"] = training.proxy_lr or loss_row(loss).proxy_lr
@@ -344,6 +329,4 @@ def _range(declared: Range, wish: Mapping[str, Any], name: str) -> Float:
         raise InvalidInput(
             f"space.{name}: low, high and step must be numbers and log true or false; it is {dict(wish)}."
         )
-    if is_whole and not all(float(number).is_integer() for number in numbers):
-        raise InvalidInput(f"space.{name}: low, high and step must be whole numbers; it is {dict(wish)}.")
     return (Int if is_whole else Float)(**bounds)

@@ -19,11 +19,6 @@ TRAINING, MODEL = "training", "model"
 """Sections of the search file whose parameters can be searched beside those of the loss."""
 
 
-def in_section(section: str, name: str) -> str:
-    """Return the name in a space of a section's parameter: ``training.lr``, to distinguish it from the loss's."""
-    return f"{section}.{name}"
-
-
 @dataclass(frozen=True, eq=False)  # equality is the Mapping's
 class Params(Mapping[str, Value]):
     """A trial's params: values by name, those of a section as ``training.<name>`` or ``model.<name>``."""
@@ -55,5 +50,5 @@ class Params(Mapping[str, Value]):
         return self._of(MODEL)
 
     def _of(self, section: str) -> dict[str, Any]:
-        prefix = in_section(section, "")
+        prefix = f"{section}."
         return {name.removeprefix(prefix): value for name, value in self.items() if name.startswith(prefix)}

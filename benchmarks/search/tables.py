@@ -184,14 +184,16 @@ class Unkept(Training):
     def _new_attempt(self, origin: Any) -> None:
         return None
 
-    def _recorded(self, record: EpochRecord) -> EpochRecord:
+    def _save(self, record: EpochRecord) -> None:
         self.records.append(record)
         if record["metrics"][OBJECTIVE] > self._best:
             self._best = record["metrics"][OBJECTIVE]
             if self._test is not None:
                 (view,) = self._test.views
                 self._tested = self.embed(view)
-        return record
+
+    def wait_for_checkpoints(self) -> None:
+        pass
 
     def line(self) -> dict[str, Any]:
         """Train to the end, or until it diverges; return the validation, of classes too, and the test's value."""

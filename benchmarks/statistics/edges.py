@@ -12,7 +12,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
-from search.results.findings import edges
+from search.results.summarise import edges
 from spaces.space import Float
 
 STUDIES = 100

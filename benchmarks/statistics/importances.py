@@ -18,7 +18,7 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
-from search.show.sections.searched import importances
+from search.show.sections.importances import importances
 from search.tables import PRUNERS
 
 STUDIES = 60

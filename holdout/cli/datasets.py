@@ -113,7 +113,7 @@ def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
 
 
 def _split(dataset: "Dataset") -> "ClassSplit":
-    from search.config.search_config import SplitSection
+    from search.config.sections import SplitSection
     from trainables.data.split import check_classes, split_dataset
 
     classes, defaults = dataset.classes(), SplitSection()
@@ -175,7 +175,7 @@ def _counts(dataset: "Dataset", split: "ClassSplit") -> dict[str, Any]:
 
 
 def _counted(name: str, counts: dict[str, Any], noun: str) -> RenderableType:
-    from search.config.search_config import SplitSection
+    from search.config.sections import SplitSection
 
     table = Table("part")
     for column in ("classes", noun):
@@ -224,9 +224,10 @@ def init(
 
     A pretrained network, which photographs get unless --backbone is convnet, is frozen: a layer on it is trained.
     """
-    from search.config.image_facts import dataset_at, dataset_facts
     from search.config.initial_file import (
         COMMON,
+        dataset_at,
+        dataset_facts,
         initial_text,
         name_for,
         pretrained,
@@ -314,7 +315,7 @@ def vault(
         verified = "Verified: every opening has its line and its answer, and its models give the same scores again."
         say([verified], "green")
         return
-    from search.config.image_facts import dataset_at
+    from search.config.initial_file import dataset_at
     from search.config.parts import build_dataset
     from search.vault.held import LISTED, VECTORS_FILE, Policy, make_vault
 

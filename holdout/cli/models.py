@@ -46,10 +46,10 @@ def export(
 
     search = stored_search(runs, name)
     say(["Writing the model, also as ONNX, which may take a minute …"], "dim")
-    found = export_model(search, loss, to)
-    record = {"folder": str(found.folder), "loss": found.loss, "programs": [asdict(entry) for entry in found.programs]}
-    show(record, as_json, lambda: Tables([programs_table(found.programs)] if found.programs else []))
-    say([f"Wrote the model of {found.loss} to {found.folder}; its card is {found.folder / 'README.md'}."])
+    exported, programs = export_model(search, loss, to)
+    record = {"folder": str(to), "loss": exported, "programs": [asdict(entry) for entry in programs]}
+    show(record, as_json, lambda: Tables([programs_table(programs)] if programs else []))
+    say([f"Wrote the model of {exported} to {to}; its card is {to / 'README.md'}."])
 
 
 # holdout embed

@@ -39,10 +39,7 @@ ESSENTIAL = (
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """One key of a file. ``default`` and ``example`` are YAML; the default is None for a key that is required.
-
-    A section has the type "section", no default and no example.
-    """
+    """One key of a file. ``default``, None if it is required, and ``example`` are YAML; a section has neither."""
 
     name: str
     type: str
@@ -85,15 +82,9 @@ def keys_of(target: type, above: str = "") -> Iterator[Key]:
             yield from keys_of(annotation, f"{path}.")
             continue
         default = _default(target, name)
-        shown = None if default is MISSING else _yaml(default)
-        yield Key(
-            name=path,
-            type=_type(annotation),
-            range=_range(annotation),
-            default=shown,
-            does=does,
-            example=example.removesuffix(".") or shown or "",
-        )
+        example = example.removesuffix(".") or default or ""
+        form, values = _type(annotation), _range(annotation)
+        yield Key(name=path, type=form, range=values, default=default, does=does, example=example)
 
 
 def matching(keys: Iterable[Key], pattern: str) -> list[Key]:
@@ -141,24 +132,14 @@ def commented_out(target: type, name: str) -> str:
     return f"{key.comment}# {f'{name}: {{{inner}}}' if within else key.in_file}\n"
 
 
-# What a class says about its fields.
-
-
 def _attribute_docstrings(target: type) -> dict[str, str]:
-    (body,) = (
-        node.body
-        for node in _module(target.__module__).body
-        if isinstance(node, ast.ClassDef) and node.name == target.__name__
-    )
-    return {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in pairwise(body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }
+    classes = {node.name: node.body for node in _module(target.__module__).body if isinstance(node, ast.ClassDef)}
+    found = {}
+    for pair in pairwise(classes[target.__name__]):
+        match pair:
+            case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text)))):
+                found[name] = " ".join(text.split())
+    return found
 
 
 @cache
@@ -166,35 +147,28 @@ def _module(name: str) -> ast.Module:
     return ast.parse(inspect.getsource(sys.modules[name]))
 
 
-def _default(target: type, field: str) -> Any:
+def _default(target: type, field: str) -> str | None:
+    """Return the default of a field as YAML; None if the key is required."""
     if issubclass(target, BaseModel):
-        found = target.model_fields[field].get_default(call_default_factory=True)
-        return MISSING if found is PydanticUndefined else found
-    declared = target.__dataclass_fields__[field]  # type: ignore[attr-defined]
-    return declared.default if declared.default_factory is MISSING else declared.default_factory()
-
-
-def _yaml(value: Any) -> str:
+        value = target.model_fields[field].get_default(call_default_factory=True)
+    else:
+        declared = target.__dataclass_fields__[field]  # type: ignore[attr-defined]
+        value = declared.default if declared.default_factory is MISSING else declared.default_factory()
+    if value is PydanticUndefined or value is MISSING:
+        return None
     plain = TypeAdapter(Any).dump_python(asdict(value) if is_dataclass(value) else value, mode="json")  # type: ignore[arg-type]
     if isinstance(plain, float):
         return f"{plain:g}"
     return yaml.safe_dump(plain, default_flow_style=True, width=1000).removesuffix("...\n").strip()
 
 
-_TYPES = {bool: "true or false", int: "whole number", float: "number", str: "text", NoneType: "null"}
+_TYPES = {
+    bool: "true or false", int: "whole number", float: "number", NoneType: "null", tuple: "list", dict: MAPPING,
+}  # fmt: skip
 
 
 def _type(annotation: Any) -> str:
-    origin, of = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _type(of[0])
-    if origin in (Union, UnionType):
-        return " or ".join(dict.fromkeys(_type(part) for part in of))
-    if origin is tuple:
-        return "list"
-    if origin is dict:
-        return MAPPING
-    return _TYPES.get(annotation, "text")
+    return " or ".join(dict.fromkeys(_TYPES.get(get_origin(part) or part, "text") for part in _flat(annotation)))
 
 
 def _range(annotation: Any) -> str:

@@ -4,14 +4,11 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
 from trainables.common.errors import InvalidInput, raise_if_any, suggestion
 from trainables.metrics import METRICS, all_metrics, split_subset, unknown_metrics
-
-# Names of searches and campaigns, which are folders.
 
 RUNS_FILES = ("mlflow.db", "test_openings.jsonl", "test_openings.jsonl.lock", "test_openings.images")
 """Files of the runs folder, next to the folders of its searches."""
@@ -39,9 +36,6 @@ def folder_name(name: str) -> str:
     return plain_name(name)
 
 
-# Names of losses, samplers, metrics, ….
-
-
 def unique(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return ``names``; raise if one is given more than once."""
     repeated = sorted({name for name in names if names.count(name) > 1})
@@ -61,9 +55,12 @@ def known_trainable(path: str) -> str:
 def known_metric(name: str) -> str:
     """Return ``name``; raise if it is not a metric, possibly on a part of the test classes."""
     if unknown_metrics((split_subset(name)[0],)):
+        # papers write recall_at_1 as R@1
+        spelt = re.sub(r"(?i)^([rp])(?=@)", lambda match: {"r": "recall", "p": "precision"}[match[1].lower()], name)
+        numbers = {int(number) for number in re.findall(r"[1-9]\d*", name)}
+        hint = suggestion(spelt, all_metrics(sorted(numbers or {1})))
         raise InvalidInput(
-            f"{name} is not known{_metric_hint(name)}; choose one of {', '.join(METRICS)}, or give the import path of "
-            "your own."
+            f"{name} is not known{hint}; choose one of {', '.join(METRICS)}, or give the import path of your own."
         )
     return name
 
@@ -75,22 +72,11 @@ def allowed_measure(name: str) -> str:
     return name if name in COSTS else known_metric(name)
 
 
-def _metric_hint(name: str) -> str:
-    """Suggest the metric that ``name`` may mean: papers write recall_at_1 as ``R@1``."""
-    spelt_out = re.sub(r"(?i)^([rp])(?=@)", lambda match: {"r": "recall", "p": "precision"}[match[1].lower()], name)
-    numbers = {int(number) for number in re.findall(r"[1-9]\d*", name)}
-    return suggestion(spelt_out, all_metrics(sorted(numbers or {1})))
-
-
-# The user's own code.
-
-
 def find_parts_here() -> None:
     """Make modules in the current folder importable, for user-defined parts such as ``mylab.losses:CircleLoss``.
 
-    ``python -m`` does this by default; an installed program does not. The folder is added last, so that a file in it
-    shadows no library, and not at all under ``python -P`` or ``PYTHONSAFEPATH``. Ray's workers on this machine also
-    search the driver's folder.
+    ``python -m`` does this by default, and so do Ray's workers on this machine. The folder is added last, so that a
+    file in it shadows no library, and not at all under ``python -P`` or ``PYTHONSAFEPATH``.
     """
     try:
         here = os.getcwd()
@@ -101,28 +87,18 @@ def find_parts_here() -> None:
 
 
 def shipped_packages(names: Sequence[str]) -> dict[str, Path]:
-    """Return the path of each package or module on this machine, by name.
-
-    Raises:
-        InvalidInput: one is not found, or is not a folder or file that could be copied.
-    """
+    """Return the path of each package or module on this machine, by name; raise if one cannot be copied."""
     found, mistakes = {}, []
     for name in names:
-        path = _path(find_spec(name)) if name not in sys.builtin_module_names else None
+        spec = find_spec(name) if name not in sys.builtin_module_names else None
+        folders = (spec and spec.submodule_search_locations) or ()
+        path = next(iter(folders), spec.origin if spec and spec.has_location else None)
         if path is None:
             mistakes.append(
                 f"ship: the package {name} was not found; correct the name, or add the folder that holds it to "
                 "PYTHONPATH."
             )
         else:
-            found[name] = path
+            found[name] = Path(path)
     raise_if_any(mistakes)
     return found
-
-
-def _path(spec: ModuleSpec | None) -> Path | None:
-    if spec is None:
-        return None
-    if spec.submodule_search_locations:
-        return Path(next(iter(spec.submodule_search_locations)))
-    return Path(spec.origin) if spec.origin and spec.has_location else None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 
-from search.config.names import plain_name, unique
+from search.config.names import is_plain_name, unique
 from search.config.validation import ConfigSection, Findings, holds, key_paths, validate
 from search.stages import BASELINES
 from spaces.space import MODEL, TRAINING, Range, Value
@@ -17,8 +17,6 @@ from trainables.common.rules import OneOf
 from trainables.data import DATASETS, Dataset
 from trainables.losses import LOSSES, LossPart, loss_part
 from trainables.training.training_config import TrainingConfig
-
-# The built-in losses, described.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +61,6 @@ def range_text(entry: Range) -> str:
     return f"{entry}, where {', '.join(conditions)}" if conditions else str(entry)
 
 
-# Data sets.
-
-
 def known_dataset(name: str) -> str:
     """Return ``name``; raise if it is neither a data set of the table nor an import path."""
     raise_if_any(OneOf(DATASETS, own=True).mistakes("name", name))
@@ -73,11 +68,7 @@ def known_dataset(name: str) -> str:
 
 
 def build_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
-    """Return the data set ``name`` of the table or at this import path, with ``options``.
-
-    Raises:
-        InvalidInput: an unknown name or option, or all that the data set itself rejects.
-    """
+    """Return the data set ``name``, of the table or an import path, with ``options``; raise on any that are wrong."""
     keys: tuple[str, ...] = ("name",)
     try:
         dataset = DATASETS[known_dataset(name)]
@@ -103,15 +94,8 @@ def build_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
         raise InvalidInput(Mistake("", text, "fix its code", keys)) from error
 
 
-# The section of the losses.
-
-
 def _loss(entry: Any) -> LossPart:
-    """Return the loss of one entry.
-
-    It is the name of a built-in loss, an import path, or ``{name: circle, part: "mylab.losses:CircleLoss"}``. The last
-    form imports nothing, so that its search can be read without the user's code.
-    """
+    """Return the loss of one entry: a name, an import path, or a mapping of name and part, which imports nothing."""
     if isinstance(entry, LossPart):
         return entry
     if isinstance(entry, Mapping):
@@ -137,19 +121,14 @@ _TAKEN: Mapping[str, Collection[str]] = {
 
 def _well_named(loss: LossPart) -> LossPart:
     """Return a user-defined loss; raise if its name cannot be used."""
-    try:
-        plain_name(loss.name)
-    except ValueError:
-        raise InvalidInput(
-            f"{loss.path} would be called {loss.name!r}, which cannot name a folder; give it another name, as in "
-            f"{{name: mine, part: '{loss.path}'}}."
-        ) from None
-    for taken, names in _TAKEN.items():
-        if loss.name in names:
-            raise InvalidInput(
-                f"{loss.path} would be called {loss.name}, which is the name of {taken}; give it another one, as in "
-                f"{{name: my_{loss.name}, part: '{loss.path}'}}."
-            )
+    called, other, problem = loss.name, f"my_{loss.name}", ""
+    if not is_plain_name(loss.name):
+        called, other, problem = repr(loss.name), "mine", "cannot name a folder"
+    for taken in (taken for taken, names in _TAKEN.items() if loss.name in names):
+        problem = f"is the name of {taken}"
+    if problem:
+        fix = f"give it another name, as in {{name: {other}, part: '{loss.path}'}}"
+        raise InvalidInput(f"{loss.path} would be called {called}, which {problem}; {fix}.")
     return loss
 
 
@@ -169,8 +148,6 @@ Losses = Annotated[tuple[Loss, ...], Field(min_length=1), AfterValidator(_unique
 # Settings of the training that differ for a loss.
 
 TrainingByLoss = dict[str, dict[str, Any]]
-"""For each loss the training settings that differ from the section ``training``."""
-
 SHARED = ("epochs", "image_size", "resize_size", "resize_square", "augment")
 """Settings that cannot differ: all losses share the pruner's rungs, the budget in epochs, and the stored images."""
 
@@ -181,16 +158,8 @@ class _Settings(ConfigSection):
     training: TrainingConfig
 
 
-def training_of_loss(training: TrainingConfig, own: Mapping[str, Any]) -> TrainingConfig:
-    """Return ``training`` updated with the settings ``own``; the keys of a schedule are merged.
-
-    Raises:
-        InvalidInput: all mistakes in ``own``.
-    """
-    return _over(training, own).result().training
-
-
-def _over(training: TrainingConfig, own: Mapping[str, Any]) -> Findings[_Settings]:
+def training_of_loss(training: TrainingConfig, own: Mapping[str, Any]) -> Findings[_Settings]:
+    """Validate ``training`` updated with the settings ``own``; the keys of a schedule are merged."""
     content = asdict(training)
     for name, value in own.items():
         under = content.get(name)
@@ -206,12 +175,11 @@ def training_mistakes(by_loss: TrainingByLoss, training: TrainingConfig, losses:
             text = f": this is not one of the search's losses ({', '.join(losses)}){suggestion(loss, losses)}"
             yield Mistake(key, text, "add it to losses or remove it", (key, "losses"))
             continue
-        for name in SHARED:
-            if name in own:
-                text = f": it must be the same for all losses of a search, and here it is {own[name]!r}"
-                yield Mistake(f"{key}.{name}", text, "remove it")
+        for name in filter(own.__contains__, SHARED):
+            text = f": it must be the same for all losses of a search, and here it is {own[name]!r}"
+            yield Mistake(f"{key}.{name}", text, "remove it")
         alone = {name: value for name, value in own.items() if name not in SHARED}
-        for mistake in map(Mistake.of, _over(training, alone).sentences):
+        for mistake in map(Mistake.of, training_of_loss(training, alone).sentences):
             names = [name.removeprefix("training.") for name in (mistake.key, *mistake.keys)]
             # it may depend on settings of the section ``training`` that this loss inherits
             inherited = [name for name in names[1:] if not holds(own, name)]

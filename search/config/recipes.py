@@ -11,11 +11,6 @@ from search.config.yaml_file import apply_settings, read_yaml
 from search.packages import SPACES
 from trainables.common.errors import InvalidInput, suggestion
 
-# Search files (recipes) and campaign files.
-
-BY_LOSS = ("space", "training_by_loss")
-"""The sections of a search file with an entry per loss."""
-
 
 def recipes() -> dict[str, Path]:
     return shipped("recipes")
@@ -76,7 +71,7 @@ def of_its_losses(content: dict[str, Any], written: Mapping[str, Any]) -> dict[s
     gone = [loss for loss in before if loss not in losses]
     kept = {
         section: {loss: entry for loss, entry in entries.items() if loss not in gone}
-        for section in BY_LOSS
+        for section in ("space", "training_by_loss")
         if isinstance(entries := content.get(section), dict)
     }
     return {**content, **kept}
@@ -91,11 +86,10 @@ def shipped(folder: str) -> dict[str, Path]:
 
 
 class PaperItem(ConfigSection):
-    """One table or figure.
+    """One table or figure; ``conceptual`` is the reason why no command makes it.
 
-    If it is ``conceptual``, that is the reason why no command makes it. Otherwise ``small`` makes it in minutes on two
-    cores, ``full`` in the paper's setting, and ``shown`` says where to find the result. Commands are shell lines,
-    joined by ``&&``; ``DIR`` is the folder of a data set, and ``FILE`` one that is written.
+    Otherwise ``small`` makes it in minutes on two cores, ``full`` in the paper's setting, and ``shown`` says where to
+    find the result. In these shell lines ``DIR`` is the folder of a data set, and ``FILE`` one that is written.
     """
 
     item: str

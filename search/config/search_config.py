@@ -6,25 +6,14 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from search.config import sections
 from search.config.keys import commented
 from search.config.names import folder_name, known_trainable
 from search.config.parts import Losses, TrainingByLoss, training_mistakes, training_of_loss
-from search.config.sections import (
-    CheckpointsSection,
-    DatasetSection,
-    FinalSection,
-    MetricsSection,
-    ResourcesSection,
-    SearchSection,
-    SelectionSection,
-    Ship,
-    SplitSection,
-    TrackingSection,
-)
 from search.config.validation import ConfigSection, Findings, fields_of, validate
 from search.goal import Goal
 from search.stages import Stage
@@ -43,10 +32,6 @@ from trainables.training.spec import COSTS, EMBED_MS, SIZE_MB
 from trainables.training.trainable import trainable_class
 from trainables.training.training_config import TrainingConfig
 
-AskedStage = Literal[Stage.SEARCH, Stage.SELECT, Stage.TEST]
-STAGES: tuple[AskedStage, ...] = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
-"""The stages by default."""
-
 STAND_INS = {"name": "unnamed", "dataset": {"name": "glyphs"}, "losses": ["proxy_anchor"]}
 """Values for required keys that are missing or wrong, so that the rest of a file can be checked."""
 
@@ -58,9 +43,9 @@ class SearchConfig(ConfigSection):
 
     name: Annotated[str, AfterValidator(folder_name)]
     """The name of the search: of its folder in the runs folder, and of its experiment in MLflow. Example: birds."""
-    dataset: DatasetSection
+    dataset: sections.DatasetSection
     """The images or embeddings."""
-    split: SplitSection = SplitSection()
+    split: sections.SplitSection = sections.SplitSection()
     """The validation classes: a part of the training classes. The test classes are the data set's own."""
     model: ModelConfig = Field(default=ModelConfig(), validate_default=True)
     """The network."""
@@ -81,25 +66,25 @@ class SearchConfig(ConfigSection):
     or one value. By default those of `holdout losses`. Example: {mpa: {scale: {low: 8, high: 64, log: true}},
     training: {lr: [1e-4, 1e-3]}}.
     """
-    search: SearchSection = SearchSection()
+    search: sections.SearchSection = sections.SearchSection()
     """The trials of each loss. Only `trials` may change when a search is resumed."""
-    metrics: MetricsSection = MetricsSection()
+    metrics: sections.MetricsSection = sections.MetricsSection()
     """The metrics of validation and test."""
-    resources: ResourcesSection = ResourcesSection()
+    resources: sections.ResourcesSection = sections.ResourcesSection()
     """The engine and the resources of a trial. May change when a search is resumed."""
-    selection: SelectionSection = SelectionSection()
+    selection: sections.SelectionSection = sections.SelectionSection()
     """The confirmation of each loss's best configurations."""
-    final: FinalSection = FinalSection()
+    final: sections.FinalSection = sections.FinalSection()
     """The trainings of the chosen configurations before the test."""
-    checkpoints: CheckpointsSection = CheckpointsSection()
+    checkpoints: sections.CheckpointsSection = sections.CheckpointsSection()
     """The storage of the trials' models."""
-    tracking: TrackingSection = TrackingSection()
+    tracking: sections.TrackingSection = sections.TrackingSection()
     """MLflow. May change when a search is resumed."""
-    stages: Annotated[tuple[AskedStage, ...], Field(min_length=1)] = STAGES
+    stages: Annotated[tuple[Stage, ...], Field(min_length=1)] = tuple(Stage)
     """The stages to run; `[search]` alone opens no test classes. May change when a search is resumed. Example:
     [search].
     """
-    ship: Ship = ()
+    ship: sections.Ship = ()
     """Packages of your own that `holdout submit` copies to a cluster. Example: [mylab]."""
 
     @field_validator("model", mode="before")
@@ -120,28 +105,26 @@ class SearchConfig(ConfigSection):
     @field_validator("model")
     @classmethod
     def _absolute_weights(cls, model: ModelConfig) -> ModelConfig:
-        if model.weights is None or model.weights == IMAGENET:
+        if model.weights in (None, IMAGENET):
             return model
-        # for workers in another folder
-        return replace(model, weights=absolute(model.weights))
+        return replace(model, weights=absolute(str(model.weights)))  # for workers in another folder
 
     @field_validator("training")
     @classmethod
     def _crop_of_timm(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
         """Set the size before the crop, if the file leaves it null, to that with which timm evaluates the network."""
         model = info.data.get("model")
-        if model is None or not is_of_timm(model.backbone) or training.resize_size is not None:
-            return training
-        with suppress(InvalidInput):  # such as timm that is missing here; reported when the network is built
-            if crop := backbone(model.backbone).crop:
-                return replace(training, resize_size=crop.resize_size(training.image_size))
+        if model is not None and is_of_timm(model.backbone) and training.resize_size is None:
+            with suppress(InvalidInput):  # such as timm that is missing here; reported when the network is built
+                if crop := backbone(model.backbone).crop:
+                    return replace(training, resize_size=crop.resize_size(training.image_size))
         return training
 
     @field_validator("stages")
     @classmethod
     def _in_order(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-        if stages != STAGES[: len(stages)]:
-            raise ValueError(f"must be {[stage.value for stage in STAGES]}, or its beginning")
+        if stages != tuple(Stage)[: len(stages)]:
+            raise ValueError(f"must be {[stage.value for stage in Stage]}, or its beginning")
         return stages
 
     @model_validator(mode="after")
@@ -162,7 +145,7 @@ class SearchConfig(ConfigSection):
     def training_of(self, loss: str) -> TrainingConfig:
         """Return the training settings of the loss named ``loss``."""
         own = self.training_by_loss.get(loss)
-        return training_of_loss(self.training, own) if own else self.training
+        return training_of_loss(self.training, own).result().training if own else self.training
 
     def of_loss(self, loss: str) -> "SearchConfig":
         """Return the file for the loss named ``loss`` alone, with its settings in ``training``."""
@@ -197,10 +180,9 @@ class SearchConfig(ConfigSection):
 
 
 def validate_config(content: Mapping[str, Any]) -> Findings[SearchConfig]:
-    """Validate ``content`` as a search file.
+    """Validate ``content`` as a search file, of which an object is always built (:data:`STAND_INS`).
 
-    An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong. The ``losses`` of a
-    trainable are its one row; so its name can later be read without its code.
+    The ``losses`` of a trainable are its one row, so its name can later be read without its code.
     """
     path = content.get("trainable")
     if path is None:
@@ -213,12 +195,9 @@ def validate_config(content: Mapping[str, Any]) -> Findings[SearchConfig]:
 
 
 def parse_config(content: Mapping[str, Any], images: Path | None = None) -> SearchConfig:
-    """Return the search file with the keys and values ``content``.
+    """Return the search file with the keys and values ``content``; raise with all mistakes of its form.
 
     Its data set is read in the folder ``images`` if that is given; the file keeps its own paths.
-
-    Raises:
-        InvalidInput: all mistakes in the file itself.
     """
     if images is None:
         return validate_config(content).result()
@@ -236,11 +215,7 @@ def paths_of_data(content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def parse_stored(content: Mapping[str, Any], path: Path, images: Path | None = None) -> SearchConfig:
-    """Return the resolved search file with the ``content`` that a search stored at ``path``, as :func:`parse_config`.
-
-    Raises:
-        InvalidInput: it is damaged, or another version wrote it: missing keys do not get defaults.
-    """
+    """Return the search file with the ``content`` that a search stored at ``path``; no missing key gets its default."""
     if missing := [key for key in SearchConfig.model_fields if key not in content]:
         raise InvalidInput(
             f"{path} is damaged, or another version wrote it (it has no {', '.join(missing)}); restore it from a copy."
@@ -254,9 +229,7 @@ MAY_CHANGE = (
     "resources", "tracking", "stages", "ship", "search.trials", "split.allow_overlap", "final.vault",
     "final.vault_items",
 )  # fmt: skip
-"""Sections and keys that may change: more trials, and the number of test images that may be training images, too,
-which shows when the test is opened; and where a vault answers, whose key is in the split. For further losses and wider
-ranges see :mod:`search.records.growth`."""
+"""Sections and keys that may change, besides losses and ranges, which :mod:`search.records.growth` extends."""
 
 
 def may_change(key: str) -> bool:
@@ -264,15 +237,13 @@ def may_change(key: str) -> bool:
     return key in MAY_CHANGE or key.split(".")[0] in MAY_CHANGE
 
 
-def settled(content: Mapping[str, Any]) -> dict[str, Any]:
+def settled(content: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Return all entries of a resolved search file that may not change."""
-
-    def kept(value: Any, key: str) -> Any:
-        if isinstance(value, dict):
-            return {name: entry for name, entry in value.items() if f"{key}.{name}" not in MAY_CHANGE}
-        return value
-
-    return {key: kept(value, key) for key, value in content.items() if key not in MAY_CHANGE}
+    return {
+        key: settled(value, f"{above}{key}.") if isinstance(value, dict) else value
+        for key, value in content.items()
+        if f"{above}{key}" not in MAY_CHANGE
+    }
 
 
 def settled_digest(content: Mapping[str, Any], without: Collection[str] = ()) -> str:
@@ -289,22 +260,17 @@ def _entries(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str,
     for key, value in content.items():
         if isinstance(value, dict):
             yield from _entries(value, f"{above}{key}.")
-        elif isinstance(value, list):
-            yield f"{above}{key}", json.dumps(value)
         elif value is not None:
-            yield f"{above}{key}", value
+            yield f"{above}{key}", json.dumps(value) if isinstance(value, list) else value
 
 
 def differences(before: Any, after: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield each key, such as ``training.lr``, in which ``before`` and ``after`` differ, with both values."""
+    """Yield each key, such as ``training.lr``, at which two files differ, with both values."""
     if isinstance(before, dict) and isinstance(after, dict):
         for inner in dict.fromkeys((*before, *after)):
             yield from differences(before.get(inner), after.get(inner), f"{key}.{inner}" if key else str(inner))
     elif before != after:
         yield key, before, after
-
-
-# Mistakes that concern several sections.
 
 
 def mistakes_across(config: SearchConfig) -> Iterator[Mistake]:

@@ -1,8 +1,7 @@
-"""The sections of the search file, in its order."""
+"""The sections of the search file."""
 
 import os
 import re
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -30,9 +29,6 @@ Metric = Annotated[str, AfterValidator(known_metric)]
 Metrics = Annotated[tuple[Metric, ...], Field(min_length=1)]
 
 
-# The images and their split.
-
-
 class DatasetSection(ConfigSection):
     """The data set. Keys beyond these five are its options. The code of a user-defined class is run."""
 
@@ -58,9 +54,8 @@ class DatasetSection(ConfigSection):
 
     @cached_property
     def source(self) -> Dataset:
-        options = dict(self.model_extra or {})
-        options |= {key: path for key, path in (("root", self.root), ("file", self.file)) if path is not None}
-        return build_dataset(self.name, options)
+        paths = {key: path for key, path in (("root", self.root), ("file", self.file)) if path is not None}
+        return build_dataset(self.name, {**(self.model_extra or {}), **paths})
 
 
 class SplitSection(ConfigSection):
@@ -91,14 +86,8 @@ class SplitSection(ConfigSection):
         return self
 
 
-# The metrics.
-
-
 class MetricsSection(ConfigSection):
-    """The metrics of each epoch's validation and of the sealed test.
-
-    :mod:`trainables.data.store.view` draws the half of the training images in a gallery, with the split's seed.
-    """
+    """The metrics of each epoch's validation and of the sealed test."""
 
     validation: Metrics = ("recall_at_1", "map_at_r")
     """The metrics of each epoch on the validation classes. Example: [recall_at_1, map_at_r]."""
@@ -108,15 +97,8 @@ class MetricsSection(ConfigSection):
     """The metrics of the test, the import paths of your own among them. Example: [recall_at_1, map_at_r, nmi]."""
 
 
-# The resources of a trial.
-
-
 class ResourcesSection(ConfigSection):
-    """The engine that runs the trials, the resources of one trial, and the limits on silent workers.
-
-    A user-defined engine is a :class:`search.engines.base.Engine`; :func:`search.tables.engine_name` resolves
-    ``auto``.
-    """
+    """The engine that runs the trials (:class:`search.engines.base.Engine`), and the resources of one trial."""
 
     engine: Annotated[str, OneOf((AUTO, *ENGINES), own=True)] = AUTO
     """The program that runs the trials, or the import path of your own; `auto` is `local` on one machine without a GPU
@@ -128,9 +110,6 @@ class ResourcesSection(ConfigSection):
     """The GPU of a trial: 0 for none, a part of one, which several trials share, or 1; trials in parallel use further
     GPUs. Example: 0.25.
     """
-
-
-# Storage of models and records.
 
 
 def _storage(address: str) -> str:
@@ -166,9 +145,6 @@ class TrackingSection(ConfigSection):
     """The experiment in MLflow; null: the search's name. Example: birds."""
 
 
-# The user's packages that ``holdout submit`` copies to a cluster.
-
-
 def _package(name: str) -> str:
     if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name):
         raise InvalidInput(f"{name!r} is not a package's name; give it as Python imports it, such as mylab.")
@@ -182,16 +158,12 @@ def _package(name: str) -> str:
 
 Ship = tuple[Annotated[str, AfterValidator(_package)], ...]
 
-# The stages: search, select and test.
 
 Constraints = dict[Annotated[str, AfterValidator(allowed_measure)], Annotated[str, AfterValidator(bound_text)]]
 
 
 class SearchSection(ConfigSection):
-    """The search of each loss: at most ``trials`` trials, within a budget of ``epochs`` or ``hours``.
-
-    Hours are those of its trials, one after the other.
-    """
+    """The search of each loss: at most ``trials`` trials, within a budget of ``epochs`` or ``hours``."""
 
     trials: Annotated[int, Bounds(ge=1)] = 16
     """The number of trials of each loss, the default among them. May be raised at any time."""
@@ -218,21 +190,20 @@ class SearchSection(ConfigSection):
 
     @model_validator(mode="after")
     def _keys_fit(self) -> "SearchSection":
-        raise_if_any([*self._mistakes()])
-        return self
-
-    def _mistakes(self) -> Iterator[Mistake]:
-        sampler = SAMPLERS[self.sampler]
+        sampler, found = SAMPLERS[self.sampler], []
         if sampler.without_pruning and self.pruner != "none":
             fix = f"set pruner to none (it is {self.pruner}) or sampler to tpe"
             text = f"is {self.sampler}, which {sampler.without_pruning}"
-            yield Mistake("sampler", text, fix, ("sampler", "pruner"))
+            found.append(Mistake("sampler", text, fix, ("sampler", "pruner")))
         if self.budget == "together" and (self.epochs, self.hours) == (None, None):
             text, fix = "is together, but there is no budget to share", "set epochs or hours, or leave it out"
-            yield Mistake("budget", text, fix, ("budget", "epochs", "hours"))
+            found.append(Mistake("budget", text, fix, ("budget", "epochs", "hours")))
         if self.constraints and sampler.without_constraints:
             text = f"is {self.sampler}, which compares trials by one metric, and there are constraints"
-            yield Mistake("sampler", text, "set sampler to tpe, gp, random, qmc or grid", ("sampler", "constraints"))
+            fix = "set sampler to tpe, gp, random, qmc or grid"
+            found.append(Mistake("sampler", text, fix, ("sampler", "constraints")))
+        raise_if_any(found)
+        return self
 
 
 class SelectionSection(ConfigSection):

@@ -6,6 +6,8 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import reduce
+from operator import getitem
 from types import FunctionType, MappingProxyType
 from typing import Any, Generic, TypeVar, get_type_hints
 
@@ -22,22 +24,16 @@ KeyPath = tuple[int | str, ...]
 
 
 class ConfigSection(BaseModel):
-    """Base of all sections: frozen, without type conversions, unknown keys refused.
-
-    The docstring below a field describes its key, in :mod:`search.config.keys`' form.
-    """
+    """Base of all sections: frozen, no conversions, no unknown keys; a docstring below a field describes its key."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-# The result of a validation.
-
-
 class Findings(Generic[Built]):
-    """All mistakes of a file: those of its form, then those of further checks, which :meth:`check` adds.
+    """All mistakes of a file: those of its form, then those that :meth:`check` adds.
 
-    ``built`` is the object made from its ``content`` without the wrong entries ``left_out``, with defaults there. A
-    mistake that depends on one of them is not added: the corrected file may not have it.
+    ``built`` is made from its ``content`` without the wrong entries ``left_out``, with defaults there. A mistake that
+    depends on one of them is not added: the corrected file may not have it.
     """
 
     def __init__(self, content: Any = None) -> None:
@@ -93,9 +89,6 @@ class Findings(Generic[Built]):
         return self.built
 
 
-# Validation.
-
-
 def validate(
     target: type[Built],
     content: Mapping[str, Any],
@@ -103,109 +96,96 @@ def validate(
     keys: Sequence[str] | None = None,
     stand_ins: Mapping[str, Any] = MappingProxyType({}),
 ) -> Findings[Built]:
-    """Validate ``content`` as a ``target`` and collect all mistakes.
+    """Validate ``content`` as a ``target``, a section or a dataclass, and collect all mistakes.
 
-    Args:
-        target: a section, or a dataclass.
-        content: its keys and values.
-        keys: the keys to suggest for an unknown one; by default those of ``target``.
-        stand_ins: values for required keys that are missing or wrong, so that an object can always be built.
+    ``keys`` are suggested for an unknown one, by default those of ``target``; ``stand_ins`` replace required keys that
+    are missing or wrong, so that an object can always be built.
     """
-    return _Reader(target, content, key_paths(target) if keys is None else keys, stand_ins).read()
+    found = _Reader[Built](plain(content), key_paths(target) if keys is None else keys)
+    found.read(TypeAdapter(target), stand_ins)
+    return found
 
 
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 """Pydantic's error types for an unknown key of a model and of a dataclass."""
 
 
-class _Reader(Generic[Built]):
-    """Validation of one file in rounds: each round reports the wrong entries and leaves them out of the next.
+class _Reader(Findings[Built]):
+    """Validation in rounds: each reports the wrong entries and leaves them out of the next.
 
-    Thus no mistake hides another one: pydantic does not run a section's own validators while an entry of it is wrong.
+    So no mistake hides another: pydantic does not run a section's own validators while an entry of it is wrong.
     """
 
-    def __init__(
-        self, target: type[Built], content: Mapping[str, Any], keys: Sequence[str], stand_ins: Mapping[str, Any]
-    ) -> None:
-        self._adapter = TypeAdapter(target)
-        self._keys, self._stand_ins = keys, stand_ins
-        self._content: Any = plain(content)
-        self._remaining: Any = self._content
-        self._found = Findings[Built](self._content)
+    def __init__(self, content: Any, keys: Sequence[str]) -> None:
+        super().__init__(content)
+        self._keys, self._remaining = keys, content
 
-    def read(self) -> Findings[Built]:
-        self._leave_out(path for leaf, value in _leaves(self._content) for path in self._if_unusable(leaf, value))
-        while True:
+    def read(self, adapter: TypeAdapter[Built], stand_ins: Mapping[str, Any]) -> None:
+        self._leave_out(path for leaf, value in _leaves(self.content) for path in self._if_unusable(leaf, value))
+        before = None
+        while self._remaining != before:
             try:
                 # From JSON, pydantic's strict mode accepts lists as tuples but converts no types.
-                self._found.built = self._adapter.validate_json(json.dumps(self._remaining), strict=True)
-                return self._found
+                self.built = adapter.validate_json(json.dumps(self._remaining), strict=True)
+                return
             except ValidationError as error:
                 errors = error.errors()
             before = self._remaining
             self._leave_out([path for entries in _by_entry(errors, before) for path in self._report(*entries)])
-            for key in self._stand_ins.keys() - self._remaining.keys():
-                self._remaining = {**self._remaining, key: self._stand_ins[key]}
-                self._found.left_out[(key,)] = None
-            if self._remaining == before:
-                return self._found
+            for key in stand_ins.keys() - self._remaining.keys():
+                self._remaining = {**self._remaining, key: stand_ins[key]}
+                self.left_out[(key,)] = None
 
     def _leave_out(self, wrong: Iterable[KeyPath]) -> None:
         paths = set(filter(None, wrong))
         # From the end of each list, so that the other indices stay valid.
         for path in sorted(paths, key=lambda path: [str(part).zfill(9) for part in path], reverse=True):
             self._remaining = _without(self._remaining, path)
-        self._found.left_out |= dict.fromkeys(paths)
+        self.left_out |= dict.fromkeys(paths)
 
     def _if_unusable(self, path: KeyPath, value: Any) -> Iterator[KeyPath]:
-        why = None
         if isinstance(value, float) and not math.isfinite(value):
-            why = "must be finite"
+            yield from self._judge(path, Mistake("", "must be finite", f"it is {_shown(value)}"))
         elif isinstance(value, int) and abs(value) > MOST:
-            why = f"must be between -{MOST} and {MOST}"
-        if why:
-            yield from self._judge(path, Mistake("", why, f"it is {_shown(value)}"))
+            yield from self._judge(path, Mistake("", f"must be between -{MOST} and {MOST}", f"it is {_shown(value)}"))
 
     def _report(self, path: KeyPath, errors: Sequence[Any]) -> Iterator[KeyPath]:
         """Report ``errors``, all about the entry at ``path``, and yield the entries to leave out."""
         first = errors[0]
         if first["type"] == "missing":
-            if _existing(self._content, first["loc"]) != first["loc"]:  # otherwise it was wrong and has been left out
-                self._found.say(Mistake(_dotted(first["loc"]), ": missing", "this key is required"))
+            if _existing(self.content, first["loc"]) != first["loc"]:  # otherwise it was wrong and has been left out
+                self.say(Mistake(_dotted(first["loc"]), ": missing", "this key is required"))
             yield first["loc"][:-1]
         elif first["type"] in UNKNOWN_KEY:
-            self._found.say(self._unknown_key(path))
+            self.say(self._unknown_key(path))
             self._remaining = _without(self._remaining, path)  # not left out: no default replaces it
         elif isinstance(cause := first.get("ctx", {}).get("error"), InvalidInput):
             for sentence in cause.sentences:
                 yield from self._judge(path, Mistake.of(sentence))
-        elif first["type"] != "too_short" or not _entry_at(self._remaining, path):
+        elif first["type"] != "too_short" or not reduce(getitem, path, self._remaining):
             # otherwise pydantic did not count invalid entries, which it reports too
             message = " or ".join(dict.fromkeys(_message(error) for error in errors))  # several for a union
-            value = _entry_at(self._remaining, path)
+            value = reduce(getitem, path, self._remaining)
             expected = " ".join(str(error.get("ctx", {}).get("expected", "")) for error in errors)  # of a Literal
             hint = suggestion(value, re.findall(r"'(\w+)'", expected)) if isinstance(value, str) else ""
             yield from self._judge(path, Mistake("", message, f"it is {_shown(value)}{hint}"))
 
     def _judge(self, path: KeyPath, mistake: Mistake) -> Iterator[KeyPath]:
-        """Report a ``mistake`` of the entry at ``path``, unless it depends on a default, and yield what to leave out.
-
-        One that states no keys depends on all of its section, though not on all entries of its list.
-        """
-        if mistake.keys == ("",):
-            below = (out[len(path) :] for out in self._found.left_out if out[: len(path)] == path != out)
+        """Report a ``mistake`` of the entry at ``path`` that depends on no default, and yield what to leave out."""
+        if mistake.keys == ("",):  # it depends on all of its section, though not on all entries of its list
+            below = (out[len(path) :] for out in self.left_out if out[: len(path)] == path != out)
             on_default, wrong = any(isinstance(part, str) for part, *_ in below), path
         else:
             keys = [(*path, *key.split(".")) for key in mistake.keys]
-            on_default = any(map(self._found.touched, map(_dotted, keys)))
+            on_default = any(map(self.touched, map(_dotted, keys)))
             given = (_existing(self._remaining, key) for key in keys)
             wrong = next((key for key in given if len(key) > len(path)), path)
         if not on_default:
-            self._found.say(mistake.below(_dotted(path)) if path else mistake)
+            self.say(mistake.below(_dotted(path)) if path else mistake)
         yield wrong
 
     def _unknown_key(self, path: KeyPath) -> Mistake:
-        value = _entry_at(self._remaining, path)
+        value = reduce(getitem, path, self._remaining)
         if isinstance(value, Mapping) and len(value) == 1:  # as --set creates it
             deeper = (*path, *value)
             if any(known.endswith(f".{_dotted(deeper)}") for known in self._keys):
@@ -220,15 +200,11 @@ class _Reader(Generic[Built]):
 
 
 DEEPEST = 100
-"""The most levels of lists and mappings in one another."""
+"""The most nested levels of lists and mappings."""
 
 
 def plain(value: Any, path: KeyPath = ()) -> Any:
-    """Return a ``value`` that Python code gave as the values of YAML and JSON, with the same meaning.
-
-    Raises:
-        InvalidInput: it has none there; the sentence begins with its ``path``.
-    """
+    """Return a ``value`` that Python code gave as the values of YAML and JSON; raise if it has no meaning there."""
     if len(path) > DEEPEST:
         raise InvalidInput(f"{path[0]}: nested more than {DEEPEST} levels deep, or contains itself; correct it.")
     if isinstance(value, type | FunctionType):  # a part of the user's own
@@ -261,17 +237,16 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
     )
 
 
-def _by_entry(errors: Sequence[Any], content: Any) -> Iterator[tuple[KeyPath, list[Any]]]:
-    """Yield the ``errors`` of each entry of ``content``: each member of a union may report one."""
+def _by_entry(errors: Sequence[Any], content: Any) -> list[tuple[KeyPath, list[Any]]]:
+    """Return the ``errors`` of each entry of ``content``: each member of a union may report one."""
     groups: dict[tuple[KeyPath, KeyPath], list[Any]] = {}
     for error in errors:
-        own = error["loc"] if error["type"] == "missing" or error["type"] in UNKNOWN_KEY else ()
+        own = error["loc"] if error["type"] in ("missing", *UNKNOWN_KEY) else ()
         groups.setdefault((_existing(content, error["loc"]), own), []).append(error)
-    for (path, _), group in groups.items():
-        yield path, group
+    return [(path, group) for (path, _), group in groups.items()]
 
 
-# Pydantic's errors in plain words.
+# Pydantic's error types in plain words.
 
 MESSAGES = {
     "int_type": "must be a whole number",
@@ -291,8 +266,6 @@ MESSAGES = {
     "too_long": "must have at most {max_length} entries",
     "string_too_short": "must not be empty",
 }
-"""The message for each of pydantic's error types."""
-
 MOST = 2**63 - 1
 """The largest whole number that databases, NumPy and PyTorch hold."""
 
@@ -300,7 +273,7 @@ MOST = 2**63 - 1
 def _message(error: Any) -> str:
     if error["type"] in MESSAGES:
         text = MESSAGES[error["type"]].format(**error.get("ctx", {}))
-        return re.sub(r"<[\w.]+: ('\w+')>", r"\1", text)  # pydantic shows some enum members as <Stage.TEST: 'test'>
+        return re.sub(r"<[\w.]+: ('\w+')>", r"\1", text)  # pydantic shows some enum members as <Role.TUNED: 'tuned'>
     text = str(error.get("ctx", {}).get("error") or error["msg"]).rstrip(".")
     return f"{text[0].lower()}{text[1:]}"
 
@@ -308,8 +281,6 @@ def _message(error: Any) -> str:
 def _shown(value: Any) -> str:
     return shortened(without_password(repr(value)))
 
-
-# Known keys, and suggestions for unknown ones.
 
 SYNONYMS = {
     "architecture": "model.backbone",
@@ -355,9 +326,6 @@ def _key_hint(path: str, known: Sequence[str]) -> str:
     return suggestion(path, known)
 
 
-# Entries of nested mappings and lists, by path.
-
-
 def _existing(content: Any, path: KeyPath) -> KeyPath:
     """Return the longest prefix of ``path`` that exists in ``content``; pydantic appends the union member it tried."""
     for length, key in enumerate(path):
@@ -377,12 +345,6 @@ def holds(content: Any, key: str) -> bool:
     """Return True if ``content`` has the entry ``key``, such as ``training.lr``."""
     path = tuple(key.split("."))
     return _existing(content, path) == path
-
-
-def _entry_at(content: Any, path: KeyPath) -> Any:
-    for key in path:
-        content = content[key]
-    return content
 
 
 def _without(content: Any, path: KeyPath) -> Any:

@@ -12,15 +12,8 @@ from trainables.common.errors import InvalidInput, raise_if_any, shortened
 MOST_CHARACTERS = 1_000_000
 
 
-# Reading a search file, and ``--set``.
-
-
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Return the mapping in the YAML file at ``path``.
-
-    Raises:
-        InvalidInput: the file cannot be read, is not YAML, or holds no mapping.
-    """
+    """Return the mapping in the YAML file at ``path``; raise if it cannot be read, is not YAML or holds no mapping."""
     try:
         with path.open("rb") as file:
             text = file.read(4 * MOST_CHARACTERS + 1).decode("utf-8")  # a character has at most four bytes
@@ -36,11 +29,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """Return ``content`` with each ``key.path=value`` of ``settings`` (the value is YAML) set in it.
-
-    Raises:
-        InvalidInput: all settings that cannot be read.
-    """
+    """Return ``content`` with each ``key.path=value`` of ``settings`` (the value is YAML) set in it."""
     changed = dict(content)
     mistakes = []
     for setting in settings:
@@ -66,11 +55,7 @@ def with_value(content: dict[str, Any], keys: Sequence[str], value: Any) -> dict
 
 
 def parse_yaml(text: str, origin: str) -> Any:
-    """Return the value of a YAML text.
-
-    Raises:
-        InvalidInput: it is not a valid YAML text; the sentences begin with ``origin``.
-    """
+    """Return the value of a YAML text; raise with sentences that begin with ``origin`` if it is not valid."""
     try:
         return _load(text)
     except InvalidInput as error:

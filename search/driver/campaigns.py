@@ -27,8 +27,8 @@ from trainables.common.files import read_json, reading
 def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignResult, folder: CampaignFolder) -> None:
     """Write the campaign's run, its table and numbers of epochs, to each experiment of its searches (usually one)."""
     of_data = data_set_tables(campaign.config, result)
-    titles = [f"{table.title}\n\n" if len(of_data) > 1 else "" for table in of_data]
-    shown = [f"{title}{rows_as_markdown(table)}" for title, table in zip(titles, of_data, strict=True)]
+    several = len(of_data) > 1
+    shown = [(f"{table.title}\n\n" if several else "") + rows_as_markdown(table) for table in of_data]
     run = SummaryRun(
         description="\n\n".join((*shown, f"{campaign.config.study} The runs below this one are its searches.")),
         metrics={f"epochs/{stage}": count for stage, count in result.epochs.items()},
@@ -40,15 +40,8 @@ def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignR
         make_projection(plan).sum_up_campaign(campaign.name, run)
 
 
-# The stored campaign, and its verification.
-
-
 def stored_campaign(folder: CampaignFolder) -> Campaign:
-    """Return the stored campaign in ``folder``; reading it imports the user-defined code that its searches name.
-
-    Raises:
-        InvalidInput: its file cannot be read, or names code or a recipe file that is not trusted.
-    """
+    """Return the stored campaign; raise if it, or a search of it, names a file or code that is not trusted."""
     content = folder.content()
     if content.get(CAMPAIGN_RECIPE) not in recipes():
         check_addresses(folder.config.parent, content, [CAMPAIGN_RECIPE])
@@ -62,10 +55,6 @@ def stored_campaign(folder: CampaignFolder) -> Campaign:
         return parse_config(search, folder.images)
 
     return parse_campaign(content, allowed)
-
-
-GROWS = "openings"
-"""The part of the result about the ledger, which later openings extend."""
 
 
 def verify_campaign(folder: CampaignFolder) -> Iterator[Check]:
@@ -97,16 +86,13 @@ def _checks(folder: CampaignFolder, runs: Sequence[RunFolder]) -> Iterator[Check
         problems = differing(f"{run.name} search.yaml ", settled(read_yaml(run.config)), file)
         yield check(f"{run.name}: its file, from campaign.yaml", problems)
         yield from verify(run)
-    yield _result_check(folder, campaign, runs)
-
-
-def _result_check(folder: CampaignFolder, campaign: Campaign, runs: Sequence[RunFolder]) -> Check:
     begun = [run for run in runs if run.config.exists() and run.journal.exists()]
     searches = [Records(run, plan_from_rules(run)) for run in begun]
     ready = [search for search in searches if all(map(search.is_done, search.config.stages))]
     if len(ready) < len(runs):
-        return Check("campaign.json: some searches are not done", is_there=False)
-    return check("campaign.json: table and pairs", _problems(folder, campaign, ready))
+        yield Check("campaign.json: some searches are not done", is_there=False)
+    else:
+        yield check("campaign.json: table and pairs", _problems(folder, campaign, ready))
 
 
 def _problems(folder: CampaignFolder, campaign: Campaign, searches: Sequence[Records]) -> Iterator[str]:
@@ -116,5 +102,5 @@ def _problems(folder: CampaignFolder, campaign: Campaign, searches: Sequence[Rec
     anew = campaign_result(campaign, searches, of=summarise)
     stored, recomputed = read_json(folder.result), anew.model_dump(mode="json")
     for result in (stored, recomputed):
-        result[GROWS] = sorted(result[GROWS])
+        result["openings"] = sorted(result["openings"])
     yield from differing("campaign.json ", stored, recomputed)

@@ -4,14 +4,13 @@ import itertools
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from optuna.trial import FrozenTrial, TrialState
 
 from search.difference import Family, RowKey, best_baseline, shown_metrics
 from search.records import (
     EXPORTED,
-    Baselines,
     Confirmation,
     Selection,
     choose,
@@ -29,8 +28,6 @@ from trainables.common.errors import Failure, raise_if_any
 from trainables.metrics import metric_name
 
 logger = logging.getLogger(__name__)
-
-# Losses that failed.
 
 
 def to_retry(search: Records, stage: Stage) -> dict[str, int]:
@@ -97,9 +94,6 @@ def _first_failure(search: Records, loss: str, stage: Stage, trials: Sequence[Fr
     )
 
 
-# The frozen selection.
-
-
 def freeze_all(searches: Sequence[Records], family: Family | None) -> None:
     """Freeze the choices that are not; warn about searches with nothing to select, and raise if that is all."""
     failures = []
@@ -116,20 +110,14 @@ def freeze_all(searches: Sequence[Records], family: Family | None) -> None:
 
 
 def freeze(search: Records, family: Family | None = None) -> Selection:
-    """Save and return :func:`selection_of` the search, the frozen choice."""
+    """Save and return the choice of a search (:func:`selection_of`)."""
     selection = selection_of(search, family)
     selection.save(search.folder.selection)
     return selection
 
 
 def selection_of(search: Records, family: Family | None = None) -> Selection:
-    """Return the configuration of each loss that follows from the studies, with the rows and metrics of the test.
-
-    ``family`` is the table of a campaign, None if the search has its own.
-
-    Raises:
-        NothingToSelect: no configuration of any loss could be confirmed.
-    """
+    """Return the choice that follows from the studies, and the table of its test or a campaign's ``family``."""
     plan = search.plan
     chosen: dict[str, Confirmation] = {}
     defaults: dict[str, Confirmation] = {}
@@ -140,20 +128,26 @@ def selection_of(search: Records, family: Family | None = None) -> Selection:
             chosen[loss], reasons[loss] = choice
             defaults[loss] = next(entry for entry in candidates.values() if entry.params == default)
     if not chosen:
-        if unmet := _unmet(search):
-            raise NothingToSelect("\n".join(unmet))
         raise NothingToSelect(
-            f"No trial of {', '.join(plan.config.loss_names)} could be confirmed; `holdout status {plan.config.name}` "
-            "counts the failed trials and MLflow shows their errors."
+            "\n".join(_unmet(search))
+            or f"No trial of {', '.join(plan.config.loss_names)} could be confirmed; `holdout status "
+            f"{plan.config.name}` counts the failed trials and MLflow shows their errors."
         )
-    baselines = search.baselines
-    names = plan.config.test_metrics
+    baselines, names = search.baselines, plan.config.test_metrics
+    if family is None:
+        untrained = {name: RowKey(search.name, name, Role.BASELINE) for name in (BASELINES if baselines else ())}
+        rows: dict[RowKey, int | None] = dict.fromkeys(untrained.values())
+        for loss, entry in chosen.items():
+            rows |= {RowKey(search.name, loss, Role.DEFAULT): 0, RowKey(search.name, loss, Role.TUNED): entry.number}
+        best = {search.name: untrained[best_baseline(baselines.classes)]} if baselines else {}
+        metrics = shown_metrics(search.config.objective, tuple(map(metric_name, names)))
+        family = Family.of(rows, best, metrics, search.config.final.within)
     return Selection(
         id=uuid.uuid4().hex,
         search=plan.config.name,
         objective=plan.config.objective,
         test_metrics=names,
-        family=family or _own_family(search, tuple(map(metric_name, names)), chosen, baselines),
+        family=family,
         split_digest=plan.split.digest,
         test_digest=plan.split.test_digest,
         studies=study_digests(search, plan.config.loss_names, CHOSEN_FROM),
@@ -181,7 +175,7 @@ def _unmet(search: Records) -> list[str]:
     goal = search.config.goal
     losses = search.config.loss_names if goal.constraints else ()
     found = (unmet_sentence(loss, [*_candidates(search, loss).values()], goal) for loss in losses)
-    return [sentence for sentence in found if sentence]
+    return [*filter(None, found)]
 
 
 CHOSEN_FROM = (Stage.SEARCH, Stage.SELECT)
@@ -194,28 +188,11 @@ def study_digests(search: Records, losses: Iterable[str], stages: Sequence[Stage
     return {study_name(search.name, *of): study_digest(search.trials(*of)) for of in studies}
 
 
-def _own_family(
-    search: Records, computed: Sequence[str], chosen: Mapping[str, Confirmation], baselines: Baselines | None
-) -> Family:
-    untrained = {name: RowKey(search.name, name, Role.BASELINE) for name in (BASELINES if baselines else ())}
-    rows: dict[RowKey, int | None] = dict.fromkeys(untrained.values())
-    for loss, entry in chosen.items():
-        rows[RowKey(search.name, loss, Role.DEFAULT)] = 0
-        rows[RowKey(search.name, loss, Role.TUNED)] = entry.number
-    best = {search.name: untrained[best_baseline(baselines.classes)]} if baselines else {}
-    return Family.of(rows, best, shown_metrics(search.config.objective, computed), search.config.final.within)
-
-
 def unchanged_selection(search: Records) -> Selection:
     """Return the frozen selection of ``search``; raise if it or a study was changed after the choice."""
     selection = search.frozen_selection
     now = study_digests(search, search.config.loss_names, CHOSEN_FROM)
     changed = sorted(name for name in {*now, *selection.studies} if now.get(name) != selection.studies.get(name))
-    raise_if_any(
-        [
-            f"The study {name} was changed after the choice of {search.name} was frozen (its digest does not match); "
-            "restore it, or start a search with a new name."
-            for name in changed
-        ]
-    )
+    was = f"was changed after the choice of {search.name} was frozen (its digest does not match)"
+    raise_if_any([f"The study {name} {was}; restore it, or start a search with a new name." for name in changed])
     return selection

@@ -54,14 +54,13 @@ START_S = 20
 
 
 def measured_trainings(plan: Plan, directory: str) -> dict[str, TrialSpec]:
-    """Return a training of each loss's default, to be measured in the folder ``directory``.
-
-    It has neither validation nor label noise, and uses the decoded images if there are any, else decodes enough classes
-    for a few batches there.
-    """
-    train, images = plan.split.train, plan.images
+    """Return a short training of each loss's default, to be measured in ``directory``; it decodes images if it must."""
+    train, images, training = plan.split.train, plan.images, plan.config.training
     if images.find() is None:
-        train = _first_classes(plan)
+        wanted = 2 * ceil(training.batch_size / training.images_per_class) * plan.split.merge
+        counts = accumulate(len(plan.classes[name]) for name in train)
+        enough = next((number for number, count in enumerate(counts, 1) if count >= 2 * training.batch_size), wanted)
+        train = train[: max(wanted, enough)]
         images = replace(images, class_names=train, cache=f"{directory}/images")
     specs = {}
     trial = create_trial(value=0.0, user_attrs={"seed": 0})
@@ -74,27 +73,13 @@ def measured_trainings(plan: Plan, directory: str) -> dict[str, TrialSpec]:
     return specs
 
 
-def _first_classes(plan: Plan) -> tuple[str, ...]:
-    """Return enough classes for two batches, by images and by classes."""
-    training, classes = plan.config.training, plan.classes
-    wanted = 2 * ceil(training.batch_size / training.images_per_class) * plan.split.merge
-    images = accumulate(len(classes[name]) for name in plan.split.train)
-    enough = next((number for number, count in enumerate(images, 1) if count >= 2 * training.batch_size), wanted)
-    return plan.split.train[: max(wanted, enough)]
-
-
 def measured_costs_of(plan: Plan) -> dict[str, Cost]:
     """Measure the cost of each loss's default on this machine, in a temporary process, whose error is raised."""
-    resources = plan.config.resources
+    cpus, gpus = plan.config.resources.cpus_per_trial, plan.config.resources.gpus_per_trial
     with TemporaryDirectory() as folder, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         trainings = measured_trainings(plan, folder)
-        found = process.submit(
-            measured_costs,
-            list(trainings.values()),
-            images_of(plan),
-            threads=max(1, int(resources.cpus_per_trial)),
-            gpu=resources.gpus_per_trial > 0,
-        )
+        specs, threads = list(trainings.values()), max(1, int(cpus))
+        found = process.submit(measured_costs, specs, images_of(plan), threads=threads, gpu=gpus > 0)
         return dict(zip(trainings, found.result(), strict=True))
 
 
@@ -111,26 +96,20 @@ def images_of(plan: Plan) -> ImageCounts:
 
 def expected_works(plan: Plan) -> list[Work]:
     """Return the trials of all stages with the epochs that each is expected to train."""
-    works = planned_work(plan, plan.config.stages)
-    return [_pruned(plan, work) if work.stage is Stage.SEARCH else work for work in works]
-
-
-def _pruned(plan: Plan, work: Work) -> Work:
-    copied = 0  # the trials that a successor begins with
-    if plan.predecessor is not None:
-        trials = Records(RunFolder(plan.folder.runs, plan.predecessor)).trials(work.loss)
-        copied = sum(trial.state.is_finished() for trial in trials)
-    budget = replace(work.budget, trials=max(0, work.budget.trials - copied))
-    pruner = PRUNERS[plan.config.search.pruner](steps=plan.steps)
-    epochs_each = work.epochs_each * (expected_steps(pruner, budget.most) / plan.steps)
-    return replace(work, budget=budget, epochs_each=epochs_each)
+    earlier = Records(RunFolder(plan.folder.runs, plan.predecessor)) if plan.predecessor else None
+    pruner, works = PRUNERS[plan.config.search.pruner](steps=plan.steps), []
+    for work in planned_work(plan, plan.config.stages):
+        if work.stage is Stage.SEARCH:
+            copied = sum(trial.state.is_finished() for trial in (earlier.trials(work.loss) if earlier else ()))
+            budget = replace(work.budget, trials=max(0, work.budget.trials - copied))
+            epochs_each = work.epochs_each * (expected_steps(pruner, budget.most) / plan.steps)
+            work = replace(work, budget=budget, epochs_each=epochs_each)
+        works.append(work)
+    return works
 
 
 def expected_steps(pruner: Pruner, trials: int) -> float:
-    """Estimate the mean steps of a study's trials, if their values are random and constant over the steps.
-
-    A search whose trials improve over time trains more.
-    """
+    """Estimate the mean steps of a study's trials, if their values are random and constant over the steps."""
     draw = Random(0)
     steps: list[int] = []
     for _ in range(max(1, ENOUGH_TRIALS // max(1, trials))):
@@ -195,7 +174,7 @@ def _extra() -> Iterator[CheckResult]:
         yield CheckResult("extra", "warning", found, f"Run `{INSTALL}`.")
 
 
-MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _torch, _faiss, _extra)
+MACHINE_CHECKS = (_python, _torch, _faiss, _extra)
 
 
 def _data(plan: Plan) -> Iterator[CheckResult]:
@@ -273,9 +252,8 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
     try:
         costs = measured_costs_of(plan)
     except Exception as error:  # any error that would end the trials
-        reason = (
-            "its process was killed" if isinstance(error, BrokenProcessPool) else f"{type(error).__name__}: {error}"
-        )
+        killed = isinstance(error, BrokenProcessPool)
+        reason = "its process was killed" if killed else f"{type(error).__name__}: {error}"
         fix = "Trials would fail as well; if memory is short, lower training.batch_size."
         yield CheckResult("step", "failed", f"a training could not be measured ({reason})", fix)
         return
@@ -327,15 +305,7 @@ def _minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 600 else f"{seconds / 60:.1f} min"
 
 
-SEARCH_CHECKS: tuple[Callable[[Plan], Iterator[CheckResult]], ...] = (
-    _data,
-    _images,
-    _disk,
-    _memory,
-    _precision,
-    _sampling,
-    _cost,
-)
+SEARCH_CHECKS = (_data, _images, _disk, _memory, _precision, _sampling, _cost)
 
 
 def _gigabytes(count: int) -> str:

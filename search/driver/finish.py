@@ -4,7 +4,6 @@ import logging
 import shutil
 import textwrap
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from search.config.search_config import parse_config
-from search.driver.notices import say
-from search.driver.progress_view import phase
+from search.driver.progress_view import phase, say
 from search.driver.synchronise import behind, make_projection, synchronise, try_to_write
 from search.records.records import Records
 from search.records.writable import WritableRecords
@@ -99,21 +97,10 @@ CHECKED = 7
 """Number of images on which the exported program is compared with the model, one by one and as a batch."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Exported:
-    """The model of ``loss`` in ``folder``, and the result of its export as a program; empty for own trainings."""
+def export(search: Records, loss: str | None, folder: Path) -> "tuple[str, tuple[Program, ...]]":
+    """Write the chosen model of ``loss`` (None: the recommended one) to a new ``folder``, completely or not at all.
 
-    folder: Path
-    loss: str
-    programs: "tuple[Program, ...]"
-
-
-def export(search: Records, loss: str | None, folder: Path) -> Exported:
-    """Write the chosen model of ``loss``, None for the recommended one, to a new ``folder``, completely or not at all.
-
-    Raises:
-        InvalidInput: there is no such model, ``folder`` exists, the training images are missing, or the search names
-            code that is not allowed.
+    Return the loss, and the results of the export as a program; none for a training of the user's own.
     """
     if folder.exists():
         raise InvalidInput(f"--to is {str(folder)!r}, which already exists; name a new folder.")
@@ -142,7 +129,7 @@ def export(search: Records, loss: str | None, folder: Path) -> Exported:
             ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return Exported(folder=folder, loss=model.loss, programs=programs)
+    return model.loss, programs
 
 
 def programs_table(programs: "Sequence[Program]") -> TextTable:
@@ -150,10 +137,8 @@ def programs_table(programs: "Sequence[Program]") -> TextTable:
     return TextTable(
         header=("form", "file", f"largest difference on {CHECKED} training images"),
         rows=tuple(
-            (program.form, NOTHING, program.reason)
-            if program.reason
-            else (program.form, program.file, f"{program.difference:.1e}")
-            for program in programs
+            (each.form, NOTHING if each.reason else each.file, each.reason or f"{each.difference:.1e}")
+            for each in programs
         ),
         labels=2,
         prose=(2,),

@@ -22,8 +22,6 @@ logger = logging.getLogger(__name__)
 CHECK_S = 600
 """Most seconds that the background check of the test images may take."""
 
-# The images.
-
 
 def with_training_images(plan: Plan) -> Plan:
     """Return ``plan`` with the digest of its training images; raise if the search did not begin with these."""
@@ -54,10 +52,9 @@ def copies_among_classes(plan: Plan) -> str | None:
 
 
 def note_opened_images(plan: Plan) -> str | None:
-    """Record how many training classes of a new search contain images of an already opened test set.
+    """Record and return a sentence on training images of a new search that are in a test set opened before; else None.
 
-    Return the sentence that is recorded, or None if there is no overlap. Later openings do not count: they could not
-    have influenced the choice of these classes. So those that count are recorded, too, whatever the clock says.
+    Later openings could not have influenced the choice of its classes, so those that count are recorded, too.
     """
     ledger, training = Records(plan.folder, plan).ledger, images_in(plan.images.make())
     openings = [entry for entry in ledger.openings() if entry.images]
@@ -81,11 +78,7 @@ def sealed_images(plan: Plan, selection: Selection, opening: Opening) -> StoreSp
 
 
 def check_sealed_images(plans: Sequence[Plan]) -> None:
-    """Warn of damaged test images, while trials train instead of days later at the test.
-
-    60,000 files take seconds on a local disk but minutes on a slow network. Only file headers and ends are read:
-    nothing is decoded, and the test set is not opened.
-    """
+    """Warn of damaged test images, by their headers and ends alone, while trials train instead of days later."""
     from trainables.data.images import inspect  # imports numpy and Pillow
 
     first = {(plan.config.dataset.source, plan.split.test): plan for plan in reversed(plans)}
@@ -102,19 +95,13 @@ def check_sealed_images(plans: Sequence[Plan]) -> None:
             logger.warning("%s: %s", plan.config.name, sentence)
 
 
-# The weights.
-
-
 def check_weights(plans: Sequence[Plan]) -> None:
-    """Raise :class:`InvalidInput` if a search, or what it continues, began with other weights than its file has now.
-
-    They were digested when the baselines were validated, before the first trial.
-    """
+    """Raise if a search, or what it continues, validated its baselines with other weights than its file has now."""
     known = []
     for plan in plans:
-        folders = [RunFolder(plan.folder.runs, name) for name in (plan.config.name, plan.predecessor) if name]
-        begun = [found for folder in folders if (found := Records(folder).baselines)]
-        known += [(plan.config.model, found.network) for found in begun if plan.config.model.weights]
+        names = [plan.config.name, plan.predecessor] if plan.config.model.weights else []
+        begun = [Records(RunFolder(plan.folder.runs, name)).baselines for name in filter(None, names)]
+        known += [(plan.config.model, found.network) for found in begun if found]
     if known:
         from trainables.training.inputs import described_backbone, of_backbone, raise_if_other  # imports torch
 
@@ -123,29 +110,20 @@ def check_weights(plans: Sequence[Plan]) -> None:
             raise_if_other(of_backbone(model), network)
 
 
-# The networks without training, before the search and in the test.
-
-
 def without_baselines(searches: Sequence[Records]) -> list[Records]:
     """Return the searches from pretrained weights whose baselines are not validated yet, and not chosen without."""
-    return [
-        search
-        for search in searches
-        if search.config.model.is_pretrained
-        and not search.folder.baselines.exists()
-        and not search.is_done(Stage.SELECT)
-    ]
+    pretrained = [search for search in searches if search.config.model.is_pretrained]
+    return [each for each in pretrained if not (each.folder.baselines.exists() or each.is_done(Stage.SELECT))]
 
 
 def validate_baselines(
     searches: Sequence[Records], validate_all: Callable[[Sequence[UntrainedSpec]], Sequence[ValidatedUntrained]]
 ) -> None:
     """Validate the baselines of ``searches`` with ``validate_all``, once for equal ones, and write their files."""
-    specs = [untrained_spec(search.plan) for search in searches]
-    unequal = list(dict.fromkeys(specs))
+    unequal = list(dict.fromkeys(untrained_spec(search.plan) for search in searches))
     found = dict(zip(unequal, validate_all(unequal), strict=True))
-    for search, spec in zip(searches, specs, strict=True):
-        save_baselines(search.folder.baselines, search.folder.whitened, found[spec])
+    for search in searches:
+        save_baselines(search.folder.baselines, search.folder.whitened, found[untrained_spec(search.plan)])
 
 
 def untrained_spec(plan: Plan) -> UntrainedSpec:

@@ -1,17 +1,18 @@
 """Trial listeners: the display of progress, phases of a start-up, updates of MLflow, and checks of files and memory."""
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from search.driver.progress_view import Cells, MovingLine, in_notebook, time_left, view
+from search.driver.progress_view import Cells, MovingLine, in_notebook, say, time_left, view
 from search.engines.base import Resources
 from search.engines.capacity import too_tight
 from search.records.plan import trial_directory
@@ -42,21 +43,14 @@ VERBS = {Stage.SEARCH: "", Stage.SELECT: "confirming ", Stage.TEST: "training fo
 
 
 class Progress(TrialListener, AbstractContextManager["Progress"]):
-    """Listener that shows the queue's trials: a live table on a terminal, one moving line in a notebook, elsewhere one
-    line per finished trial.
+    """Listener that shows the trials: in a live table on a terminal, a moving line in a notebook, elsewhere in lines.
 
-    The time left covers all remaining ``stages``, except scoring the test, with ``concurrent`` trials at once; the
-    command began at ``started``, in seconds since 1970.
+    The time left is that of all remaining ``stages`` without the scoring of the test, with ``concurrent`` trials at
+    once; the command began at ``started``, in seconds since 1970.
     """
 
     def __init__(
-        self,
-        console: Console,
-        searches: Sequence[Records],
-        stages: Sequence[Stage],
-        *,
-        concurrent: int,
-        started: float,
+        self, console: Console, searches: Sequence[Records], stages: Sequence[Stage], *, concurrent: int, started: float
     ) -> None:
         self._console = console
         self._searches = {search.name: search for search in searches}
@@ -99,18 +93,15 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         self._slots = {**self._slots, _key(running): running}
 
     def _begin(self, stage: Stage) -> None:
-        """Begin a stage. Every stage except the search has all of its trials enqueued now, so their number is known."""
         self._stage, self._classes = stage, 0
         if self._moving:
             self._moving.end()
         if not self._live:
             lower = "; each learned from half of the classes, so values may be lower than in the search"
             halves = lower * (stage is Stage.SELECT and self._learns_less)
-            self._console.print(f"{TITLES[stage]} …{halves}", style="dim", highlight=False, soft_wrap=True)
-        if stage is Stage.SEARCH:
-            return
+            say(self._console, [f"{TITLES[stage]} …{halves}"])
         for name, work in self._works.items():
-            if work.stage is stage:
+            if work.stage is stage is not Stage.SEARCH:  # all of its trials are enqueued now
                 trials = self._searches[search_of(name)].trials(work.loss, stage)
                 planned = Budget(trials=len(trials))
                 self._works = {**self._works, name: replace(work, budget=planned, tally=Tally.of(trials))}
@@ -125,7 +116,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
 
     def _print(self, line: str) -> None:
         self._printed = time.monotonic()
-        self._console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+        say(self._console, [printable(line)], style=None)
 
     def on_lost(self, running: RunningTrial) -> None:
         self._slots = {key: slot for key, slot in self._slots.items() if key != _key(running)}
@@ -137,15 +128,13 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
     def on_end(self, running: RunningTrial) -> None:
         """Clear the trial's slot; without a terminal, print its outcome; pruned ones are a number in the next."""
         self.on_lost(running)
-        trial = running.stored
-        line = "" if self._live else self._line(running, trial)
+        budget, study = running.queued.budget, running.study
         if self._moving:
-            self._moving.show(printable(line))
+            self._moving.show(printable(self._line(running)))
         elif not self._live and (
-            trial.state is not TrialState.PRUNED
-            or running.queued.budget.done(running.study.trials(), running.study.tally)
+            running.stored.state is not TrialState.PRUNED or budget.done(study.trials(), study.tally)
         ):
-            self._print(line)
+            self._print(self._line(running))
 
     def seconds_left(self) -> float | None:
         """Return the estimated time of all remaining stages; None before the first trial has ended."""
@@ -156,8 +145,8 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         works = [work for work in self._works.values() if order.index(work.stage) >= begun]
         return seconds_left(works, self._pace.means(), self._concurrent)
 
-    def _line(self, running: RunningTrial, trial: FrozenTrial) -> str:
-        work, trained = self._works[running.study.name], _trained(running)
+    def _line(self, running: RunningTrial) -> str:
+        work, trial = self._works[running.study.name], running.stored
         value = "" if trial.value is None else score_text(running.study.objective, trial.value)
         if work.stage is Stage.SEARCH or not value:
             value = ", ".join(filter(None, (value, trial.user_attrs.get("outcome", ""))))
@@ -169,13 +158,11 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         else:
             value = f"training loss {-(trial.value or 0):.4f}"
         pruned = f", {work.tally.pruned} pruned" if work.tally.pruned else ""
-        best = (
-            f"; best {score_text(running.study.objective, work.tally.best)}"
-            if work.stage is Stage.SEARCH and work.tally.best is not None
-            else ""
-        )
+        best = ""
+        if work.stage is Stage.SEARCH and work.tally.best is not None:
+            best = f"; best {score_text(running.study.objective, work.tally.best)}"
         return (
-            f"{VERBS[work.stage]}{search_of(work.study)}/{running.loss} trial {trained}: {value} "
+            f"{VERBS[work.stage]}{search_of(work.study)}/{running.loss} trial {_trained(running)}: {value} "
             f"[{work.tally.ended}/{work.budget.most}{pruned}{best}; {self._left()}]"
         )
 
@@ -245,35 +232,28 @@ def _slot_cells(running: RunningTrial) -> Cells:
 # What else follows the events of a trial.
 
 STILL_WRITING = 50
-"""Most trials that ended early and are measured again, as their workers may still be writing a checkpoint.
-
-The number of slots is a further limit: a worker that is writing starts no other trial."""
+"""Most trials that ended early and are measured again: their workers, one a slot, may still write a checkpoint."""
 
 
 class Phases(TrialListener):
     """Messages on the phases of a start-up until the first epoch; ``started`` is in seconds since 1970."""
 
     def __init__(self, console: Console, started: float) -> None:
-        self._console = console
-        self._started = started
-        self._begun = 0.0
-        self._waits = True
+        self._console, self._started = console, started
+        self._begun, self._waits = 0.0, True
 
     def begin(self, text: str) -> None:
         self._begun = time.time()
-        self._say(text)
+        say(self._console, [text])
 
     def end(self, text: str) -> None:
         """Print that the phase ended, with its duration."""
-        self._say(f"{text} after {time.time() - self._begun:.1f} s.")
+        say(self._console, [f"{text} after {time.time() - self._begun:.1f} s."])
 
     def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
         if self._waits:
             self._waits = False
-            self._say(f"First epoch {time.time() - self._started:.1f} s after the start.")
-
-    def _say(self, text: str) -> None:
-        self._console.print(text, style="dim", highlight=False)
+            say(self._console, [f"First epoch {time.time() - self._started:.1f} s after the start."])
 
 
 class FolderCheck(TrialListener):
@@ -305,8 +285,7 @@ class MlflowUpdates(TrialListener):
 class CheckpointCleanup(TrialListener):
     """Listener that removes resume checkpoints after each trial, and the worst trials' models beyond the limit.
 
-    The limit ``checkpoints.max_gb`` covers the search stage, with the models of earlier sessions. Models of the other
-    stages do not count and are never removed.
+    The limit ``checkpoints.max_gb`` is for the models of the search stage; those of other stages are never removed.
     """
 
     def __init__(self, search: Records) -> None:
@@ -341,13 +320,18 @@ class CheckpointCleanup(TrialListener):
             self._bytes = self._measure_earlier()
         again = set(self._ended_early)
         if running.stage is Stage.SEARCH:
-            self._values[directory] = _value(running.stored)
+            self._values[directory] = -math.inf if running.stored.value is None else running.stored.value
             again.add(directory)
             if running.stored.state != TrialState.COMPLETE:  # its last model may still be written
                 self._ended_early.append(directory)
         for ended in again:
             self._bytes[ended] = sum(path.stat().st_size for path in _models(as_path(ended)))
-        self._shrink(self._bytes, self._limit)
+        total = sum(self._bytes.values())
+        while total > self._limit:
+            worst = min((directory for directory, size in self._bytes.items() if size), key=self._values.__getitem__)
+            for path in _models(as_path(worst)):
+                path.unlink(missing_ok=True)
+            total -= self._bytes.pop(worst)
 
     def _measure_earlier(self) -> dict[str, int]:
         """Return the bytes of the models of all ended trials, also of earlier sessions, with one listing per loss."""
@@ -359,17 +343,10 @@ class CheckpointCleanup(TrialListener):
                 number = int(path.parts[len(parent.parts)])
                 if number in ended:  # a running trial counts when it ends
                     directory = trial_directory(self._search.plan, loss, Stage.SEARCH, number)
-                    self._values[directory] = _value(ended[number])
+                    value = ended[number].value
+                    self._values[directory] = -math.inf if value is None else value
                     found[directory] = found.get(directory, 0) + path.stat().st_size
         return found
-
-    def _shrink(self, kept: dict[str, int], limit: float) -> None:
-        total = sum(kept.values())
-        while total > limit:
-            worst = min((directory for directory in kept if kept[directory]), key=self._values.__getitem__)
-            for path in _models(as_path(worst)):
-                path.unlink(missing_ok=True)
-            total -= kept.pop(worst)
 
 
 def _models(folder: AnyPath) -> list[AnyPath]:
@@ -377,15 +354,8 @@ def _models(folder: AnyPath) -> list[AnyPath]:
     return ask(folder, lambda: list(folder.rglob(f"attempt-*/{BEST}")))
 
 
-def _value(trial: FrozenTrial) -> float:
-    return trial.value if trial.value is not None else float("-inf")
-
-
 class GpuMemoryCheck(TrialListener):
-    """Listener that warns if the trials sharing a GPU (``gpus_per_trial`` < 1) need more memory than it has.
-
-    It warns again only when a trial exceeds the highest peak so far.
-    """
+    """Listener that warns, at each new peak, if the trials that share a GPU need more memory than it has."""
 
     def __init__(self, resources: Resources) -> None:
         self._gpus_per_trial = resources.gpus_per_trial

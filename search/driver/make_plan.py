@@ -11,9 +11,8 @@ from search.config.validation import Findings
 from search.config.yaml_file import read_yaml
 from search.driver.checks.data import (
     check_features,
-    check_gallery,
+    check_sizes_and_gallery,
     check_split,
-    check_store_size,
     split_of,
     with_batch_size,
     with_fitting_batch,
@@ -27,10 +26,8 @@ from search.records.records import Records, stored_search, trusted_config
 from search.records.runs import CampaignFolder, RunFolder, campaign_of
 from search.stages import Stage
 from search.trust import CHECKPOINTS, addresses_in, check_trusted, own_code, remember
-from spaces.search_space import SearchSpace
 from trainables.common.errors import InvalidInput, Mistake, raise_if_any
 from trainables.data.dataset import is_utf8, similar_names
-from trainables.data.split import ClassSplit
 
 OF_VAULT = ("final", "metrics", "trainable", "dataset")
 """The sections of a search file that a vault has to fit."""
@@ -42,8 +39,7 @@ def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
     The user named this file, so without mistakes it is recorded as a search that the user started.
 
     Raises:
-        InvalidInput: all mistakes in the file, those found by checks beyond its form, and changes that a stored search
-            does not allow. Wrong entries do not stop the checks of the others.
+        InvalidInput: all mistakes in the file, and changes that a stored search does not allow.
     """
     found = validate_config(content)
     config = found.built
@@ -57,33 +53,20 @@ def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
 
 
 def reopened(runs: Path, name: str, *, trains: bool = False) -> Plan:
-    """Return the plan of the stored search ``name``; its network is only tried, which takes seconds, if it ``trains``.
-
-    Raises:
-        InvalidInput: it does not exist, cannot be resumed on this machine, or names an address or code that is not
-            allowed.
-    """
+    """Return the plan of the stored search ``name``, whose network is tried, which takes seconds, if it ``trains``."""
     folder = stored_search(runs, name).folder
     plan = make_plan(trusted_config(folder), runs, resumed=True, is_finished=lambda _: not trains)
     return _with_split_of(folder, plan)
 
 
 def plan_from_rules(folder: RunFolder) -> Plan:
-    """Return the plan that follows from a search's file and its data set, without checking this machine's resources.
-
-    Raises:
-        InvalidInput: the file or the data set cannot be read, or names an address or code that is not allowed.
-    """
+    """Return the plan that follows from a search's file and data set, without checks of this machine's resources."""
     config, found = trusted_config(folder, addresses=(CHECKPOINTS,)), Findings[Any]()
     data = split_of(found, config)
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()
     assert data is not None, "no mistake was found, but there is no split"
     split = data.split if config.final.vault is None else replace(data.split, vault=Records(folder).split.vault)
-    return _plan(config, folder, split, spaces)
-
-
-def _plan(config: SearchConfig, folder: RunFolder, split: ClassSplit, spaces: Mapping[str, SearchSpace]) -> Plan:
     return Plan(config=config, folder=folder, split=split, spaces=spaces, predecessor=folder.predecessor_name())
 
 
@@ -96,7 +79,7 @@ def make_plan(
     fits_batch: bool = False,
     is_finished: Callable[[Plan], bool] = lambda plan: False,
 ) -> Plan:
-    """Run all checks of a search and return its plan. Nothing is written.
+    """Run all checks of a search and return its plan; raise with all mistakes. Nothing is written.
 
     Args:
         resumed: skip the checks of storage and tracking server, since a search survives an outage of MLflow, and do not
@@ -105,9 +88,6 @@ def make_plan(
         fits_batch: lower the batch size to what the training classes fill.
         is_finished: return True if nothing will be trained, so that the network need not be tried; called if no check
             found a mistake.
-
-    Raises:
-        InvalidInput: all mistakes.
     """
     found = Findings() if findings is None else findings
     if not is_utf8(place := str(runs.resolve())):
@@ -118,8 +98,7 @@ def make_plan(
             config, fitted = found.check(partial(with_fitting_batch, config, data)) or (config, None)
         check_split(found, config, data)
         check_features(found, config)
-    check_store_size(found, config)
-    check_gallery(found, config)
+    check_sizes_and_gallery(found, config)
     spaces = check_spaces(found, config, accepted=resumed)
     check_machine(found, config)
     check_parts(found, config)
@@ -133,7 +112,9 @@ def make_plan(
     plan = None
     if data is not None and not found.sentences:
         split = replace(data.split, vault=tuple((name, str(vault[name])) for name in FROZEN)) if vault else data.split
-        plan = _plan(config, RunFolder(runs, config.name), split, spaces)
+        folder = RunFolder(runs, config.name)
+        earlier = folder.predecessor_name()
+        plan = Plan(config=config, folder=folder, split=split, spaces=spaces, predecessor=earlier)
     notices: tuple[str, ...] = ()
     if plan is None or not is_finished(plan):
         notices = check_network(found, config, spaces, None if resumed else plan)  # last, since it imports torch
@@ -143,22 +124,19 @@ def make_plan(
     return replace(plan, notices=(*filter(None, [fitted]), *notices), openings_left=left)
 
 
-# A search that begins.
+# A search that begins, is resumed, grows, or was tested and has a successor.
 
 
 def _new(config: SearchConfig, folder: RunFolder, found: Findings[SearchConfig]) -> Plan:
     for name in folder.successors()[:1]:
-        sentence = f"name: {name} continues from the trials of {config.name}, whose folder is missing; restore it from "
-        found.say(f"{sentence}a copy, or give the search another name.")
+        gone = f"{name} continues from the trials of {config.name}, whose folder is missing"
+        found.say(f"name: {gone}; restore it from a copy, or give the search another name.")
     plan = make_plan(config, folder.runs, findings=found, fits_batch=not found.gives("training.batch_size"))
     _remember(plan)
     split = plan.split
     names = (*split.train, *split.validation, *split.test)
     about_data = similar_names(names), plan.images.dataset.left_out()
     return replace(plan, notices=(*filter(None, [plan.resolution, plan.vault_sentence, *about_data]), *plan.notices))
-
-
-# A search that is resumed, that grows, or that was tested and has a successor.
 
 
 def _stored(config: SearchConfig, folder: RunFolder, found: Findings[SearchConfig]) -> Plan:
@@ -168,7 +146,10 @@ def _stored(config: SearchConfig, folder: RunFolder, found: Findings[SearchConfi
     if not found.gives("training.batch_size"):  # it was fitted to the classes when the search began
         config = with_batch_size(config, stored.training.batch_size)
     if campaign_of(folder.runs, config.name):  # whose searches are chosen and tested together
-        found.add(_late_trials(stored, config, folder))
+        before = stored.search.trials
+        if config.search.trials > before and folder.selection.exists():
+            text = f": the configurations of {config.name} were already chosen, after {before} trials"
+            found.add([Mistake("search.trials", text, "give a campaign of searches with more trials a new name")])
         return _resumed(config, stored, folder, found, Growth())
     grown = growth(stored, config)
     if grown and not found.sentences and (not grown.in_place or Records(folder).is_tested):
@@ -194,34 +175,33 @@ def _successor(
         plan = _with_split_of(folder, make_plan(renamed, folder.runs, findings=found))
         plan = replace(plan, predecessor=folder.name)
         _remember(plan)
+    from search.records.work import planned_budgets  # imports Optuna
+
     notice = (
         f"A study's choices are fixed, so {following.name} continues from the trials of {folder.name} with {grown}."
     )
     if tested := Records(folder).is_tested:
         notice = f"{folder.name} was tested, so {following.name} continues from its trials with {grown}; its test is "
         notice += "another opening, which the ledger counts."
+    confirmed = () if grown.trials or grown.wider else stored.loss_names  # what does not grow has its confirmations
+    budgets = ((loss, planned_budgets(plan, loss)) for loss in plan.config.loss_names)
+    most = sum(of[Stage.TEST].most + (loss not in confirmed) * of[Stage.SELECT].most for loss, of in budgets)
     cost = (
         f"The trials{' and confirmations' * tested} of {folder.name} are taken over; confirming other finalists and "
-        "the trainings for the test, also of the losses that were there, take up to "
-        f"{_later_trainings(plan, stored, grown)} trainings."
+        f"the trainings for the test, also of the losses that were there, take up to {most} trainings."
     )
     return replace(plan, notices=(notice, cost, *plan.notices))
-
-
-def _later_trainings(plan: Plan, stored: SearchConfig, grown: Growth) -> int:
-    """Return the maximum number of trainings after the search; losses that do not grow have their confirmations."""
-    from search.records.work import planned_budgets  # imports Optuna
-
-    confirmed = () if grown.trials or grown.wider else stored.loss_names
-    budgets = ((loss, planned_budgets(plan, loss)) for loss in plan.config.loss_names)
-    return sum(of[Stage.TEST].most + (loss not in confirmed) * of[Stage.SELECT].most for loss, of in budgets)
 
 
 def _resumed(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:
     found.add(_forbidden_changes(stored, config, grown))
     if config.final.vault is not None and not folder.selection.exists():  # the test stage asks soon, or has its answer
         found.check(partial(check_vault, config, dict(Records(folder).split.vault).get("key")), *OF_VAULT)
-    config, notices = _with_stored_trials(config, stored, found)
+    notices: tuple[str, ...] = ()
+    asked, trials = config.search.trials, stored.search.trials
+    if asked < trials or found.touched("search.trials"):  # the file of a search that was extended by --set resumes it
+        notice = f"the file says {asked}, but {config.name} was extended to {trials}; it continues to {trials}"
+        config, notices = with_trials(config, trials), (f"search.trials: {notice}.",)
     plan = make_plan(config, folder.runs, resumed=not grown.losses, findings=found, is_finished=_is_finished)
     return replace(_with_split_of(folder, plan), notices=(*notices, *plan.notices))
 
@@ -233,30 +213,8 @@ def _forbidden_changes(stored: SearchConfig, wanted: SearchConfig, grown: Growth
             yield Mistake(key, text, "put it back, or give the search a new name")
 
 
-def _with_stored_trials(
-    wanted: SearchConfig, stored: SearchConfig, found: Findings
-) -> tuple[SearchConfig, tuple[str, ...]]:
-    """Return ``wanted`` with at least the stored number of trials, and a notice if that changes it.
-
-    So a search that was extended with ``--set`` can be resumed with its original file.
-    """
-    asked, trials = wanted.search.trials, stored.search.trials
-    if asked >= trials and not found.touched("search.trials"):
-        return wanted, ()
-    return with_trials(wanted, trials), (
-        f"search.trials: the file says {asked}, but {wanted.name} was extended to {trials}; it continues to {trials}.",
-    )
-
-
 def with_trials(config: SearchConfig, trials: int) -> SearchConfig:
     return config.model_copy(update={"search": config.search.model_copy(update={"trials": trials})})
-
-
-def _late_trials(stored: SearchConfig, wanted: SearchConfig, folder: RunFolder) -> Iterator[Mistake]:
-    before, after = stored.search.trials, wanted.search.trials
-    if after > before and folder.selection.exists():
-        text = f": the configurations of {wanted.name} were already chosen, after {before} trials"
-        yield Mistake("search.trials", text, "give a campaign of searches with more trials a new name")
 
 
 def _remember(plan: Plan) -> None:
@@ -271,11 +229,7 @@ def _is_finished(plan: Plan) -> bool:
 
 
 def _with_split_of(folder: RunFolder, plan: Plan) -> Plan:
-    """Return ``plan`` with the split stored in ``folder``, which includes the digest of the training images.
-
-    Raises:
-        InvalidInput: the data set's classes changed; its images are compared when they are decoded.
-    """
+    """Return ``plan`` with the split stored in ``folder``, and the digest of its images; raise if classes changed."""
     if not folder.split.exists():
         return plan
     stored = Records(folder).split
@@ -309,61 +263,39 @@ def read_campaign_plans(content: Mapping[str, Any], runs: Path) -> tuple[Campaig
     try:
         campaign = parse_campaign(content, planned)
     except InvalidInput as error:
-        raise InvalidInput(list(dict.fromkeys([*_mistakes_of_form(content), *error.sentences]))) from error
-    folder = CampaignFolder(runs, campaign.name)
+        found = error.sentences
+        try:  # parsing stops before some mistakes in the file itself if a search cannot be planned
+            parse_campaign(content)
+        except InvalidInput as of_form:
+            found = (*of_form.sentences, *found)
+        raise InvalidInput(list(dict.fromkeys(found))) from error
     if RunFolder(runs, campaign.name).config.exists():
         raise InvalidInput(f"name: {campaign.name} is a search in {runs}; give the campaign another name.")
-    raise_if_any([*_vanished(plans, folder), *_late(plans, folder), *_without_opening(plans)])
+    raise_if_any([*_changed_members(plans, CampaignFolder(runs, campaign.name))])
     return campaign, plans
 
 
-def _mistakes_of_form(content: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the mistakes in the file itself: if a search cannot be planned, parsing stops before some of them."""
-    try:
-        parse_campaign(content)
-    except InvalidInput as error:
-        return error.sentences
-    return ()
-
-
-def _without_opening(plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield a mistake for searches that begin if their vault has no opening for each."""
+def _changed_members(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
+    """Yield the mistakes in a campaign's searches: some removed, some too late, or more than the vault has openings."""
+    names, begun = [plan.config.name for plan in plans], folder.searches()
+    # variants with bad results must not be dropped silently
+    if gone := [name for name in begun if name not in names and RunFolder(folder.runs, name).config.exists()]:
+        yield (
+            f"vary: {folder.name} started with {', '.join(gone)} too; put the labels back, or give the campaign a new "
+            "name. Labels may be added until the configurations are frozen; later changes of the table are reported."
+        )
+    late = [of.config.name for of in plans if of.config.name not in (begun or names) or not of.folder.config.exists()]
+    frozen = [Records(plan.folder, plan) for plan in plans if plan.folder.selection.exists()]
+    if late and frozen:  # one opening serves all searches
+        tested = [search.name for search in frozen if search.ledger.of_selection(search.frozen_selection.digest)]
+        of = ", ".join(tested or [search.name for search in frozen])
+        why = f"the configurations of {of} are frozen already, with the rows and pairs of their table"
+        if tested:
+            why = f"the test classes were opened for {of}, and a campaign opens them once for all of its searches"
+        yield f"{', '.join(late)}: {why}; give the extended campaign a new name."
     left = [plan.openings_left for plan in plans if plan.openings_left is not None]
     if left and min(left) < len(left):
         yield (
             f"final.vault: {len(left)} searches begin, each of which takes an opening, and the vault has {min(left)} "
             "left; ask its owner for more."
         )
-
-
-def _vanished(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
-    """Yield a mistake for searches that were removed: variants with bad results must not be dropped silently."""
-    names = [plan.config.name for plan in plans]
-    gone = [name for name in folder.searches() if name not in names and RunFolder(folder.runs, name).config.exists()]
-    if gone:
-        yield (
-            f"vary: {folder.name} started with {', '.join(gone)} too; put the labels back, or give the campaign a new "
-            "name. Labels may be added until the configurations are frozen; later changes of the table are reported."
-        )
-
-
-def _late(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
-    """Yield a mistake for searches that start after the choices are frozen: one opening serves all searches.
-
-    Openings by searches of the same names in another runs folder belong to another campaign.
-    """
-    begun = folder.searches() or [plan.config.name for plan in plans]
-    late = ", ".join(
-        plan.config.name for plan in plans if not (plan.config.name in begun and plan.folder.config.exists())
-    )
-    frozen = [Records(plan.folder, plan) for plan in plans if plan.folder.selection.exists()]
-    if not (late and frozen):
-        return
-    tested = [search.name for search in frozen if search.ledger.of_selection(search.frozen_selection.digest)]
-    why = (
-        f"the test classes were opened for {', '.join(tested)}, and a campaign opens them once for all of its searches"
-        if tested
-        else f"the configurations of {', '.join(search.name for search in frozen)} are frozen already, with the rows "
-        "and pairs of their table"
-    )
-    yield f"{late}: {why}; give the extended campaign a new name."

@@ -1,8 +1,6 @@
 """Notices of a run: how it prunes and samples, and which searches ended early."""
 
-from collections.abc import Iterable, Iterator, Sequence
-
-from rich.console import Console
+from collections.abc import Iterator, Sequence
 
 from search.driver.progress_view import duration
 from search.records.records import Records
@@ -14,13 +12,6 @@ from trainables.common.errors import counted
 from trainables.metrics import is_bounded, score_text
 from trainables.models.backbones import on_features
 
-
-def say(console: Console, sentences: Iterable[str]) -> None:
-    """Print each of ``sentences`` once; the searches of a campaign share some."""
-    for sentence in dict.fromkeys(sentences):
-        console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
-
-
 CEILING = 0.9
 """From this value on, validation classes leave little by which configurations could differ."""
 
@@ -29,10 +20,9 @@ def at_ceiling(searches: Sequence[Records]) -> Iterator[str]:
     """Yield a sentence for each search whose validation is nearly perfect before any training."""
     for search in searches:
         found, objective = search.baselines, search.config.objective
-        if found is None or not is_bounded(objective):
-            continue
-        values = {name: value for name, metrics in found.validation.items() if (value := metrics.get(objective))}
-        best = max(values, key=lambda name: values[name], default=None)
+        validated = found.validation if found and is_bounded(objective) else {}
+        values = {name: of.get(objective) or 0.0 for name, of in validated.items()}
+        best = max(values, key=values.__getitem__, default="")
         if best and values[best] >= CEILING:
             shown, classes = score_text(objective, values[best]), search.plan.split.validating
             name = baseline_phrase(best, of_vectors=on_features(search.config.model.backbone))
@@ -86,10 +76,7 @@ def first_proposals(searches: Sequence[Records], slots: int) -> Iterator[str]:
 
 
 def without_model(name: str, sampler: Sampler, slots: int, studies: int = 1) -> str | None:
-    """Return a sentence on the trials that ``sampler``, called ``name``, proposes without its model; None without one.
-
-    ``studies`` share the ``slots``. A search of the default alone has nothing to propose.
-    """
+    """Return a sentence on the trials that a sampler ``name`` proposes without its model; None without one."""
     waits = sampler.waits_for
     if waits is None or sampler.trials == 1 or not sampler.space.searched:
         return None

@@ -25,8 +25,8 @@ from search.driver.inputs import (
     without_baselines,
 )
 from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases, Progress
-from search.driver.notices import at_ceiling, first_proposals, pruning, resumed, say
-from search.driver.progress_view import StoreProgress, phase
+from search.driver.notices import at_ceiling, first_proposals, pruning, resumed
+from search.driver.progress_view import StoreProgress, phase, say
 from search.driver.sealed import catch_up
 from search.driver.stages import STAGES, Order, RunStage, SelectStage, summarise, trials_in_turn
 from search.driver.synchronise import behind, make_projection
@@ -148,21 +148,16 @@ def _engine_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack
 def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: Phases, stack: ExitStack) -> int:
     """Decode the images of the training halves while ``engine`` starts; return the number of trials at once.
 
-    ``stack`` keeps the engine's session and the decoded images.
-
-    Raises:
-        InvalidInput: images that cannot be read, or machines that are too small.
-        NoEngine: the engine does not start.
+    ``stack`` keeps the engine's session and the decoded images. Raise if images cannot be read, machines are too small
+    or the engine does not start.
     """
-    for library in TESTED:
-        if sentence := untested(library):
-            logger.warning("%s", sentence)
+    for sentence in filter(None, map(untested, TESTED)):
+        logger.warning("%s", sentence)
     images = list(dict.fromkeys(plan.images for plan in plans))
     nouns = " and ".join(dict.fromkeys(entry.dataset.noun for entry in images))
     phases.begin(f"Reading {nouns} and starting {engine.title} …")
     held = stack.enter_context(ExitStack())  # while it is open, no other search removes the images
     progresses = [StoreProgress(console, entry.dataset.noun) for entry in images]
-
     preparation = Future[None]()
 
     def prepare() -> None:

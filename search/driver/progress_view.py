@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import IO
 
 from rich.cells import cell_len
@@ -17,20 +17,24 @@ EVERY_S = 5.0
 """Time after which something is printed where no terminal shows that the command works."""
 
 
-def phase(console: Console, text: str) -> AbstractContextManager[object]:
-    """Show ``text`` with a spinner until the end of the block; without a terminal, print it after a while."""
-    return console.status(text) if console.is_terminal else _late(console, text)
+def say(console: Console, sentences: Iterable[str], style: str | None = "dim") -> None:
+    """Print each of ``sentences`` once; the searches of a campaign share some."""
+    for sentence in dict.fromkeys(sentences):
+        console.print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
-def _late(console: Console, text: str) -> Iterator[None]:
-    timer = threading.Timer(EVERY_S, console.print, [text], {"style": "dim", "highlight": False})
+def phase(console: Console, text: str) -> Iterator[None]:
+    """Show ``text`` with a spinner until the end of the block; without a terminal, print it after a while."""
+    timer = threading.Timer(EVERY_S, say, [console, [text]])
     timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    with console.status(text) if console.is_terminal else nullcontext():
+        if not console.is_terminal:
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 class StoreProgress:
@@ -44,7 +48,7 @@ class StoreProgress:
     def __call__(self, done: int, total: int) -> None:
         self.heard = time.monotonic()
         if self.heard >= self._next:
-            self._console.print(f"Reading {self._noun}: {done:,} of {total:,}", style="dim", highlight=False)
+            say(self._console, [f"Reading {self._noun}: {done:,} of {total:,}"])
             self._next = time.monotonic() + EVERY_S
 
 
@@ -95,10 +99,7 @@ def duration(seconds: float) -> str:
 
 
 def time_left(seconds: float | None, *, tests: bool = False) -> str:
-    """Return the text on the time left for all trainings; ``seconds`` is None before the first trial has ended.
-
-    With ``tests`` the test is scored afterwards.
-    """
+    """Return the text on the time left for all trainings, None if it is not known; then ``tests`` are scored."""
     if seconds is None:
         return "time left known after the first trial"
     if round(seconds):
@@ -119,8 +120,8 @@ def view(
 ) -> RenderableType:
     """Return the display: the title, one row per study and one per slot, as many as fit; the others are counted.
 
-    ``elapsed`` is in seconds. The cells of ``studies`` are those of :data:`STUDIES`, and of ``running``, the first of
-    the ``slots``, at least as many as may fit, those of :data:`SLOTS`.
+    ``elapsed`` is in seconds. ``studies`` have the cells of :data:`STUDIES`; those of ``running``, at least as many of
+    the ``slots`` as may fit, are :data:`SLOTS`.
     """
     lines: list[RenderableType] = [Text(f"{title}, {duration(elapsed)} so far", style="bold"), Text(left, style="dim")]
     room = max(2, height - len(lines) - 1)
@@ -130,35 +131,28 @@ def view(
         idle = STUDIES.index(RUNNING)
         first = studies if len(studies) <= most else sorted(studies, key=lambda cells: cells[idle] == "0")[:most]
         lines += _table(STUDIES, first, width, len(studies))
-    room = height - _height(lines) - 1
+    room = height - 1 - sum(line.row_count + 1 if isinstance(line, Table) else 1 for line in lines)
     if running and room > 2:
         lines += _table(SLOTS, running[: room - 1 if slots < room else room - 2], width, slots)
     return Group(*lines)
 
 
-def _height(lines: Sequence[RenderableType]) -> int:
-    return sum(line.row_count + 1 if isinstance(line, Table) else 1 for line in lines)
-
-
 def _table(header: Cells, rows: Sequence[Cells], width: int, count: int) -> list[RenderableType]:
-    """Return the table with the leading columns that fit, so that no number is cut, and the count of hidden rows.
-
-    The columns of rungs and of best values are left out if no row has one.
-    """
-    optional = [place for place, name in enumerate(header) if name in (RUNG, BEST)]
-    unused = [place for place in optional if {row[place] for row in rows} == {NOTHING}]
-    used = [place for place in range(len(header)) if place not in unused]
-    header, *rows = (tuple(cells[place] for place in used) for cells in (header, *rows))
-    widths = [max(map(cell_len, cells)) for cells in zip(header, *rows, strict=True)]
-    columns = len(widths)
-    while columns > 1 and sum(widths[:columns]) + GAP * (columns - 1) > width:
-        columns -= 1
+    """Return the table with the leading used columns that fit, no number cut, and the count of hidden rows."""
+    columns = zip(header, *rows, strict=True)
+    used = [cells for cells in columns if not (cells[0] in (RUNG, BEST) and {*cells[1:]} == {NOTHING})]
+    header, *rows = zip(*used, strict=True)
+    widths = [max(map(cell_len, cells)) for cells in used]
+    while len(widths) > 1 and sum(widths) + GAP * (len(widths) - 1) > width:
+        widths.pop()
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
-    for position in range(columns):
-        is_text = position == 0 or header[position] == CURVES
-        least = widths[position] if position else None  # only names may be cut
-        table.add_column(header[position], no_wrap=True, justify="left" if is_text else "right", min_width=least)
+    for position, least in enumerate(widths):
+        is_text, name = position == 0 or header[position] == CURVES, header[position]
+        # only names may be cut
+        table.add_column(
+            name, no_wrap=True, justify="left" if is_text else "right", min_width=least if position else None
+        )
     for row in rows:
-        table.add_row(*map(Text, row[:columns]))
+        table.add_row(*map(Text, row[: len(widths)]))
     more = [Text(f"… and {count - len(rows)} more", style="dim")] if count > len(rows) else []
     return [table, *more]

@@ -1,6 +1,5 @@
 """The test stage, which scores the chosen models on the held-out classes once, here or by a vault."""
 
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from rich.console import Console
 
 from search.driver.choice import study_digests, unchanged_selection
 from search.driver.inputs import sealed_images, untrained_spec
-from search.driver.progress_view import StoreProgress, phase
+from search.driver.progress_view import StoreProgress, phase, say
 from search.records import (
     BaselineScoring,
     FailedScoring,
@@ -52,7 +51,6 @@ Run = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 Scorings = Sequence[Scoring | BaselineScoring]
 Results = tuple[dict[str, bytes], dict[str, Any]]
 """The files of an opening, by name, and the parts of its record that its entry in the ledger does not have."""
-
 RESUMABLE = "The trainings are kept and this opening counts once; repair this and run the same command again."
 
 FinalModel = tuple[str, FrozenTrial, TrialSpec, str]
@@ -84,9 +82,8 @@ def score_test(
 ) -> None:
     """Open the test classes once for all ``searches`` and write the scores of each search to its ``test.json``.
 
-    The opening is entered in the ledger under the name ``opener`` before the first image is read. Searches with
-    different test classes get one opening per set of classes. An unscored opening is resumed before a new one starts,
-    and counts once.
+    The opening is entered in the ledger under the name ``opener`` before the first image is read, one for each set of
+    test classes. An unscored opening is resumed before a new one starts, and counts once.
 
     Raises:
         InvalidInput: test images cannot be read, trained models are missing or are not those of the frozen choice, or a
@@ -110,12 +107,8 @@ def score_test(
 def _candidate(search: WritableRecords) -> _Candidate:
     plan = search.plan
     selection = unchanged_selection(search)
-    finals = [
-        (loss, trial)
-        for loss in selection.chosen
-        for trial in search.trials(loss, Stage.TEST)
-        if trial.state == TrialState.COMPLETE
-    ]
+    trials = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
+    finals = [(loss, trial) for loss, trial in trials if trial.state == TrialState.COMPLETE]
     frozen = {(loss, of.number): of.params for loss in selection.chosen for of in selection.configurations(loss)}
     raise_if_any(
         [
@@ -136,13 +129,11 @@ def final_model(plan: Plan, loss: str, trial: FrozenTrial) -> FinalModel:
 
 
 def resumed_opening(search: Records, selection: Selection, reason: str | None) -> Opening | None:
-    """Return the opening of a search that has no scores yet; None if there is none, so that a new one is needed.
-
-    ``reason`` is that for another opening; None if the user has not asked for one.
+    """Return the opening of a search that has no scores yet; None if a new one is needed.
 
     Raises:
-        InvalidInput: a new opening is needed without a ``reason``: the scores of an earlier one, or its final
-            trainings, were removed.
+        InvalidInput: the scores of an earlier opening, or its final trainings, were removed, and the user has given no
+            ``reason`` for another one.
     """
     again = f"or open the test classes again with `holdout test {search.name} --again REASON`."
     openings = search.ledger.of_selection(selection.digest)
@@ -168,7 +159,7 @@ def resumed_opening(search: Records, selection: Selection, reason: str | None) -
 
 
 def scored_as(loss: str, trial: FrozenTrial) -> dict[str, Any]:
-    """Return what identifies the model of a final training of ``loss`` in ``test.json``."""
+    """Return the entries that identify the model of a final training in ``test.json``."""
     return {
         "loss": loss,
         "source_trial": trial.user_attrs["source_trial"],
@@ -237,7 +228,7 @@ def _scores(candidate: _Candidate, opening: Opening, console: Console, run: Run)
 
     plan, ledger = candidate.search.plan, candidate.search.ledger
     images = sealed_images(plan, candidate.selection, opening)
-    console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
+    say(console, [f"Opening the test classes for {plan.config.name} …"])
     with ExitStack() as held:
         try:
             store = held.enter_context(images.held(StoreProgress(console, images.dataset.noun)))
@@ -272,11 +263,7 @@ def _scores(candidate: _Candidate, opening: Opening, console: Console, run: Run)
 def test_scorings(
     plan: Plan, selection: Selection, models: Sequence[FinalModel], images: StoreSpec, *, gpu: bool
 ) -> list[Scoring | BaselineScoring]:
-    """Return the requests to score the final ``models`` and the frozen baselines on the test ``images``.
-
-    Raises:
-        InvalidInput: the files of the baselines have changed.
-    """
+    """Return the requests to score the final ``models`` and the frozen baselines; raise if their files changed."""
     common: dict[str, Any] = {"images": images, "metrics": selection.test_metrics}
     scorings: list[Scoring | BaselineScoring] = [
         Scoring(**scored_as(loss, trial), spec=spec, checkpoint=checkpoint, gpu=gpu, **common)
@@ -311,7 +298,7 @@ def _write_scores(
     search = candidate.search
     for name, content in files.items():
         write_whole(search.folder.path / "test" / opening.id / name, methodcaller("write", content))
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    digests = {name: digest_of(content) for name, content in files.items()}
     record = ScoredOpening.of(opening, **{name: part for name, part in parts.items() if part != []}, files=digests)
     openings = [scored.content() for scored in (*search.openings, record)]
     write_json(search.folder.test, {"openings": openings})
@@ -353,12 +340,7 @@ def models_to_send(scorings: Scorings, run: Run, *, labels_only: bool) -> list[S
 
 
 def scores_of_vault(plan: Plan, selection: Selection, scorings: Scorings, run: Run) -> Results:
-    """Let the vault score the final models and the networks without training.
-
-    Raises:
-        InvalidInput: the vault refuses; nothing is lost.
-        Failure: it does not answer, or can score none of them.
-    """
+    """Let the vault score the final models and the networks without training; raise if it refuses or scores none."""
     vault, name = dict(plan.split.vault), plan.config.name
     models = models_to_send(scorings, run, labels_only=vault["labels_only"] == "True")
     training = images_in(plan.images.make()).to_bytes()
@@ -388,7 +370,7 @@ def scores_of_vault(plan: Plan, selection: Selection, scorings: Scorings, run: R
 
 
 def parts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the record of an opening has of the content of a vault's ``answer``."""
+    """Return the parts of an opening's record that are in the content of a vault's ``answer``."""
     found: dict[str, list[dict[str, Any]]] = {"scores": [], "baselines": [], "failed": []}
     for row, entry in zip(answer["rows"], answer["scores"], strict=True):
         if "reason" in entry:

@@ -13,13 +13,14 @@ from search.difference import Family
 from search.driver.choice import freeze_all, refuse_failed, refuse_unmet, to_retry, unchanged_selection
 from search.driver.finish import write_summary
 from search.driver.inputs import check_weights
-from search.driver.notices import early_ends, say
+from search.driver.notices import early_ends
+from search.driver.progress_view import say
 from search.driver.sealed import Run, resumed_opening, score_test
-from search.records import Confirmation, Selection, finalists
+from search.records import Selection, finalists
 from search.records.plan import training_of, trial_directory
 from search.records.records import Records
 from search.records.writable import WritableRecords
-from search.stages import Role, Stage, study_name
+from search.stages import Stage, study_name
 from search.study import Budget, QueuedStage, QueuedStudy, TrialListener
 from spaces.space import Value
 from trainables.common.errors import counted
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a command asks of the driver, for searches with the same resources.
+    """A command's order to the driver, for searches with the same resources.
 
     Attributes:
         stages: those to run, in their order, unless they are done.
@@ -160,9 +161,6 @@ def summarise(searches: Sequence[Records]) -> None:
         write_summary(search)
 
 
-# The trials of a search in each stage.
-
-
 def search_stage(search: WritableRecords) -> QueuedStage:
     """Return the search stage. Trial 0 of every loss is the default configuration from the papers."""
     retry(search, Stage.SEARCH)
@@ -192,7 +190,7 @@ def begin_studies(search: WritableRecords) -> None:
 def confirm_stage(search: WritableRecords) -> QueuedStage:
     """Return the confirmation: the finalists and the default with fresh seeds, which all losses share.
 
-    On halves, each seed trains two models, each of which is validated by the half that it did not train on.
+    On halves, each seed trains two models, each validated by the half that it did not train on.
     """
     retry(search, Stage.SELECT)
     studies, plan = [], search.plan
@@ -215,28 +213,22 @@ def final_stage(search: WritableRecords, selection: Selection) -> QueuedStage:
     Under cross-validation one model per fold is trained and scored separately (as in Tables 12 and 13 of Metric
     Learning: A Deep Dive), unless ``final.train_on`` is "all".
     """
-    studies = []
+    config, studies = search.config, []
     for loss in selection.chosen:
-        wanted = [
-            (entry.params, {**attributes, "seed": _shared_seed(search, Stage.TEST, index)})
-            for entry in selection.configurations(loss)
-            for index in range(search.config.final.seeds)
-            for attributes in _final_attributes(search, entry, selection.role(loss, entry))
-        ]
+        wanted = []
+        for entry in selection.configurations(loss):
+            each: list[dict[str, Any]] = [{"fold": fold + 1} for fold in range(len(search.plan.split.folds))] or [{}]
+            if config.final.train_on == "all":
+                each = [{"epochs": entry.median_best_epoch or config.training.epochs}]
+            shared = {"source_trial": entry.number, "role": selection.role(loss, entry).value}
+            seeds = [_shared_seed(search, Stage.TEST, index) for index in range(config.final.seeds)]
+            wanted += [(entry.params, {**shared, **model, "seed": seed}) for seed in seeds for model in each]
         studies.append(_enqueued(search, loss, Stage.TEST, wanted))
     return QueuedStage(stage=Stage.TEST, studies=studies)
 
 
-def _final_attributes(search: Records, entry: Confirmation, role: Role) -> list[dict[str, Any]]:
-    """Return the user attributes of the models to train per seed of a configuration: one, or one per fold."""
-    attributes: dict[str, Any] = {"source_trial": entry.number, "role": role.value}
-    if search.config.final.train_on == "all":
-        return [{**attributes, "epochs": entry.median_best_epoch or search.config.training.epochs}]
-    return [{**attributes, "fold": fold + 1} for fold in range(len(search.plan.split.folds))] or [attributes]
-
-
 def side_by_side(stage: Stage, stages: Iterable[QueuedStage]) -> QueuedStage:
-    """Merge ``stage`` of several searches into one, so that no search waits for the last trial of another."""
+    """Merge ``stage`` of several searches into one."""
     return QueuedStage(stage=stage, studies=[study for stage in stages for study in stage.studies])
 
 
@@ -247,9 +239,8 @@ def _enqueued(
     study = search.study(loss, stage)
     study.enqueue(wanted)
     # A search that has grown may have confirmed other configurations before, whose trials come first.
-    asked = [
-        trial.number for trial in study.trials() if any(of.items() <= trial.user_attrs.items() for _, of in wanted)
-    ]
+    trials, attributes = study.trials(), [of.items() for _, of in wanted]
+    asked = [trial.number for trial in trials if any(of <= trial.user_attrs.items() for of in attributes)]
     return _queued(search, loss, stage, Budget(trials=1 + max(asked, default=-1)))
 
 

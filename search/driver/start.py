@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +13,14 @@ from rich.console import Console
 from search.config.parts import range_text
 from search.config.validation import plain
 from search.driver.make_plan import read_plan, reopened, with_trials
-from search.driver.progress_view import phase
+from search.driver.progress_view import phase, say
 from search.records.plan import Plan
 from search.records.records import Records, stored_search
 from search.records.runs import campaign_of, refuse_member
 from search.stages import Stage
 from search.study import STOPPED, RunningTrial, TrialListener
-from spaces.search_space import SearchSpace
 from spaces.space import Choice, Range, Value
-from trainables.common.errors import InvalidInput, suggestion
+from trainables.common.errors import InvalidInput, raise_if_any, suggestion
 from trainables.common.ranges import is_number
 from trainables.training.spec import EpochRecord
 
@@ -63,8 +62,7 @@ def run_search(
     with phase(console, "Checking the search …"):
         plan = read_plan(content, runs)
         refuse_member(runs, plan.config.name)
-        for notice in plan.notices:
-            console.print(notice, highlight=False, markup=False, soft_wrap=True)
+        say(console, plan.notices, style=None)
         from search.driver.pipeline import run_stages  # slow to import; report mistakes in the file first
         from search.driver.stages import Order
 
@@ -77,21 +75,16 @@ def run_search(
         listeners=[_EpochCallback(on_epoch)] if on_epoch else [],
     )
     if (doubt := plan.doubt) and Stage.TEST in order.stages and "stages" not in content:
-        (search,) = run_stages(
-            [plan], replace(order, stages=[stage for stage in order.stages if stage is not Stage.TEST])
-        )
+        (search,) = run_stages([plan], replace(order, stages=[Stage.SEARCH, Stage.SELECT]))
         if search.is_done(Stage.TEST):
             return search
         if not opens(doubt):
-            sealed = f"{doubt} The test stays sealed; repeat the command with --yes to open it (in Python yes=True)."
-            console.print(sealed, highlight=False, markup=False, soft_wrap=True)
+            stays = "The test stays sealed; repeat the command with --yes to open it (in Python yes=True)."
+            say(console, [f"{doubt} {stays}"], style=None)
             return search
         plan, order = search.plan, replace(order, started=time.time(), continues=True)  # with the digest of the images
     (search,) = run_stages([plan], order)
     return search
-
-
-# Trials that a user, or a program of theirs, proposes.
 
 
 def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -156,60 +149,49 @@ def _refuse_late(runs: Path, name: str) -> None:
         )
 
 
-# The values of a proposal.
-
-
 def _checked(plan: Plan, loss: str, proposals: Sequence[Mapping[str, Any]]) -> list[dict[str, Value]]:
     """Return the proposals with the types of the space; raise if a value is outside, or the list of trials is fixed."""
-    mistakes = []
+    mistakes: list[str] = []
     budget = plan.budget(loss)
     if budget.sampler is not None and budget.sampler.size is not None:
         mistakes.append(
             f"search.sampler is {plan.config.search.sampler}, which tries a fixed list of trials; enqueue trials in a "
             "search with another sampler, such as tpe."
         )
-    wanted = []
-    for proposal in (plain(proposal, ("--params",)) for proposal in proposals):
-        mistakes += _mistakes(plan.spaces[loss], loss, proposal)
-        wanted.append({name: _typed(plan.spaces[loss].parameters.get(name), value) for name, value in proposal.items()})
-    if mistakes:
-        raise InvalidInput(list(dict.fromkeys(mistakes)))
+    wanted = [_typed(plan, loss, plain(proposal, ("--params",)), mistakes) for proposal in proposals]
+    raise_if_any(list(dict.fromkeys(mistakes)))
     return wanted
 
 
-def _mistakes(space: SearchSpace, loss: str, proposal: Mapping[str, Any]) -> Iterator[str]:
+def _typed(plan: Plan, loss: str, proposal: Mapping[str, Any], mistakes: list[str]) -> dict[str, Value]:
+    """Return a proposal with the types of the space; add what is wrong with it to ``mistakes``."""
+    typed, parameters = {}, plan.spaces[loss].parameters
     for name, value in proposal.items():
-        parameter = space.parameters.get(name)
-        if parameter is None:
-            yield (
-                f"--params {name}: {loss} has no such hyperparameter in this search"
-                f"{suggestion(name, space.parameters)}; it has {', '.join(space.parameters)}."
-            )
-        elif _typed(parameter, value) is _OUTSIDE:
-            inside = range_text(parameter)
-            yield f"--params {name}: it is {value!r}, and the search's space has {inside}; give a value from there."
-        else:
-            for other, values in parameter.when.items():
-                if other in proposal and proposal[other] not in values:
-                    yield (
-                        f"--params {name}: it exists only where {other} is {' or '.join(map(str, values))}, and here "
-                        f"that is {proposal[other]!r}; leave it out."
-                    )
+        if (parameter := parameters.get(name)) is None:
+            hint, known = suggestion(name, parameters), ", ".join(parameters)
+            mistakes.append(f"--params {name}: {loss} has no such hyperparameter in this search{hint}; it has {known}.")
+            continue
+        try:
+            typed[name] = _of_range(parameter, value)
+        except ValueError:
+            inside = f"the search's space has {range_text(parameter)}"
+            mistakes.append(f"--params {name}: it is {value!r}, and {inside}; give a value from there.")
+            continue
+        for other, values in parameter.when.items():
+            if other in proposal and proposal[other] not in values:
+                where = f"it exists only where {other} is {' or '.join(map(str, values))}"
+                mistakes.append(f"--params {name}: {where}, and here that is {proposal[other]!r}; leave it out.")
+    return typed
 
 
-_OUTSIDE: Any = object()
-
-
-def _typed(entry: Range | None, value: Any) -> Any:
-    """Return ``value`` with the type that the range gives it; :data:`_OUTSIDE` if it is not in there."""
+def _of_range(entry: Range, value: Any) -> Value:
+    """Return ``value`` with the type that the range gives it; raise if it is not in there."""
     if isinstance(entry, Choice):
-        same = [choice for choice in entry.choices if choice == value and _kind(choice) is _kind(value)]
-        return same[0] if same else _OUTSIDE
-    if entry is None or not is_number(value) or not math.isfinite(value):
-        return _OUTSIDE
-    nearest: Any = entry.nearest(value)  # 0.3 for 0.30000000000000004, which Optuna proposes by steps of 0.1
-    return type(entry.ends[0])(nearest) if math.isclose(nearest, value, rel_tol=1e-12) else _OUTSIDE  # type: ignore[misc]
-
-
-def _kind(value: object) -> type:
-    return float if type(value) is int else type(value)
+        is_bool = isinstance(value, bool)
+        if same := [of for of in entry.choices if of == value and isinstance(of, bool) is is_bool]:
+            return same[0]
+    elif is_number(value) and math.isfinite(value):
+        nearest: Any = entry.nearest(value)  # 0.3 for 0.30000000000000004, which Optuna proposes by steps of 0.1
+        if math.isclose(nearest, value, rel_tol=1e-12):
+            return type(entry.ends[0])(nearest)  # type: ignore[misc]
+    raise ValueError

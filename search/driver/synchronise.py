@@ -1,6 +1,7 @@
 """Synchronisation of MLflow with the studies."""
 
 import logging
+import re
 import shlex
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -189,10 +190,7 @@ def mlflow_errors() -> Iterator[None]:
 
 
 def _log_models(search: Records, projection: Projection) -> dict[str, tuple[str, DescribedModel]]:
-    """Log the chosen models in the search's folder; return, by loss, the MLflow id and the description of each.
-
-    Those of user-defined trainings, which MLflow cannot load, are left out.
-    """
+    """Log the chosen models in the search's folder that MLflow can load; return each one's id and description."""
     logged = {}
     (summary,) = comparison_of(search).searches
     for loss in (*summary.losses, *summary.baselines):
@@ -228,10 +226,7 @@ def behind(name: str) -> str:
 
 
 def where_to_look(plans: Sequence[Plan]) -> str:
-    """Return the sentence with the address of the results of these searches, which one MLflow holds, in it.
-
-    If its local server does not answer, that is the command that starts it.
-    """
+    """Return a sentence with the address of the results in MLflow, or the command that starts its local server."""
     folder, uri = plans[0].folder, plans[0].config.tracking.uri
     if uri is None and not _answers(LOCAL_SERVER):
         script, command = "mlflow/serve.sh", f"mlflow server --backend-store-uri {shlex.quote(folder.tracking)}"
@@ -271,9 +266,8 @@ def search_run(comparison: Comparison, folder: RunFolder, description: str) -> S
         ),
         tags={"holdout.openings": comparison.openings},
         metrics={
-            "trials/complete": sum(entry.trials.complete for entry in entries),
-            "trials/pruned": sum(entry.trials.pruned for entry in entries),
-            "trials/failed": sum(entry.trials.failed for entry in entries),
+            f"trials/{state}": sum(getattr(entry.trials, state) for entry in entries)
+            for state in ("complete", "pruned", "failed")
         },
         texts={"comparison.md": as_markdown(text_tables(comparison)), "comparison.csv": as_csv(comparison)},
         files=[path for path in (folder.config, folder.split, folder.report) if path.exists()],
@@ -333,13 +327,12 @@ def _sentences(entry: LossSummary) -> Iterator[str]:
 
 def _metrics(comparison: Comparison, entry: LossSummary) -> dict[str, float]:
     """Return the metrics by stage; MLflow groups its charts by the part before the slash."""
-    objective = comparison.objective
-    defaults: dict[str, float | None] = {}
+    objective, found = comparison.objective, _row_metrics(comparison, entry.tuned)
     for column in SHOWN:
         name = column.key if column.metrics == "none" else f"{column.key}_{objective}"
-        defaults[f"default/{name}"] = mean_of(column.entry(entry.default, objective))
-    known = {name: value for name, value in defaults.items() if value is not None}
-    return _row_metrics(comparison, entry.tuned) | known | {f"trials/{state}": count for state, count in entry.trials}
+        if (value := mean_of(column.entry(entry.default, objective))) is not None:
+            found[f"default/{name}"] = value
+    return found | {f"trials/{state}": count for state, count in entry.trials}
 
 
 def _row_metrics(comparison: Comparison, row: Row) -> dict[str, float]:
@@ -366,9 +359,10 @@ def described_model(search: Records, loss: str) -> DescribedModel:
     entry = summary.losses.get(loss)
     scores = (entry.tuned.test if entry else summary.baselines[loss].test) or {}
     test = {name: score for name in comparison.test_metrics if (score := scores.get(name))}
+    card = (path / CARD).read_text("utf-8")
     return DescribedModel(
         folder=path,
-        description=_without_head((path / CARD).read_text("utf-8")),
+        description=re.sub(r"\A---\n.*?---\n\s*", "", card, flags=re.DOTALL),  # the Hugging Face Hub's metadata
         tags={
             SEARCH: summary.name,
             LOSS: loss,
@@ -385,9 +379,3 @@ def described_model(search: Records, loss: str) -> DescribedModel:
 def _score(score: SeedStatistics) -> str:
     """Return a value on the test as MLflow shows metrics, with three decimals, and its interval."""
     return f"{score.mean:.3f} {interval(score.ci95, digits=3)}".rstrip()
-
-
-def _without_head(card: str) -> str:
-    """Return the card without the metadata of the Hugging Face Hub, which is not Markdown."""
-    parts = card.split("---\n", 2)
-    return parts[2].lstrip() if len(parts) == 3 and not parts[0] else card

@@ -181,7 +181,7 @@ def _better_than_default(
 def _difference(first: Confirmation, second: Confirmation) -> Difference:
     """Return the difference of two configurations, paired by class if the objective has values by class."""
     paired = Difference.by_class(first.classes, second.classes)
-    return paired or Difference(mean=first.mean - second.mean, error=None, classes=0)
+    return paired or Difference(mean=first.mean - second.mean, error=None)
 
 
 def _in_search(candidate: Confirmation) -> float:
@@ -194,7 +194,7 @@ def _compared(candidate: Confirmation, default: Confirmation, basis: Basis) -> s
     confirmed = _difference(candidate, default)
     if not default.searched:
         return f"trial {candidate.number} is {confirmed.side(basis.objective)} {basis.confirmation}"
-    searched = Difference(mean=_in_search(candidate) - _in_search(default), error=None, classes=0)
+    searched = Difference(mean=_in_search(candidate) - _in_search(default), error=None)
     joint = "and" if (searched.mean > 0) == confirmed.is_above(basis.better_by) else "but"
     return (
         f"trial {candidate.number} is {searched.side(basis.objective)} the default {basis.validation}, {joint} "

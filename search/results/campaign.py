@@ -27,7 +27,6 @@ from trainables.common.files import reading
 if TYPE_CHECKING:
     import pandas
 
-# The types of ``campaign.json``.
 
 ROLE, METRIC = "configuration", "metric"
 """The coordinates of a cell in addition to its loss and its labels."""
@@ -140,18 +139,16 @@ def measured(campaign: Campaign, summaries: Sequence[Summary]) -> Iterator[Cell]
 
 def data_axes(campaign: Campaign) -> tuple[str, ...]:
     """Return the axes whose labels are data sets, or other versions of one."""
-    return tuple(axis for position, axis in enumerate(campaign.config.vary) if _differs(campaign, position))
+    axes = []
+    for position, axis in enumerate(campaign.config.vary):
+        found: dict[tuple[str, ...], set[str]] = {}
+        for member in campaign.members:
+            others = (*member.labels[:position], *member.labels[position + 1 :])
+            found.setdefault(others, set()).add(member.config.dataset.model_dump_json(exclude={"cache"}))
+        if any(len(data_sets) > 1 for data_sets in found.values()):
+            axes.append(axis)
+    return tuple(axes)
 
-
-def _differs(campaign: Campaign, position: int) -> bool:
-    found: dict[tuple[str, ...], set[str]] = {}
-    for member in campaign.members:
-        others = (*member.labels[:position], *member.labels[position + 1 :])
-        found.setdefault(others, set()).add(member.config.dataset.model_dump_json(exclude={"cache"}))
-    return any(len(values) > 1 for values in found.values())
-
-
-# Sweeps on the test classes: axes of hyperparameters among which no validation chooses.
 
 HYPERPARAMETERS = ("space", "training", "training_by_loss", "model")
 """The sections whose settings a search can choose by validation."""
@@ -173,9 +170,6 @@ def sweeps(config: CampaignConfig, data: Sequence[str]) -> Iterator[str]:
         )
 
 
-# The result.
-
-
 def campaign_result(
     campaign: Campaign, searches: Sequence[Records], of: Callable[[Records], Summary] = summary_of
 ) -> CampaignResult:
@@ -183,25 +177,27 @@ def campaign_result(
     config, data, family = campaign.config, data_axes(campaign), campaign_family(campaign)
     summaries = [of(search) for search in searches]
     labels = {member.config.name: labels_of(campaign, member) for member in campaign.members}
-    cells = tuple(measured(campaign, summaries))
     by_image_set: dict[str, list[Records]] = {}
     for search in searches:
         by_image_set.setdefault(search.image_set, []).append(search)
     rows = [row for summary in summaries for row in summary.rows]
-    wanted, keys = _wanted_pairs(campaign), (*_paired_rows(campaign), *_untrained(campaign).values())
+    keys, wanted = _pairs(campaign)
     pairs: list[Pair] = []
     left_out: list[str] = []
-    for sharing in by_image_set.values():
+    openings = {}
+    for digest, sharing in by_image_set.items():
         of_set = [row for row in rows if row.search in {search.name for search in sharing}]
         found, missing = pairs_of(sharing, of_set, tested_metrics(config), keys, wanted, family.within)
         pairs += found
         left_out += missing
+        names = {", ".join(f"{axis} {labels[search.name][axis]}" for axis in data) for search in sharing}
+        openings[digest] = "".join(f"{name}: " for name in sorted(names) if name) + openings_sentence(sharing)
     return CampaignResult(
         name=campaign.name,
         study=config.study,
         searches=labels,
         data_axes=data,
-        cells=cells,
+        cells=tuple(measured(campaign, summaries)),
         chosen={
             summary.name: {loss: entry.chosen.params or {} for loss, entry in summary.losses.items() if entry.chosen}
             for summary in summaries
@@ -215,10 +211,7 @@ def campaign_result(
             )
             for stage in Stage
         },
-        openings={
-            digest: "".join(f"{place}: " for place in _places(labels, sharing, data)) + openings_sentence(sharing)
-            for digest, sharing in by_image_set.items()
-        },
+        openings=openings,
         warnings=(
             *training_sentences(searches, rows),
             *_unlike_sentences(campaign, searches, rows),
@@ -226,12 +219,6 @@ def campaign_result(
             *sweeps(config, data),
         ),
     )
-
-
-def _places(labels: Mapping[str, Mapping[str, str]], searches: Sequence[Records], axes: Sequence[str]) -> Iterator[str]:
-    """Yield the names of the data sets of ``searches``, such as "centres 3, digits 5", if there are several."""
-    found = {", ".join(f"{axis} {labels[search.name][axis]}" for axis in axes) for search in searches}
-    yield from sorted(filter(None, found))
 
 
 def _folds(campaign: Campaign, search: Records, summary: Summary) -> Iterator[Cell]:
@@ -300,13 +287,9 @@ def campaign_family(campaign: Campaign) -> Family:
     return Family(
         metrics=frozenset(tested_metrics(campaign.config)),
         rows=frozenset(rows_of(campaign)),
-        pairs=frozenset(map(frozenset, _wanted_pairs(campaign))),
+        pairs=frozenset(map(frozenset, _pairs(campaign)[1])),
         within=campaign.members[0].config.final.within,
     )
-
-
-def _untrained(campaign: Campaign) -> dict[str, RowKey]:
-    return {key.search: key for key in rows_of(campaign) if key.role is Role.BASELINE and key.loss == UNTRAINED}
 
 
 def _paired_rows(campaign: Campaign) -> dict[RowKey, dict[str, str]]:
@@ -320,11 +303,13 @@ def _paired_columns(campaign: Campaign) -> list[str]:
     return columns_of(campaign.config, _paired_rows(campaign).values(), rows)
 
 
-def _wanted_pairs(campaign: Campaign) -> list[tuple[RowKey, RowKey]]:
-    """Return all pairs of rows of a column, and of each row with the untrained network of its search."""
-    columns, rows, untrained = _paired_columns(campaign), _paired_rows(campaign), _untrained(campaign)
+def _pairs(campaign: Campaign) -> tuple[list[RowKey], list[tuple[RowKey, RowKey]]]:
+    """Return the compared rows, and all pairs of a column, and of a row with the untrained network of its search."""
+    columns, rows = _paired_columns(campaign), _paired_rows(campaign)
+    untrained = {key.search: key for key in rows_of(campaign) if key.role is Role.BASELINE and key.loss == UNTRAINED}
     by_column: dict[str, list[RowKey]] = {}
     for key, place in rows.items():
         by_column.setdefault(joined(place, columns), []).append(key)
     pairs = [pair for keys in by_column.values() for pair in itertools.combinations(keys, 2)]
-    return [*pairs, *((key, untrained[key.search]) for key in rows if key.search in untrained)]
+    pairs += ((key, untrained[key.search]) for key in rows if key.search in untrained)
+    return [*rows, *untrained.values()], pairs

@@ -112,14 +112,11 @@ def _chance(searches: Sequence[Records], metrics: Sequence[str]) -> dict[str, fl
     opened = [search for search in searches if search.openings]
     if not opened or opened[0].split.marks or opened[0].openings[0].vault:
         return {}
-    paths = [path for *_, path in models_of(opened[0])]
-    if not paths:  # no model could be scored
+    path = next((path for *_, path in models_of(opened[0])), None)
+    if path is None or not path.exists():  # no model could be scored, or the sentence without pairs names the file
         return {}
-    try:
-        with reading(paths[0]):
-            (labels_N,) = read_arrays(paths[0], "labels").values()
-    except FileNotFoundError:  # the pairs say so
-        return {}
+    with reading(path):
+        (labels_N,) = read_arrays(path, "labels").values()
     counts = [*Counter(labels_N.tolist()).values()]
     found = {metric: by_chance(metric, counts) for metric in metrics}
     return {metric: value for metric, value in found.items() if value is not None}
@@ -155,20 +152,16 @@ def summary_of(search: Records) -> Summary:
 
 def _refuse_incomparable(searches: Sequence[Records], summaries: Sequence[Summary]) -> None:
     """Raise :class:`InvalidInput` if the searches differ in split, objective, validation gallery or test images."""
-    galleries = {True: "with half of the training images", False: "validation classes alone"}
+    halves = {True: "with half of the training images", False: "validation classes alone"}
+    galleries = {each.name: halves[each.split.training_half] for each in summaries}
     opened = ((search.name, opening) for search in searches if (opening := search.opening))
     images = {name: opening.images.digest[:12] for name, opening in opened if opening.images}
-    of_searches: tuple[tuple[str, dict[str, str], str], ...] = (
+    for what, values, why in (
         ("split", {each.name: each.split.digest[:12] for each in summaries}, "have different splits"),
         ("objective", {each.name: each.objective for each in summaries}, "have different objectives"),
-        (
-            "validation gallery",
-            {each.name: galleries[each.split.training_half] for each in summaries},
-            "have different validation galleries",
-        ),
+        ("validation gallery", galleries, "have different validation galleries"),
         ("data set", images, "were tested on different items of classes with the same names"),
-    )
-    for what, values, why in of_searches:
+    ):
         if len(set(values.values())) > 1:
             found = "; ".join(f"{name}: {value}" for name, value in values.items())
             raise InvalidInput(

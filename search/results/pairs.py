@@ -47,7 +47,22 @@ def class_scores(search: Records, metric: str) -> list[ClassScores]:
     """
     models: dict[tuple[str, int | None, int | None], list[ClassScores]] = {}
     for loss, source_trial, seed, path in models_of(search):
-        entry = _class_scores(loss, source_trial, seed, path, metric)
+        with reading(path):
+            labels_N, keys_N, scores_N = read_arrays(path, "labels", "keys", metric).values()
+            of_N = ~np.isnan(scores_N)  # only queries have a score, for a metric on a part of the classes only theirs
+            if not of_N.any():
+                raise ValueError(f"no item has a value of {metric}")
+            labels_N, keys_N, scores_N = labels_N[of_N], keys_N[of_N], scores_N[of_N]
+            labels_C, classes_N = np.unique(labels_N, return_inverse=True)
+            entry = ClassScores(
+                loss=loss,
+                source_trial=source_trial,
+                seed=seed,
+                labels_C=labels_C,
+                sums_C=np.bincount(classes_N, weights=scores_N).astype(np.float64),
+                counts_C=np.bincount(classes_N),
+                images=digest_of(labels_N.tobytes() + "\n".join(keys_N.tolist()).encode()),
+            )
         models.setdefault((loss, source_trial, seed), []).append(entry)
     folds = max(map(len, models.values()), default=0)
     return [
@@ -75,28 +90,6 @@ def models_of(search: Records) -> Iterator[tuple[str, int | None, int | None, Pa
             yield model.loss, model.source_trial, model.seed, files / model.per_image
         for entry in opening.baselines:
             yield entry.name, None, None, files / entry.per_image
-
-
-def _class_scores(loss: str, source_trial: int | None, seed: int | None, path: Path, metric: str) -> ClassScores:
-    with reading(path):
-        labels_N, keys_N, scores_N = read_arrays(path, "labels", "keys", metric).values()
-        of_N = ~np.isnan(scores_N)  # only queries have a score, for a metric on a part of the classes only theirs
-        if not of_N.any():
-            raise ValueError(f"no item has a value of {metric}")
-        labels_N, keys_N, scores_N = labels_N[of_N], keys_N[of_N], scores_N[of_N]
-        labels_C, classes_N = np.unique(labels_N, return_inverse=True)
-        return ClassScores(
-            loss=loss,
-            source_trial=source_trial,
-            seed=seed,
-            labels_C=labels_C,
-            sums_C=np.bincount(classes_N, weights=scores_N).astype(np.float64),
-            counts_C=np.bincount(classes_N),
-            images=digest_of(labels_N.tobytes() + "\n".join(keys_N.tolist()).encode()),
-        )
-
-
-# The differences of pairs of rows.
 
 
 class Pair(Result):
@@ -228,8 +221,6 @@ def _differences(
 
 NO_DIFFERENCE = "no significant difference"
 
-SMALLEST_P = 0.0001
-
 
 def difference_interval(pair: Pair) -> str:
     """Return the interval of a pair, in the unit of :func:`difference_text`."""
@@ -247,7 +238,7 @@ def p_value(p: float) -> str:
     digits = 4
     while p > LEVEL and round(p, digits) == LEVEL:
         digits += 1
-    return f"< {SMALLEST_P}" if p < SMALLEST_P else f"{p:.{digits}f}"
+    return "< 0.0001" if p < 0.0001 else f"{p:.{digits}f}"
 
 
 def verdict(pair: Pair) -> str:

@@ -123,7 +123,10 @@ class SeedOutcomes(Result):
         by_seed: dict[int, list[FrozenTrial]] = {}
         for trial in trials:
             by_seed.setdefault(trial.user_attrs["seed"], []).append(trial)
-        causes = Counter(cause for of_seed in by_seed.values() if (cause := _failure_cause(of_seed)))
+        causes: Counter[str] = Counter()
+        for of_seed in by_seed.values():
+            if failed := [trial for trial in of_seed if trial.state == TrialState.FAIL]:
+                causes[failed[0].user_attrs.get("failure", {}).get("cause", "failed")] += 1
         complete = sum(all(trial.state == TrialState.COMPLETE for trial in of_seed) for of_seed in by_seed.values())
         wanted = max(wanted, len(by_seed))
         return cls(wanted=wanted, complete=complete, failed=dict(causes), missing=wanted - complete - causes.total())
@@ -136,15 +139,6 @@ class SeedOutcomes(Result):
         failed = [f"{count} failed ({cause})" for cause, count in self.failed.items()]
         missing = [f"{self.missing} missing"] if self.missing else []
         return f"{self.complete} of {self.wanted} seed{'s' * (self.wanted != 1)}; {', '.join([*failed, *missing])}"
-
-
-def _failure_cause(trials: Sequence[FrozenTrial]) -> str | None:
-    """Return the cause of a seed's first failed training; None without one."""
-    failed = [trial for trial in trials if trial.state == TrialState.FAIL]
-    return failed[0].user_attrs.get("failure", {}).get("cause", "failed") if failed else None
-
-
-# A row.
 
 
 class Row(Result):
@@ -230,9 +224,6 @@ def frame_of(rows: Iterable[Row]) -> "pandas.DataFrame":
             if row.role is not Role.TUNED or row.number != 0
         ]
     ).astype({"trial": "Int64"})
-
-
-# The columns.
 
 
 Entry = float | SeedStatistics | None

@@ -18,8 +18,6 @@ from trainables.metrics import metric_name
 if TYPE_CHECKING:
     import pandas
 
-# The parts of a summary.
-
 
 class SplitSummary(Result):
     """The class split.
@@ -86,9 +84,6 @@ class TimeSummary(Result):
     search_wall_s: float
     trial_work_s: float
     slots: int
-
-
-# One loss.
 
 
 class TrialCounts(Result):
@@ -186,8 +181,6 @@ class LossSummary(Result):
         ]
 
 
-# The whole.
-
 FORMAT: Final = 10
 """Changes whenever the keys of the file or their meaning change."""
 
@@ -238,8 +231,19 @@ class Summary(Shown, Result):
     @property
     def rows(self) -> Iterator[Row]:
         """The rows of the baselines, if there are any, then the default and the tuned row of each loss."""
+        is_chosen = any(entry.chosen for entry in self.losses.values())
         for name, baseline in self.baselines.items():
-            yield self._baseline_row(name, baseline)
+            value = baseline.validation[metric_name(self.objective)]
+            confirmed = value if baseline.confirmed is None else baseline.confirmed
+            yield Row(
+                search=self.name,
+                loss=name,
+                role=Role.BASELINE,
+                number=None,
+                search_value=value,
+                confirmed=SeedStatistics.fixed(confirmed) if is_chosen and confirmed is not None else None,
+                test=baseline.test,
+            )
         for entry in self.losses.values():
             yield from (entry.default, entry.tuned)
 
@@ -247,20 +251,6 @@ class Summary(Shown, Result):
     def baselines(self) -> Mapping[str, Baseline]:
         found = {UNTRAINED: self.untrained, WHITENED: self.whitened}
         return {name: baseline for name, baseline in found.items() if baseline}
-
-    def _baseline_row(self, name: str, baseline: Baseline) -> Row:
-        value = baseline.validation[metric_name(self.objective)]
-        confirmed = value if baseline.confirmed is None else baseline.confirmed
-        is_chosen = any(entry.chosen for entry in self.losses.values())
-        return Row(
-            search=self.name,
-            loss=name,
-            role=Role.BASELINE,
-            number=None,
-            search_value=value,
-            confirmed=SeedStatistics.fixed(confirmed) if is_chosen and confirmed is not None else None,
-            test=baseline.test,
-        )
 
     @classmethod
     def load(cls, path: Path) -> "Summary":

@@ -1,7 +1,7 @@
 """Campaigns as tables of text, CSV, and a report with figures."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -24,8 +24,6 @@ from trainables.common.errors import InvalidInput
 from trainables.common.files import write_text
 from trainables.metrics import unit
 
-# Tables.
-
 
 def campaign_csv(result: CampaignResult) -> str:
     """Return one cell per line, as measured: bounded metrics from 0 to 1."""
@@ -40,14 +38,21 @@ def campaign_tables(config: CampaignConfig, result: CampaignResult, settings: Se
 def other_tables(config: CampaignConfig, result: CampaignResult) -> Iterator[TextTable]:
     """Yield the tables of the choices, folds and differences, as far as there are any."""
     if Role.TUNED in config.table.roles:
-        yield _chosen(result)
+        yield TextTable(
+            title="Chosen",
+            header=("search", LOSS, "hyperparameters"),
+            rows=tuple(
+                (search, loss, parameters(params))
+                for search, losses in result.chosen.items()
+                for loss, params in losses.items()
+            ),
+            labels=2,
+            prose=(2,),
+        )
     if result.folds:
         yield _folds(config, result.folds)
     if result.pairs or result.left_out:
         yield _differences(config, result)
-
-
-# The cells of each data set, with the rows of the campaign file.
 
 
 def data_set_tables(config: CampaignConfig, result: CampaignResult, settings: Sequence[str] = ()) -> list[TextTable]:
@@ -75,30 +80,27 @@ def campaign_table(
     A network without training has no configuration; its number is in the column of each.
     """
     rows, roles = row_axes(config, data), [role.value for role in config.table.roles]
-    places = [
-        ({**cell.coordinates, ROLE: role}, cell)
+    shown = [
+        cell.model_copy(update={"coordinates": {**cell.coordinates, ROLE: role}})
         for cell in cells
         for role in (roles if cell.coordinates[ROLE] == Role.BASELINE else [cell.coordinates[ROLE]])
     ]
-    columns = columns_of(config, [place for place, _ in places], rows) or [METRIC]
-    others = {key: {place[key] for place, _ in places} for key in places[0][0] if key not in (*rows, *columns)}
+    columns = columns_of(config, [cell.coordinates for cell in shown], rows) or [METRIC]
+    rest = [key for key in shown[0].coordinates if key not in (*rows, *columns)]
+    others = {key: {cell.coordinates[key] for cell in shown} for key in rest}
     same = ", ".join(f"{key} {labels.pop()}" for key, labels in others.items() if len(labels) == 1)
-    return cell_table(places, rows, columns, title, [*([same] if same else []), *notes])
+    return cell_table(shown, rows, columns, title, [*([same] if same else []), *notes])
 
 
 def cell_table(
-    places: Sequence[tuple[Mapping[str, str], Cell]],
-    rows: Sequence[str],
-    columns: Sequence[str],
-    title: str = "",
-    notes: Sequence[str] = (),
+    cells: Sequence[Cell], rows: Sequence[str], columns: Sequence[str], title: str = "", notes: Sequence[str] = ()
 ) -> TextTable:
     import pandas
 
-    frame = pandas.DataFrame([place for place, _ in places], columns=[*rows, *columns])
+    frame = pandas.DataFrame([cell.coordinates for cell in cells], columns=[*rows, *columns])
     for key in frame:  # labels stay in the order of the file
         frame[key] = pandas.Categorical(frame[key], frame[key].unique())
-    frame["cell"] = [cell for _, cell in places]
+    frame["cell"] = [*cells]
     wide = frame.pivot(index=[*rows], columns=[*columns], values="cell")
     down, across = (list(axis.to_frame().itertuples(index=False, name=None)) for axis in (wide.index, wide.columns))
     texts = [
@@ -138,54 +140,32 @@ def row_name(config: CampaignConfig, result: CampaignResult, key: RowKey) -> str
     return " ".join([key.loss, *labels] if losses != {key.loss} or not labels else labels)
 
 
-# The other tables.
-
-
-def _chosen(result: CampaignResult) -> TextTable:
-    return TextTable(
-        title="Chosen",
-        header=("search", LOSS, "hyperparameters"),
-        rows=tuple(
-            (search, loss, parameters(params))
-            for search, losses in result.chosen.items()
-            for loss, params in losses.items()
-        ),
-        labels=2,
-        prose=(2,),
-    )
-
-
 def _folds(config: CampaignConfig, folds: Sequence[Cell]) -> TextTable:
     """Return a table with a row per fold: its best value on its validation classes, and the model's test metrics."""
     objectives = dict.fromkeys(cell.measured for cell in folds if cell.coordinates[METRIC] == VALIDATION)
     note = f"{VALIDATION}: {' or '.join(objectives)} of the best epoch on the classes that the fold leaves out"
     several = [key for key in (*config.vary, ROLE, "training") if len({cell.coordinates[key] for cell in folds}) > 1]
-    places = [(cell.coordinates, cell) for cell in folds]
-    return cell_table(places, [LOSS, *several, "fold"], [METRIC], "Folds", [note])
+    return cell_table(folds, [LOSS, *several, "fold"], [METRIC], "Folds", [note])
 
 
 MANY = 20
 """With more pairs, only those that differ are shown."""
 
-PAIRED = (
-    "all pairs of rows of a column, and each row with the untrained network of its search if there is one; "
-    f"{METHOD} the pairs of one test set"
-)
-
 
 def _differences(config: CampaignConfig, result: CampaignResult) -> TextTable:
     pairs = result.pairs
-    count = f"{sum(pair.differ for pair in pairs)} of {len(pairs)}"
-    notes = [f"significant differences of {pairs[0].metric}: {count} pairs; {PAIRED}"] if pairs else []
+    notes = [*result.left_out]
+    if pairs:
+        count = f"{sum(pair.differ for pair in pairs)} of {len(pairs)}"
+        paired = "all pairs of rows of a column, and each row with the untrained network of its search if there is one"
+        method = f"{paired}; {METHOD} the pairs of one test set"
+        notes.insert(0, f"significant differences of {pairs[0].metric}: {count} pairs; {method}")
     return differences_table(
         [pair for pair in pairs if len(pairs) <= MANY or pair.differ or pair.same],
         lambda pair: " − ".join(row_name(config, result, key) for key in (pair.first, pair.second)),
         "corrected",
-        [*notes, *result.left_out],
+        notes,
     )
-
-
-# The report.
 
 
 def campaign_report(folder: CampaignFolder) -> ReportPage:
@@ -252,13 +232,6 @@ def write_report(runs: Path, names: Sequence[str], file: Path | None = None) -> 
 # Figures of the cells of one metric and one data set, all with values.
 
 
-def _names(cells: Sequence[Cell], axis: str) -> list[str]:
-    """Return the name of each cell: its coordinates, except ``axis``, that have more than one label."""
-    shown = [key for key in cells[0].coordinates if key != axis and len({cell.coordinates[key] for cell in cells}) > 1]
-    named = {key: "" if key in (LOSS, ROLE) else f"{key} " for key in shown}
-    return [" ".join(named[key] + cell.coordinates[key] for key in shown) for cell in cells]
-
-
 _LABEL = re.compile(r"(?P<group>.*?)[-_ ]?(?P<number>\d+(?:\.\d+)?)")
 
 
@@ -268,12 +241,15 @@ def against_number(cells: Sequence[Cell], axis: str, data_set: str = "") -> Figu
     Labels such as ``alpha-1`` and ``alpha-2`` form a line ``alpha``. ``data_set`` names that of the cells if there are
     several.
     """
+    place = cells[0].coordinates
+    several = [key for key in place if key != axis and len({cell.coordinates[key] for cell in cells}) > 1]
     lines: dict[str, dict[float, Cell]] = {}
-    for cell, name in zip(cells, _names(cells, axis), strict=True):
-        match = _LABEL.fullmatch(cell.coordinates[axis])
-        if match is None:
+    for cell in cells:
+        place = cell.coordinates
+        if (match := _LABEL.fullmatch(place[axis])) is None:
             return None
-        line = lines.setdefault(" ".join(filter(None, (name, match["group"]))) or axis, {})
+        names = [place[key] if key in (LOSS, ROLE) else f"{key} {place[key]}" for key in several]
+        line = lines.setdefault(" ".join(filter(None, (*names, match["group"]))) or axis, {})
         if float(match["number"]) in line:  # cells that no coordinate distinguishes
             return None
         line[float(match["number"])] = cell
@@ -304,7 +280,7 @@ def against_number(cells: Sequence[Cell], axis: str, data_set: str = "") -> Figu
         )
     ticks = sorted({number for line in lines.values() for number in line})
     is_log = ticks[0] > 0 and ticks[-1] / ticks[0] > 20
-    rows = [key for key in cells[0].coordinates if key != METRIC]
+    rows = [key for key in place if key != METRIC]
     return Figure(
         name=re.sub(r"[^A-Za-z0-9-]+", "-", "-".join(filter(None, (f"{metric}-against-{axis}", data_set)))),
         title=", ".join(filter(None, (f"{metric} against {axis}", data_set))),
@@ -316,5 +292,5 @@ def against_number(cells: Sequence[Cell], axis: str, data_set: str = "") -> Figu
                 "yaxis": {"title": {"text": axis_title(metric)}},
             },
         ),
-        table=cell_table([(cell.coordinates, cell) for cell in shown], rows, [METRIC]),
+        table=cell_table(shown, rows, [METRIC]),
     )

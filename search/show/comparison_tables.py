@@ -15,6 +15,7 @@ from search.results.rows import (
     Row,
     SeedStatistics,
     difference_text,
+    mean_of,
     parameters,
     shown_interval,
     spread_text,
@@ -23,8 +24,6 @@ from search.stages import UNTRAINED, WHITENED, Role
 from search.text_table import NOTHING, TextTable
 from trainables.common.errors import counted, listed
 from trainables.metrics import is_bounded, score_text, split_subset, unit
-
-# The columns of the result table that an output shows.
 
 
 def all_columns(comparison: Comparison) -> list[tuple[Column, str]]:
@@ -71,8 +70,13 @@ def _records(comparison: Comparison) -> Iterator[Record]:
         earlier = comparison.earlier_openings.get(row.search)
         name: Record = {**row.key._asdict(), "trial": row.number, "earlier_openings": earlier}
         for column, metric in columns:
-            if (entry := column.entry(row, metric)) is not None:
-                yield {**name, "metric": metric, "stage": column.key, **_numbers(entry)}
+            entry = column.entry(row, metric)
+            numbers: Record = {"mean": mean_of(entry)}
+            if isinstance(entry, SeedStatistics):
+                low, high = entry.ci95 or (None, None)
+                numbers |= {"std": entry.std, "ci95_low": low, "ci95_high": high, "seeds": entry.seeds}
+            if entry is not None:
+                yield {**name, "metric": metric, "stage": column.key, **numbers}
     for pair in comparison.pairs:
         low, high = pair.ci95
         yield {
@@ -84,13 +88,6 @@ def _records(comparison: Comparison) -> Iterator[Record]:
             "ci95_low": low,
             "ci95_high": high,
         }
-
-
-def _numbers(entry: float | SeedStatistics) -> Record:
-    if not isinstance(entry, SeedStatistics):
-        return {"mean": entry}
-    low, high = entry.ci95 or (None, None)
-    return {"mean": entry.mean, "std": entry.std, "ci95_low": low, "ci95_high": high, "seeds": entry.seeds}
 
 
 # The whole comparison: ``holdout compare``, Markdown and LaTeX.
@@ -134,9 +131,8 @@ def paper_tables(comparison: Comparison) -> list[TextTable]:
     )
     pairs = pairs_table(comparison)
     if comparison.pairs:
-        pairs = replace(
-            pairs, title=f"{table.title.partition(':')[0]}, differences of {printed_metric(comparison.pairs[0].metric)}"
-        )
+        metric = printed_metric(comparison.pairs[0].metric)
+        pairs = replace(pairs, title=f"{table.title.partition(':')[0]}, differences of {metric}")
     return [_text(comparison.changed), table, pairs]
 
 
@@ -166,8 +162,7 @@ def _text(notes: Sequence[str]) -> TextTable:
 def losses_table(comparison: Comparison) -> TextTable:
     """Return the values of every row at each stage."""
     filled = filled_columns(comparison)
-    columns = [entry for entry in all_columns(comparison) if entry[1] or entry in filled]
-    return _losses_table(comparison, columns, {}, long=True)
+    return _losses_table(comparison, [of for of in all_columns(comparison) if of[1] or of in filled], {}, long=True)
 
 
 def _losses_table(
@@ -384,22 +379,25 @@ def headline_sentences(comparison: Comparison) -> Iterator[str]:
                 yield f"{loss_label(comparison, summary.name, loss)}: {text}"
 
 
-# Names of rows and pairs.
-
-
 def row_loss_label(comparison: Comparison, row: Row) -> str:
     """Return the loss of a row, with its searches unless all of them have this row."""
     searches = [other.search for other in comparison.rows if _content(other) == _content(row)]
     return row.loss if len(searches) == len(comparison.searches) else f"{', '.join(searches)}/{row.loss}"
 
 
+def row_label(comparison: Comparison, row: Row) -> str:
+    """Return the row's loss, and "tuned" or, also for a chosen default, "default"; or the name of a baseline."""
+    label = row_loss_label(comparison, row)
+    return label if row.role is Role.BASELINE else f"{label}, {Role.DEFAULT if row.number == 0 else row.role}"
+
+
 def _content(row: Row) -> str:
     return row.model_dump_json(exclude={"search"})
 
 
-def loss_label(comparison: Comparison, search: str | None, loss: str) -> str:
-    """Return a loss's name, with its search if there are several; None is the mean of all searches."""
-    return loss if len(comparison.searches) == 1 else f"{search or 'mean'}/{loss}"
+def loss_label(comparison: Comparison, search: str, loss: str) -> str:
+    """Return a loss's name, with its search if there are several."""
+    return loss if len(comparison.searches) == 1 else f"{search}/{loss}"
 
 
 def shown_rows(comparison: Comparison) -> list[Row]:

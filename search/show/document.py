@@ -61,7 +61,7 @@ def environment() -> "Environment":
         "breakable": _breakable,
         "data_url": lambda webp: f"data:image/webp;base64,{base64.b64encode(webp).decode()}",
         "hash_source": _hash_source,
-        "with_code": _with_code,
+        "with_code": lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))),
     }
     return found
 
@@ -82,10 +82,7 @@ def _hash_source(script: str) -> str:
     return Markup(f"'sha256-{digest}'")
 
 
-def _with_code(sentence: str) -> str:
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
-
-
+@cache
 def plotly_script() -> str:
     """Return Plotly's script, which draws the interactive pictures."""
     from plotly.offline import get_plotlyjs
@@ -93,11 +90,9 @@ def plotly_script() -> str:
     return str(get_plotlyjs())
 
 
+@cache
 def shared_file(name: str) -> str:
     return (_ASSETS / name).read_text("utf-8")
-
-
-# Reports of searches.
 
 
 def search_report(searches: Sequence[Records]) -> ReportPage:
@@ -117,20 +112,19 @@ def search_report(searches: Sequence[Records]) -> ReportPage:
 
 
 def _of_each(searches: Sequence[Records], comparison: Comparison) -> Iterator[Section]:
+    """Yield the sections of each search; those of several get names and titles that are unique among the searches."""
     for search, summary in zip(searches, comparison.searches, strict=True):
+        prefix = re.sub(r"[^A-Za-z0-9]+", "-", search.name)
         for section in (*(loss_section(search, summary, loss) for loss in search.losses), models_section(search)):
-            yield section if len(searches) == 1 else _prefixed(search.name, section)
-
-
-def _prefixed(search: str, section: Section) -> Section:
-    """Return the section with names and titles that are unique among the searches."""
-    prefix = re.sub(r"[^A-Za-z0-9]+", "-", search)
-    return replace(
-        section,
-        name=f"{prefix}-{section.name}",
-        title=f"{search}: {section.title}",
-        figures=tuple(replace(figure, name=f"{prefix}-{figure.name}") for figure in section.figures),
-    )
+            if len(searches) == 1:
+                yield section
+                continue
+            yield replace(
+                section,
+                name=f"{prefix}-{section.name}",
+                title=f"{search.name}: {section.title}",
+                figures=tuple(replace(figure, name=f"{prefix}-{figure.name}") for figure in section.figures),
+            )
 
 
 def write_search_report(searches: Sequence[Records], file: Path | None = None) -> Path:

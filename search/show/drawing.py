@@ -7,14 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from search.results.comparison import Comparison
-from search.results.rows import Row
-from search.show.comparison_tables import row_loss_label
-from search.stages import Role
 from search.text_table import TextTable
 from trainables.metrics import unit
-
-# Sections and figures.
 
 
 @dataclass(frozen=True)
@@ -106,8 +100,6 @@ def looks_of(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
     return dict(zip(dict.fromkeys(labels), itertools.cycle(zip(COLOURS, MARKS, strict=True))))
 
 
-# Pictures.
-
 _CLEAR = "rgba(0,0,0,0)"
 _MARKUP = re.compile(r"<(?!br>|/?extra>)")
 """What Plotly would read as markup in a name, other than the tags of our hover texts."""
@@ -147,20 +139,6 @@ def axis_title(metric: str) -> str:
     return f"{metric}, %" if unit(metric) > 1 else metric
 
 
-def bars_between(ends: tuple[float, float] | None, mean: float, colour: str, scale: float) -> dict[str, Any]:
-    """Return error bars around ``mean`` that end where an interval does, both times ``scale``; none without one."""
-    low, high = ends or (mean, mean)
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [rounded(scale * (high - mean))],
-        "arrayminus": [rounded(scale * (mean - low))],
-        "thickness": 1.5,
-        "width": 4,
-        "color": colour,
-    }
-
-
 def named_rows(labels: Sequence[str], xlabel: str) -> dict[str, Any]:
     """Return the layout of a chart with a row for each label at y = 0, 1, …, the first one on top."""
     return {
@@ -173,14 +151,3 @@ def named_rows(labels: Sequence[str], xlabel: str) -> dict[str, Any]:
 def rounded(value: float) -> float:
     """Round to five significant digits, finer than a pixel."""
     return float(f"{value:.5g}")
-
-
-# Names that figures share.
-
-
-def row_label(comparison: Comparison, row: Row) -> str:
-    """Return the row's loss, and "tuned" or, also for a chosen default, "default"; or the name of a baseline."""
-    label = row_loss_label(comparison, row)
-    if row.role is Role.BASELINE:
-        return label
-    return f"{label}, {Role.DEFAULT if row.number == 0 else row.role}"

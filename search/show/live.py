@@ -7,8 +7,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,8 @@ from search.records.status import SearchStatus, status_of
 from search.records.work import Pace, planned_work, seconds_left
 from search.records.writable import WritableRecords, in_memory
 from search.results.rows import Result
-from search.show.document import ReportPage, environment, plotly_script, search_report, shared_file
+from search.show.document import environment, plotly_script, search_report, shared_file
+from search.show.drawing import Section
 from search.stages import Stage, short_study_name
 from search.trials import epochs_of, value_in
 from trainables.common.errors import Failure, InvalidInput, printable
@@ -112,16 +111,7 @@ def live_search(stored: Records) -> LiveSearch:
     trials = {(loss, stage): search.trials(loss, stage) for stage in Stage for loss in search.config.loss_names}
     driven = status.driver is not None
     sessions = search.sessions
-    failures = (
-        FailedTrial(
-            study=short_study_name(loss, stage),
-            number=trial.number,
-            reason=str(trial.user_attrs.get("outcome", "no reason")),
-        )
-        for (loss, stage), found in reversed(trials.items())
-        for trial in reversed(found)
-        if trial.state == TrialState.FAIL
-    )
+    failed = [(key, trial) for key, found in trials.items() for trial in found if trial.state == TrialState.FAIL]
     return LiveSearch(
         status=status,
         objective=search.config.objective,
@@ -135,7 +125,14 @@ def live_search(stored: Records) -> LiveSearch:
             for trial in found
             if driven and trial.state == TrialState.RUNNING
         ),
-        failures=tuple(islice(failures, FAILURES)),
+        failures=tuple(
+            FailedTrial(
+                study=short_study_name(loss, stage),
+                number=trial.number,
+                reason=str(trial.user_attrs.get("outcome", "no reason")),
+            )
+            for (loss, stage), trial in reversed(failed[-FAILURES:])
+        ),
     )
 
 
@@ -173,9 +170,6 @@ def _running(search: WritableRecords, loss: str, stage: Stage, trial: FrozenTria
     )
 
 
-# The report so far.
-
-
 def _state(search: Records) -> Any:
     """Return a value that changes with every finished trial and every written file."""
     tallies = [search.tally(loss, stage) for stage in Stage for loss in search.losses]
@@ -184,14 +178,10 @@ def _state(search: Records) -> Any:
     return [(dict(tally.states), tally.best) for tally in tallies], written, search.folder.driver()
 
 
-def _rendered(report: ReportPage) -> tuple[SectionSoFar, ...]:
-    macro = environment().get_template("section.html").module.section  # type: ignore[attr-defined]
-    found = []
-    for part in report.sections:
-        html = str(macro(part))
-        digest = hashlib.sha256(html.encode()).hexdigest()
-        found.append(SectionSoFar(name=part.name, title=part.title, digest=digest, html=html, loss=part.loss))
-    return tuple(found)
+def _rendered(part: Section) -> SectionSoFar:
+    html = str(environment().get_template("section.html").module.section(part))  # type: ignore[attr-defined]
+    digest = hashlib.sha256(html.encode()).hexdigest()
+    return SectionSoFar(name=part.name, title=part.title, digest=digest, html=html, loss=part.loss)
 
 
 # The page and its API.
@@ -252,7 +242,7 @@ def live_app(runs: Path) -> FastAPI:
         with _opened(runs, name) as records, rendering:
             now, (before, sections) = _state(records), rendered.get(name, (None, ()))
             if before != now:
-                _, sections = rendered[name] = now, _rendered(search_report([records]))
+                _, sections = rendered[name] = now, tuple(map(_rendered, search_report([records]).sections))
             return sections
 
     @app.get("/api/campaigns", summary="The campaigns in the runs folder, with their searches")
@@ -276,8 +266,9 @@ def live_app(runs: Path) -> FastAPI:
     def file(name: str) -> Response:
         if name not in FILES:
             raise HTTPException(404)
+        content = plotly_script() if name == "plotly.js" else shared_file(name)
         media_type = "text/css" if name.endswith(".css") else "text/javascript"
-        return Response(_file(name), media_type=media_type, headers={"Cache-Control": "no-cache"})
+        return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
 
     return app
 
@@ -290,14 +281,6 @@ def _opened(runs: Path, name: str) -> Iterator[Records]:
 
 
 FILES = ("plotly.js", "page.js", "style.css", "live.js", "live.css")
-
-
-@cache
-def _file(name: str) -> str:
-    return plotly_script() if name == "plotly.js" else shared_file(name)
-
-
-# The server.
 
 
 def serve(runs: Path, port: int, say: Callable[[str], None]) -> None:

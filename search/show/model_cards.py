@@ -29,27 +29,6 @@ from trainables.inference.model_files import (
 )
 from trainables.models.backbones import backbone, on_features
 
-# The card of a model, in Markdown: its training, test and choice. The head is that of the Hugging Face Hub's model
-# cards, so that the card can be published unchanged.
-
-
-def _scores(comparison: Comparison) -> str:
-    """Return the table and the sentences that a search prints at its end."""
-    sentences = map(sentence, (*headline_sentences(comparison), *baselines_sentences(comparison)))
-    return "\n\n".join((rows_as_markdown(headline_losses(comparison)), *sentences))
-
-
-def _head(loss: str, *, of_images: bool) -> str:
-    head = {
-        "library_name": "holdout",
-        "pipeline_tag": "image-feature-extraction" if of_images else "feature-extraction",
-        "tags": ["metric-learning", *(["image-retrieval"] if of_images else []), loss],
-    }
-    return str(yaml.safe_dump(head, sort_keys=False, allow_unicode=True))
-
-
-# The chosen model of each loss as a folder, ``models/<loss>``, that is independent of its search.
-
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenModel:
@@ -61,18 +40,27 @@ class ChosenModel:
     spec: EmbedderSpec | TrainableSpec
 
     def card(self, comparison: Comparison, programs: str = "") -> str:
-        """Return its card, from the comparison of its search alone and a Markdown table of other files."""
+        """Return its card in Markdown, from the comparison of its search alone and a table of other files.
+
+        Its scores are the table and the sentences that a search prints at its end.
+        """
         from jinja2 import StrictUndefined, Template
 
         loss, spec, (summary,) = self.loss, self.spec, comparison.searches
         features, of_images = None, isinstance(spec, EmbedderSpec)
         if isinstance(spec, EmbedderSpec) and on_features(spec.model.backbone):
             features, of_images = backbone(spec.model.backbone).features, False
+        head = {  # of the Hugging Face Hub's model cards, so that the card can be published unchanged
+            "library_name": "holdout",
+            "pipeline_tag": "image-feature-extraction" if of_images else "feature-extraction",
+            "tags": ["metric-learning", *(["image-retrieval"] if of_images else []), loss],
+        }
+        sentences = map(sentence, (*headline_sentences(comparison), *baselines_sentences(comparison)))
         chosen, entry = self.selection.chosen.get(loss), summary.losses.get(loss) or summary.baselines[loss]
         text = (Path(__file__).parent / "assets" / "card.md").read_text("utf-8")
         # not HTML, and names that users give were validated before
         return Template(text, undefined=StrictUndefined, keep_trailing_newline=True).render(
-            head=_head(loss, of_images=of_images),
+            head=yaml.safe_dump(head, sort_keys=False, allow_unicode=True),
             features=features,
             items="images" if of_images else "items",
             own=isinstance(spec, TrainableSpec),
@@ -84,7 +72,7 @@ class ChosenModel:
             version=__version__,
             parameters=parameters(chosen.params if chosen else {}) or "without hyperparameters",
             programs=programs,
-            scores=_scores(comparison) if entry.test else "",
+            scores="\n\n".join((rows_as_markdown(headline_losses(comparison)), *sentences)) if entry.test else "",
         )
 
     def write(self, folder: Path, comparison: Comparison) -> None:
@@ -111,8 +99,13 @@ def chosen_model(search: Records, selection: Selection, loss: str) -> ChosenMode
     spec = model_spec(description, address)
     if isinstance(spec, EmbedderSpec) and loss == UNTRAINED:  # without its head, which is the whitening
         spec, weights = replace(spec, model=replace(spec.model, head="none", embedding_dim=None)), tensors_bytes({})
-    if isinstance(spec, EmbedderSpec) and FROZEN in spec.origin:
-        weights = _with_backbone(weights, spec)
+    if isinstance(spec, EmbedderSpec) and FROZEN in spec.origin:  # its file has what is behind the backbone alone
+        from safetensors.torch import load
+
+        from trainables.training.inputs import whole_network
+
+        model = replace(spec.model, weights=spec.origin["initial_weights"])
+        weights = tensors_bytes(whole_network(load(weights), model, spec.origin[FROZEN]))
     dataset = search.content["dataset"]
     images = f"the image folder {Path(dataset['root']).name}" if dataset["name"] == "folder" else str(dataset["name"])
     origin = {**spec.origin, "dataset": images, "selection": selection.digest}
@@ -123,16 +116,6 @@ def checkpoint_of(search: Records, study: str, trial: FrozenTrial) -> str:
     """Return the path or URL of the best model of a final training, as :func:`best_checkpoint` does."""
     fold = trial.user_attrs.get("fold")
     return best_checkpoint(trial, search.trial_directory(study, trial.number) + (f"/fold-{fold}" if fold else ""))
-
-
-def _with_backbone(weights: bytes, spec: EmbedderSpec) -> bytes:
-    """Return the tensors of a whole network, from those behind its frozen backbone and the backbone's file."""
-    from safetensors.torch import load
-
-    from trainables.training.inputs import whole_network
-
-    model = replace(spec.model, weights=spec.origin["initial_weights"])
-    return tensors_bytes(whole_network(load(weights), model, spec.origin[FROZEN]))
 
 
 def write_model_folders(search: Records) -> None:

@@ -46,7 +46,12 @@ def open_client(uri: str) -> "MlflowClient":
                 artifacts = (database.resolve().parent / "mlartifacts").as_uri()
                 SqlAlchemyStore(_for_mlflow(sqlite_address(draft)), artifacts)
                 draft.rename(database)
-    raise_if_away(uri)
+    scheme = uri.partition(":")[0].partition("+")[0]
+    if scheme in DATABASES:  # connect once: MLflow repeats its first connection for 100 s, whatever the error
+        from sqlalchemy import NullPool, create_engine
+
+        arguments = {} if scheme == "sqlite" else {"connect_timeout": PATIENCE_S}
+        create_engine(uri, connect_args=arguments, poolclass=NullPool).connect().close()
     return MlflowClient(tracking_uri=_for_mlflow(uri), registry_uri=_for_mlflow(uri))
 
 
@@ -71,18 +76,6 @@ def import_mlflow() -> None:
     for library in ("mlflow", "urllib3"):  # mlflow sets its own level on import
         logging.getLogger(library).setLevel(logging.ERROR)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # 80 lines about an error that is also raised
-
-
-def raise_if_away(uri: str) -> None:
-    """Connect once if ``uri`` is a database: MLflow repeats its first connection for 100 s, whatever the error."""
-    scheme = uri.partition(":")[0].partition("+")[0]
-    if scheme not in DATABASES:
-        return
-    from sqlalchemy import NullPool, create_engine
-
-    arguments = {} if scheme == "sqlite" else {"connect_timeout": PATIENCE_S}
-    with create_engine(uri, connect_args=arguments, poolclass=NullPool).connect():
-        pass
 
 
 def is_outage(error: Exception) -> bool:

@@ -37,8 +37,8 @@ from trainables.models.backbones import backbone, on_features
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import LoggedModel, Run
-    from mlflow.entities.model_registry import ModelVersion, RegisteredModel
+    from mlflow.entities import LoggedModel
+    from mlflow.entities.model_registry import RegisteredModel
 
 # The artifact: a model folder with a signature, an example and the code that loads it, without pickles.
 
@@ -67,8 +67,12 @@ def log_artifact(client: "MlflowClient", model: "LoggedModel", folder: Path) -> 
         features = backbone(network).features
         column, kind, example = "features", Array(DataType.double), [1.0] * features
     else:
+        from PIL import Image
+
+        content = io.BytesIO()
+        Image.linear_gradient("L").resize((SIDE, SIDE)).save(content, "PNG")
         # Not `binary`: it decodes base64, but refuses pixels over HTTP.
-        column, kind, example = "image", AnyType(), _drawn_image()
+        column, kind, example = "image", AnyType(), content.getvalue()
     items = Schema([ColSpec(kind, column)])
     embeddings = Schema([ColSpec(Array(DataType.float), "embedding")])
     required = (*REQUIRED, "timm") if network.startswith("timm:") else REQUIRED
@@ -104,17 +108,6 @@ def zipped_code(folder: Path) -> Path:
     return path
 
 
-def _drawn_image() -> bytes:
-    from PIL import Image
-
-    content = io.BytesIO()
-    Image.linear_gradient("L").resize((SIDE, SIDE)).save(content, "PNG")
-    return content.getvalue()
-
-
-# Logged models.
-
-
 def keep_model(client: "MlflowClient", run_id: str, name: str, wanted: DescribedModel, now: int) -> str:
     """Log or update ``wanted`` as a model ``name`` of the run ``run_id``; return its id. ``now`` is in ms since 1970.
 
@@ -124,13 +117,21 @@ def keep_model(client: "MlflowClient", run_id: str, name: str, wanted: Described
 
     run = client.get_run(run_id)
     digest = hashlib.sha256((wanted.folder / DESCRIPTION).read_bytes()).hexdigest()  # covers the weights' digest
-    model = _found(client, run, digest) or client.create_logged_model(
-        run.info.experiment_id,
-        name=name.replace(".", "-").replace("/", "-"),  # MLflow refuses dots and slashes in it
-        source_run_id=run_id,
-        tags={**origin_tags(), MODEL: digest, **_tags(wanted)},
-        params={entry.key: entry.value for entry in params_of(wanted.params)},
-        model_type="embedder",
+    tags = {entry.key: entry.value for entry in tags_of({**wanted.tags, NOTE: wanted.description})}
+    of_digest = f"source_run_id = '{run_id}' AND tags.`{MODEL}` = '{digest}'"
+    there = client.search_logged_models([run.info.experiment_id], of_digest)
+    there.sort(key=lambda model: model.status != LoggedModelStatus.READY)  # a process may have died in an upload
+    model = (
+        there[0]
+        if there
+        else client.create_logged_model(
+            run.info.experiment_id,
+            name=name.replace(".", "-").replace("/", "-"),  # MLflow refuses dots and slashes in it
+            source_run_id=run_id,
+            tags={**origin_tags(), MODEL: digest, **tags},
+            params={entry.key: entry.value for entry in params_of(wanted.params)},
+            model_type="embedder",
+        )
     )
     if model.status != LoggedModelStatus.READY:
         log_artifact(client, model, wanted.folder)
@@ -138,31 +139,12 @@ def keep_model(client: "MlflowClient", run_id: str, name: str, wanted: Described
         if model.model_id not in linked:
             client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
         client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
-    _bring_up_to_date(client, run_id, model, wanted, now)
-    return str(model.model_id)
-
-
-def _found(client: "MlflowClient", run: "Run", digest: str) -> "LoggedModel | None":
-    """Return the logged model, complete ones first: a process may have died while it uploaded one."""
-    from mlflow.entities import LoggedModelStatus
-
-    of_digest = f"source_run_id = '{run.info.run_id}' AND tags.`{MODEL}` = '{digest}'"
-    models = client.search_logged_models([run.info.experiment_id], of_digest)
-    return min(models, key=lambda model: model.status != LoggedModelStatus.READY, default=None)
-
-
-def _bring_up_to_date(
-    client: "MlflowClient", run_id: str, model: "LoggedModel", wanted: DescribedModel, now: int
-) -> None:
-    if tags := {key: text for key, text in _tags(wanted).items() if model.tags.get(key) != text}:
-        client.set_logged_model_tags(model.model_id, tags)
+    if changed := {key: text for key, text in tags.items() if model.tags.get(key) != text}:
+        client.set_logged_model_tags(model.model_id, changed)
     newest = {metric.key: metric.value for metric in model.metrics or ()}
     metrics = metrics_of(wanted.metrics, now, model_id=model.model_id)
     log_values(client, run_id, metrics=[entry for entry in metrics if newest.get(entry.key) != entry.value])
-
-
-def _tags(wanted: DescribedModel) -> dict[str, str]:
-    return {entry.key: entry.value for entry in tags_of({**wanted.tags, NOTE: wanted.description})}
+    return str(model.model_id)
 
 
 # Versions of a registered model, whose alias marks the best one.
@@ -189,9 +171,25 @@ def keep_versions(
     there = {version.tags.get(LOGGED_MODEL): version for version in client.search_model_versions(f"name = '{name}'")}
     versions = {}
     for loss, (model_id, described) in models.items():
-        version = there.get(model_id) or _made(client, name, model_id, described)
-        _update_version(client, version, described)
-        _link_version(client, model_id, version)
+        if (version := there.get(model_id)) is None:
+            model = client.get_logged_model(model_id)
+            version = client.create_model_version(
+                name,
+                model.artifact_location,  # for models:/m-… MLflow 3.17 would use the global tracking URI, not this one
+                model.source_run_id,
+                tags={LOGGED_MODEL: model_id, **described.tags},
+                description=described.description,
+                model_id=model_id,
+            )
+        if version.description != described.description:
+            client.update_model_version(name, version.version, described.description)
+        for key, text in described.tags.items():
+            if version.tags.get(key) != text:
+                client.set_model_version_tag(name, version.version, key, text)
+        linked = json.loads(client.get_logged_model(model_id).tags.get(VERSIONS, "[]"))
+        if (name, int(version.version)) not in [(other["name"], int(other["version"])) for other in linked]:
+            linked.append({"name": name, "version": int(version.version)})
+            client.set_logged_model_tags(model_id, {VERSIONS: json.dumps(linked)})
         versions[loss] = str(version.version)
     if str(registered.aliases.get(CHAMPION)) != versions[best]:
         client.set_registered_model_alias(name, CHAMPION, versions[best])
@@ -210,30 +208,3 @@ def _registered(client: "MlflowClient", search: DescribedSearch, name: str, desc
             f"register under another name: `holdout sync {search.name} --register --as NAME`."
         )
     return registered
-
-
-def _made(client: "MlflowClient", name: str, model_id: str, described: DescribedModel) -> "ModelVersion":
-    model = client.get_logged_model(model_id)
-    return client.create_model_version(
-        name,
-        model.artifact_location,  # for models:/m-… MLflow 3.17 would use the global tracking URI and not this client's
-        model.source_run_id,
-        tags={LOGGED_MODEL: model_id, **described.tags},
-        description=described.description,
-        model_id=model_id,
-    )
-
-
-def _update_version(client: "MlflowClient", version: "ModelVersion", wanted: DescribedModel) -> None:
-    if version.description != wanted.description:
-        client.update_model_version(version.name, version.version, wanted.description)
-    for key, text in wanted.tags.items():
-        if version.tags.get(key) != text:
-            client.set_model_version_tag(version.name, version.version, key, text)
-
-
-def _link_version(client: "MlflowClient", model_id: str, version: "ModelVersion") -> None:
-    linked = json.loads(client.get_logged_model(model_id).tags.get(VERSIONS, "[]"))
-    entry = {"name": version.name, "version": int(version.version)}
-    if (entry["name"], entry["version"]) not in [(other["name"], int(other["version"])) for other in linked]:
-        client.set_logged_model_tags(model_id, {VERSIONS: json.dumps([*linked, entry])})

@@ -46,7 +46,6 @@ from search.tracking.summary_runs import (
     tags_of,
 )
 from search.trials import epochs_of
-from spaces.space import Value
 from trainables.common.errors import Failure, counted, without_password
 
 if TYPE_CHECKING:
@@ -85,8 +84,6 @@ def outcome_tags(trial: FrozenTrial) -> "list[RunTag]":
     return tags_of(tags)
 
 
-# The projection.
-
 RUN_STATUS = {
     TrialState.COMPLETE: "FINISHED",
     TrialState.PRUNED: "KILLED",
@@ -118,7 +115,9 @@ class Projection:
         self._name = experiment
         self._artifacts = artifacts
         self._search = search
-        self._stored: dict[tuple[str, str], RunInfo] | None = None
+        self._of_campaign: dict[str, str] = {}
+        if search.campaign:
+            self._of_campaign = {CAMPAIGN: search.campaign, "holdout.campaign_id": search.campaign_id}
         self._known: dict[tuple[str, int], Projected] = {}
 
     @property
@@ -144,35 +143,34 @@ class Projection:
         keep_view(client, found, self._search)
         return client, str(found.experiment_id)
 
+    @cached_property
     def _runs(self) -> "dict[tuple[str, str], RunInfo]":
-        """Return the search's runs by kind, and by loss or trial; read once and after each error.
+        """The search's runs by kind, and by loss or trial; read once and after each error.
 
         An error may have hidden the creation of a run. If a lost response left duplicates, the newer one is kept, which
         is listed first.
         """
-        if self._stored is None:
-            token = None
-            stored: dict[tuple[str, str], RunInfo] = {}
-            of_search = f"tags.`{ID}` = '{self._search.id}' AND tags.`{SEARCH}` = '{self._search.name}'"
-            while token is None or token:
-                page = self._client.search_runs([self.experiment], of_search, max_results=PAGE, page_token=token)
-                for run in page:
-                    tags = run.data.tags
-                    stored.setdefault((tags[KIND], tags.get(TRIAL) or tags.get(LOSS, "")), run.info)
-                token = page.token or ""
-            self._stored = stored
-        return self._stored
+        token: str | None = None
+        stored: dict[tuple[str, str], RunInfo] = {}
+        of_search = f"tags.`{ID}` = '{self._search.id}' AND tags.`{SEARCH}` = '{self._search.name}'"
+        while token != "":
+            page = self._client.search_runs([self.experiment], of_search, max_results=PAGE, page_token=token)
+            for run in page:
+                tags = run.data.tags
+                stored.setdefault((tags[KIND], tags.get(TRIAL) or tags.get(LOSS, "")), run.info)
+            token = page.token or ""
+        return stored
 
     def _campaign_run(self, campaign: str, start: int | None) -> str:
         of_campaign = f"tags.`{ID}` = '{self._search.campaign_id}' AND tags.`{KIND}` = 'campaign'"
         if found := self._client.search_runs([self.experiment], of_campaign, max_results=1):
             return str(found[0].info.run_id)
-        tags = {**self._of_campaign(), KIND: "campaign", ID: self._search.campaign_id, NAME: campaign}
+        tags = {**self._of_campaign, KIND: "campaign", ID: self._search.campaign_id, NAME: campaign}
         return str(self._create(tags, start, None).run_id)
 
     def _summary_run(self, row: str, start: int | None) -> str:
         """Return the run of a loss or a network without training; if ``row`` is empty, that of the search."""
-        search, runs = self._search, self._runs()
+        search, runs = self._search, self._runs
         kind = "loss" if row else "search"
         if (kind, row) not in runs:
             if row:
@@ -186,35 +184,27 @@ class Projection:
             runs[kind, row] = run
         return str(runs[kind, row].run_id)
 
-    def _settings(self, row: str) -> Mapping[str, Value]:
-        """Return the settings that are equal in all trials of a loss, or those of a baseline, or of the search."""
-        search = self._search
-        if not row:
-            return search.settings
-        if row in BASELINES:
-            return {"loss": row, **{key: of for key, of in search.settings.items() if key.startswith(OF_BASELINES)}}
-        searched, settings = search.searched[row], search.settings_of[row]
-        return {"loss": row, **{key: of for key, of in settings.items() if key not in searched}}
-
     def _tags(self, kind: str) -> dict[str, str]:
         search = self._search
         split = {"holdout.split": search.data.digest}
-        return {KIND: kind, SEARCH: search.name, ID: search.id, **split, **self._of_campaign()}
-
-    def _of_campaign(self) -> dict[str, str]:
-        search = self._search
-        return {CAMPAIGN: search.campaign, "holdout.campaign_id": search.campaign_id} if search.campaign else {}
-
-    def _short(self, name: str) -> str:
-        return name.removeprefix(f"{self._name}/")
+        return {KIND: kind, SEARCH: search.name, ID: search.id, **split, **self._of_campaign}
 
     def _create(self, tags: dict[str, str], start: int | None, parent: str | None) -> "RunInfo":
         above = {PARENT: parent} if parent else {}
         return self._client.create_run(self.experiment, start_time=start, tags={**origin_tags(), **tags, **above}).info
 
     def _begin(self, run_id: str, row: str) -> None:
-        """Write the settings and the data of a run of a loss or a search, if they are missing."""
-        bring_up_to_date(self._client, run_id, SummaryRun(params=self._settings(row)), _now())
+        """Write the settings and the data of a run of a loss or a search, if they are missing.
+
+        Those of a loss are equal in all of its trials.
+        """
+        search, settings = self._search, self._search.settings
+        if row in BASELINES:
+            settings = {"loss": row, **{key: of for key, of in settings.items() if key.startswith(OF_BASELINES)}}
+        elif row:
+            of_loss = search.settings_of[row].items()
+            settings = {"loss": row, **{key: of for key, of in of_loss if key not in search.searched[row]}}
+        bring_up_to_date(self._client, run_id, SummaryRun(params=settings), _now())
         log_data(self._client, run_id, self._search.data)
 
     def sum_up(self, row: str, wanted: SummaryRun, start: int | None, end: int | None) -> None:
@@ -228,7 +218,7 @@ class Projection:
 
     def log_model(self, loss: str, wanted: DescribedModel) -> str:
         """Log the model of a loss or a network without training, whose run exists, and return its id."""
-        name = self._short(f"{self._search.name}/{loss}")
+        name = f"{self._search.name}/{loss}".removeprefix(f"{self._name}/")
         return keep_model(self._client, self._summary_run(loss, None), name, wanted, _now())
 
     def register(
@@ -257,18 +247,17 @@ class Projection:
         if trial.state == TrialState.WAITING:
             return
         try:
-            self._project(study, trial)
+            self._known[study, trial.number] = self._projected(study, trial)
         except Exception:
-            self._stored = None
+            self.__dict__.pop("_runs", None)
             raise
 
-    def _project(self, study: str, trial: FrozenTrial) -> None:
+    def _projected(self, study: str, trial: FrozenTrial) -> Projected:
         known = self._known.get((study, trial.number))
         is_new = known is None
         known = known or self._open(study, trial)
         if known.closed:
-            self._known[study, trial.number] = known
-            return
+            return known
         records = epochs_of(trial)
         if is_new:
             log_data(self._client, known.run_id, self._search.data)
@@ -286,30 +275,27 @@ class Projection:
         if closed:  # last, so that an ended run is complete
             end = int(records[-1]["end"] * 1000) if records else None
             self._client.set_terminated(known.run_id, RUN_STATUS[trial.state], end)
-        self._known[study, trial.number] = Projected(run_id=known.run_id, epochs=len(records), closed=closed)
+        return Projected(run_id=known.run_id, epochs=len(records), closed=closed)
 
     def _open(self, study: str, trial: FrozenTrial) -> Projected:
         identity = f"{study}/{trial.number}"
-        run, start, loss = self._runs().get(("trial", identity)), milliseconds(trial.datetime_start), loss_of(study)
+        run, start, loss = self._runs.get(("trial", identity)), milliseconds(trial.datetime_start), loss_of(study)
         if run and (run.status != "FAILED" or run.start_time == start):  # else its study was begun anew
-            return self._found(run, trial)
+            if trial.state.is_finished() and run.status == RUN_STATUS[trial.state]:  # written last
+                return Projected(run_id=run.run_id, epochs=0, closed=True)
+            history = self._client.get_metric_history(run.run_id, EPOCH_METRIC)  # its writer may have died at any point
+            epochs = max((metric.step for metric in history), default=0)
+            return Projected(run_id=run.run_id, epochs=epochs, closed=False)
         tags = {
             **self._tags("trial"),
             LOSS: loss,
             STAGE: trainings_of(study),
             TRIAL: identity,
-            NAME: self._short(identity),
+            NAME: identity.removeprefix(f"{self._name}/"),
             "holdout.seed": str(trial.user_attrs.get("seed")),
         }
         run = self._create(tags, start, self._summary_run(loss, start))
         return Projected(run_id=run.run_id, epochs=0, closed=False)
-
-    def _found(self, run: "RunInfo", trial: FrozenTrial) -> Projected:
-        """Return the state of an existing run; its writer may have died at any point."""
-        if trial.state.is_finished() and run.status == RUN_STATUS[trial.state]:  # written last
-            return Projected(run_id=run.run_id, epochs=0, closed=True)
-        history = self._client.get_metric_history(run.run_id, EPOCH_METRIC)
-        return Projected(run_id=run.run_id, epochs=max((metric.step for metric in history), default=0), closed=False)
 
 
 def milliseconds(moment: datetime | None) -> int | None:

@@ -202,8 +202,11 @@ def bring_up_to_date(client: "MlflowClient", run_id: str, wanted: SummaryRun, no
     """Write those parts of ``wanted`` that the run ``run_id`` lacks; ``now`` is in milliseconds since 1970."""
     data = client.get_run(run_id).data
     tags = {**wanted.tags, **({NOTE: wanted.description} if wanted.description else {})}
-    digest = _digest_of_files(wanted)
-    if digest and data.tags.get(FILES) != digest:
+    contents = {path.name: path.read_bytes() for path in wanted.files}
+    contents |= {name: text.encode() for name, text in wanted.texts.items()}
+    parts = (f"{name}:{len(content)}:".encode() + content for name, content in sorted(contents.items()))
+    digest = hashlib.sha256(b"".join(parts)).hexdigest()
+    if contents and data.tags.get(FILES) != digest:
         for name, text in wanted.texts.items():
             client.log_text(run_id, text, name)
         for path in wanted.files:
@@ -233,17 +236,6 @@ def log_data(client: "MlflowClient", run_id: str, data: DescribedData) -> None:
     client.log_inputs(run_id, [DatasetInput(dataset, [InputTag(DATA_CONTEXT, "train")])])
 
 
-def _digest_of_files(run: SummaryRun) -> str | None:
-    contents = {path.name: path.read_bytes() for path in run.files}
-    contents |= {name: text.encode() for name, text in run.texts.items()}
-    if not contents:
-        return None
-    found = hashlib.sha256()
-    for name, content in sorted(contents.items()):
-        found.update(f"{name}:{len(content)}:".encode() + content)
-    return found.hexdigest()
-
-
 # The view of an experiment: the columns, filter and sorting of the table of its runs.
 #
 # MLflow's table shows no metrics unless a view selects them. Like those saved by the button *Views*, it is a tag of
@@ -257,8 +249,7 @@ KIND_OF_EXPERIMENT = ("mlflow.experimentKind", "custom_model_development")
 def keep_view(client: "MlflowClient", experiment: "Experiment", search: DescribedSearch) -> None:
     """Create or update the view of the results of the ``experiment``; the columns of other searches are kept."""
     key = f"mlflow.sharedViewState.{RESULTS}"
-    tags = dict([KIND_OF_EXPERIMENT, (key, _view(search, experiment.tags.get(key)))])
-    for name, value in tags.items():
+    for name, value in (KIND_OF_EXPERIMENT, (key, _view(search, experiment.tags.get(key)))):
         if experiment.tags.get(name) != value:
             client.set_experiment_tag(experiment.experiment_id, name, value)
 

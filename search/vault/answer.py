@@ -24,8 +24,6 @@ from trainables.common.errors import Failure, InvalidInput, counted, raise_if_an
 from trainables.common.files import digest_of, json_digest, read_json, reading, remove_drafts, write_json, write_whole
 
 REQUEST, ANSWER, ERRORS = "request.json", "answer.json", "errors.log"
-
-
 OF_THE_MOMENT = {"finished", "of", "labels_only", "isolated"}
 """Keys of an answer that follow from the policy, the kernel or the clock."""
 
@@ -57,11 +55,7 @@ def answer(folder: Path, request: IO[bytes], reply: IO[bytes]) -> None:
 
 
 def _opening(vault: Vault, head: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Path:
-    """Return the folder of the opening that a request resumes or begins; its line is in the ledger, and on the disk.
-
-    Raises:
-        InvalidInput: the request is not one for this vault, all openings are used up, or a model cannot embed noise.
-    """
+    """Return the folder of the opening that a request resumes or begins, whose line is in the ledger; or raise."""
     known, policy = vault.openings(), vault.policy
     with reading("The request", "send it again"):
         content = {key: head[key] for key in ("selection", "models", "training")}
@@ -152,13 +146,11 @@ def _scored(vault: Vault, folder: Path) -> tuple[dict[str, Any], list[bytes]]:
             entry, file = {"reason": error.sentences[0]}, b""
         scores.append(entry)
         files.append(file if policy.by_class and file else None)
+    described = vault.description([])
     answered = {
         **vault.openings()[folder.name],
+        **{name: described[name] for name in ("labels_only", "key", "test", "items")},
         "of": policy.openings,
-        "labels_only": policy.labels_only,
-        "key": public_key(vault.private_key),
-        "test": vault.description([])["test"],
-        "items": len(found),
         "overlap": overlap,
         "copies": found.copies,
         "rows": [sent["row"] for sent in request["models"]],

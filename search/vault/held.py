@@ -120,11 +120,7 @@ class HeldItems(Dataset):
 
 @dataclass(frozen=True)
 class Vault:
-    """The vault in ``folder``.
-
-    Raises:
-        InvalidInput: there is none, or its files are damaged.
-    """
+    """The vault in ``folder``; raises if there is none, or its files are damaged."""
 
     folder: Path
 
@@ -187,8 +183,8 @@ class Vault:
     def _metric_problems(self, metrics: list[str]) -> Iterator[str]:
         """Yield sentences on ``metrics`` that the vault does not compute."""
         base_of, subsets = {name: split_subset(name) for name in metrics}, (None, *self.items.test_subsets())
-        refused = {name for name, (_, part) in base_of.items() if is_own(name) or part not in subsets}
-        refused |= {name for name, (base, _) in base_of.items() if unknown_metrics([base])}
+        known = {name for name, (base, part) in base_of.items() if part in subsets and not unknown_metrics([base])}
+        refused = {name for name in metrics if is_own(name) or name not in known}
         if self.items.superclasses() is None:
             refused |= {*superclass_metrics(metrics)}
         if refused:
@@ -206,9 +202,8 @@ LISTED, VECTORS_FILE = "data.csv", "data.npz"
 def make_vault(dataset: Dataset, to: Path, policy: Policy, *, seed: int) -> str:
     """Write the vault of ``dataset`` into the folder ``to``, which only its owner may read; return its public key.
 
-    The test classes are those of a search on all of it with ``seed``. Beside the vault, to be handed out, are the
-    training half (``TO-training``) and with ``labels_only`` the test items without labels (``TO-items``). All folders
-    are complete, or none is there.
+    The test classes are those of a search with ``seed``. Beside the vault, to be handed out, are the training half
+    (``TO-training``) and with ``labels_only`` the test items without labels (``TO-items``): all complete, or none.
 
     Raises:
         InvalidInput: a folder exists, or the data set has too few classes, unreadable items, or items of other kinds.
@@ -283,15 +278,11 @@ def _hand_out(dataset: Dataset, items: Sequence[tuple[str, str]], folder: Path) 
 
 
 def _hold(dataset: Dataset, classes: Mapping[str, Sequence[str]], folder: Path) -> dict[str, Any]:
-    """Write the test half under neutral names, and return the content of ``test.json``.
-
-    Classes and the items of each stay in their order, of which clusterings depend; their numbers are drawn.
-    """
+    """Write the test half under drawn, neutral names, in its order, and return the content of ``test.json``."""
     draw = random.SystemRandom()
     (folder / FOLDER).mkdir()
-    class_of = {
-        name: f"class {number:04d}" for name, number in zip(classes, draw.sample(range(len(classes)), len(classes)))
-    }
+    numbers = draw.sample(range(len(classes)), len(classes))
+    class_of = {name: f"class {number:04d}" for name, number in zip(classes, numbers)}
     keys = [key for of_class in classes.values() for key in of_class]
     shuffled = draw.sample(keys, len(keys))
     if dataset.features() is not None:
@@ -300,8 +291,8 @@ def _hold(dataset: Dataset, classes: Mapping[str, Sequence[str]], folder: Path) 
         np.save(folder / FOLDER / VECTORS, vectors, allow_pickle=False)
     else:
         is_file = isinstance(dataset, RootedDataset)
-        suffixes = {key: Path(key).suffix.lower() if is_file else ".png" for key in keys}
-        name_of = {key: f"{row:06d}{suffixes[key]}" for row, key in enumerate(shuffled)}
+        suffix = {key: Path(key).suffix.lower() if is_file else ".png" for key in keys}
+        name_of = {key: f"{row:06d}{suffix[key]}" for row, key in enumerate(shuffled)}
         for key, name in name_of.items():
             _copy(dataset, key, folder / FOLDER / name)
     superclass_of = dataset.superclasses()

@@ -46,17 +46,12 @@ from trainables.training.untrained_network import whitened
 MOST_DIMENSIONS = 16_384
 TRIED = 4
 """Items of noise that a model embeds before an opening."""
-
 Embed = Callable[[Any], Tensor]
 """A function from images, or items of features, to embeddings."""
 
 
 def tried(model: SentModel, dataset: HeldItems, device: str) -> Outcome:
-    """Let ``model`` embed noise like the items of ``dataset``; runs in a child process, before an opening.
-
-    Raises:
-        InvalidInput: it cannot, or its embeddings are not of all items.
-    """
+    """Let ``model`` embed noise like the items of ``dataset``, or raise; runs in a child process, before an opening."""
     if model.form == EMBEDDINGS:
         embeddings_ND = _given(model, len(dataset))
     else:
@@ -73,10 +68,8 @@ def tried(model: SentModel, dataset: HeldItems, device: str) -> Outcome:
 def score(model: SentModel, store: Store, names: Sequence[str], dataset: HeldItems, device: str) -> Outcome:
     """Score ``model`` on all items of ``store`` by the metrics ``names``; runs in a child process.
 
-    The file has the labels, and for each retrieval metric the mean of an item's class in place of its own score.
-
-    Raises:
-        InvalidInput: the model is not one that can be scored. The sentence says nothing of single items.
+    The file has the labels, and for each retrieval metric the mean of an item's class in place of its own score. Raise
+    if the model cannot be scored, with a sentence that says nothing of single items.
     """
     view = store.subset(store.class_names)
     in_order_of_keys = np.argsort(np.argsort(view.image_keys)).tolist()
@@ -127,20 +120,13 @@ def _given(model: SentModel, count: int) -> Tensor:
     return _sized(tensors.get("embeddings", torch.empty(0)), count).float()
 
 
-# The networks.
-
-
 def side_of(model: SentModel) -> int:
     """Return the short side of the decoded images that ``model`` takes; 1 for embeddings."""
     return 1 if model.form == EMBEDDINGS else _described(model).decoded_side
 
 
 def _described(model: SentModel) -> EmbedderSpec:
-    """Return the description of ``model``.
-
-    Raises:
-        InvalidInput: it is damaged, or names code.
-    """
+    """Return the description of ``model``; raise if it is damaged, or names code."""
     if model.form == PROGRAM:  # what the network is, the program says
         return EmbedderSpec.from_json({**model.description, "model": {}}, "The model")
     spec = EmbedderSpec.from_json(model.description, "The model")
@@ -182,9 +168,6 @@ def _loaded(config: ModelConfig, tensors: Mapping[str, Tensor]) -> EmbeddingMode
     except (KeyError, RuntimeError) as error:
         raise InvalidInput(f"The weights of the model are not those of its network {config.backbone}.") from error
     return network
-
-
-# The models that a search sends.
 
 
 def models_of(scoring: Scoring | BaselineScoring) -> Iterator[SentModel]:
@@ -255,11 +238,7 @@ def check_program(content: bytes) -> None:
 
 
 def program_of(spec: EmbedderSpec, tensors: Mapping[str, Tensor] | None = None) -> bytes:
-    """Return the program of the user's own network of ``spec``, with its initial weights or ``tensors``.
-
-    Raises:
-        InvalidInput: a vault could not run it.
-    """
+    """Return the program of the user's own network of ``spec``, with its initial weights or ``tensors``; or raise."""
     from trainables.inference.embedder import Embedder
     from trainables.inference.portable import onnx_bytes
 

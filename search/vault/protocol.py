@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -19,12 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from trainables.common.errors import Failure, InvalidInput
 from trainables.common.files import DAMAGED, digest_of, reading
 
-if TYPE_CHECKING:
-    pass
-
 FORMAT = 1
 """Version of the messages, incremented with every change of their keys or their meaning."""
-
 LONGEST_HEAD = 1 << 26
 """Most bytes of a head: a selection with its confirmations takes some kilobytes a loss."""
 
@@ -40,11 +36,7 @@ def send(stream: IO[bytes], head: Mapping[str, Any], blobs: Iterable[bytes] = ()
 
 
 def receive(stream: IO[bytes], most: int) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Read a message; return its head and its blobs by their SHA-256.
-
-    Raises:
-        InvalidInput: it is cut or damaged, or its blobs have more than ``most`` bytes together.
-    """
+    """Return a message's head, and its blobs by SHA-256; raise if it is damaged or has more than ``most`` bytes."""
     line = stream.readline(LONGEST_HEAD)
     try:
         head = json.loads(line)
@@ -64,9 +56,6 @@ def receive(stream: IO[bytes], most: int) -> tuple[dict[str, Any], dict[str, byt
     return head, blobs
 
 
-# Signatures.
-
-
 def public_key(private: bytes) -> str:
     """Return the public key (hex) of a ``private`` one."""
     return Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw().hex()
@@ -79,11 +68,7 @@ def signed(content: Mapping[str, Any], private: bytes) -> dict[str, str]:
 
 
 def content_of(answer: Mapping[str, Any], key: str | None = None) -> dict[str, Any]:
-    """Return the content of a signed ``answer``.
-
-    Raises:
-        InvalidInput: the owner of the key that it names did not sign it, or that is not the public ``key``.
-    """
+    """Return the content of a signed ``answer``; raise unless it names the public ``key``, whose owner signed it."""
     try:
         text, signature = str(answer["text"]), bytes.fromhex(answer["signature"])
         found: dict[str, Any] = json.loads(text)
@@ -96,10 +81,8 @@ def content_of(answer: Mapping[str, Any], key: str | None = None) -> dict[str, A
     return found
 
 
-# Models.
-
-NETWORK, PROGRAM, EMBEDDINGS = FORMS = ("network", "program", "embeddings")
-"""What a model is: tensors of a described network, an ONNX program in place of a network of the user's own, or
+NETWORK, PROGRAM, EMBEDDINGS = "network", "program", "embeddings"
+"""The forms of a model: tensors of a described network, an ONNX program in place of a network of the user's own, or
 embeddings of all items in the order of their keys, where only labels are secret."""
 
 
@@ -108,8 +91,8 @@ class SentModel:
     """A model in a request.
 
     Attributes:
-        row: what identifies it in ``test.json``; for a network without training its name.
-        form: one of :data:`FORMS`.
+        row: its entries in ``test.json``; for a network without training its name.
+        form: NETWORK, PROGRAM or EMBEDDINGS.
         files: its files; of a network the backbone's tensors apart from the others where it was frozen.
         description: that of its checkpoint, :class:`~trainables.inference.model_files.EmbedderSpec` as JSON.
     """
@@ -168,11 +151,7 @@ def ask(address: str, head: Mapping[str, Any], blobs: Sequence[bytes] = (), *, s
 
 
 def describe(address: str, metrics: Sequence[str]) -> dict[str, Any]:
-    """Return what the vault at the command ``address`` says of itself to a search with these test ``metrics``.
-
-    Raises:
-        InvalidInput: it refuses, or does not answer.
-    """
+    """Return the description of the vault at the command ``address``, for a search with these test ``metrics``."""
     nonce = secrets.token_hex(16)
     try:
         answer, _ = ask(address, {"verb": "describe", "nonce": nonce, "metrics": [*metrics]}, seconds=DESCRIBED_S)

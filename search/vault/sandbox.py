@@ -49,13 +49,8 @@ TOO_LARGE = "A model takes more memory than the vault allows; make it smaller."
 def isolated(work: Callable[[], Outcome], policy: "Policy") -> tuple[Outcome, list[str]]:
     """Run ``work``, which needs no file but Python's, in a child process within the limits of ``policy``.
 
-    Memory is what it takes above this process; on a GPU, whose driver maps all, it is not limited.
-
-    Returns:
-        What it returns, and what isolated it: "network", "files".
-
-    Raises:
-        InvalidInput: it raises one, or exceeds a limit.
+    Memory is what it takes above this process; on a GPU, whose driver maps all, it is not limited. Return what it
+    returns, and what isolated it ("network", "files"); raise :class:`InvalidInput` if it does, or exceeds a limit.
     """
     ours, theirs = Pipe(duplex=False)
     child = get_context("fork").Process(target=_run, args=(work, theirs, policy), daemon=True)

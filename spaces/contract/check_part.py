@@ -1,36 +1,40 @@
-"""Contract of any part: find its kind and run its checks; and the contracts of backbones and metrics.
+"""Contract of any part: find its kind and run its checks; and the contract of a user-defined training."""
 
-Shapes: B batch, H and W pixels, N images, D embedding, C classes.
-"""
-
-import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from inspect import signature
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from spaces.contract import Check, CheckResult
-from spaces.contract.check_data import DatasetContract, SamplerContract
+from spaces.contract.check_data import BackboneContract, DatasetContract, MetricContract, SamplerContract
 from spaces.contract.check_loss import LossContract
-from spaces.contract.check_trainable import TrainableContract
-from trainables.common.errors import InvalidInput, suggestion, without_password
+from spaces.losses import space_of_trainable
+from spaces.space import Space, Value
+from trainables.common.errors import InvalidInput, counted, raise_if_any, suggestion, without_password
 from trainables.common.part_tables import is_own, load_part
-from trainables.common.vectors import without_order
+from trainables.common.rules import OneOf
+from trainables.common.vectors import unit
 from trainables.data import DATASETS, Dataset
 from trainables.data.batch_samplers import BATCH_SAMPLERS, BatchSampler
+from trainables.data.store.store_spec import StoreSpec
+from trainables.inference.model_files import read_model
 from trainables.losses import LOSSES
 from trainables.losses.loss import Loss
-from trainables.metrics import METRICS, metric_name, own_metric, unknown_metrics
-from trainables.metrics.evaluation import evaluate
-from trainables.models.backbones import BACKBONES, LIBRARIES, Backbone, backbone
-from trainables.models.config import ModelConfig
-from trainables.models.embedding import EmbeddingModel, depends_on_batch
-from trainables.training.trainable import Trainable
+from trainables.metrics import METRICS, unknown_metrics
+from trainables.models import ModelConfig
+from trainables.models.backbones import BACKBONES, LIBRARIES, Backbone
+from trainables.training.own import OwnTraining, own_model_of
+from trainables.training.spec import EpochRecord, TrialSpec
+from trainables.training.trainable import Trainable, has_predictor, trainable_class
+from trainables.training.training_config import TrainingConfig
 
 TABLES: Mapping[str, Mapping[str, Any]] = {
     "loss": LOSSES,
@@ -133,127 +137,157 @@ def check_part(
         yield from outcomes(lambda: contracts[kind or kind_of(name)]())
 
 
-# Backbones and metrics.
+# Trainings, with real ones of two epochs.
+
+EPOCHS = 2
+MOST_CLASSES = 12
+"""Classes that the contract uses, the first of a data set."""
+
+CPU = torch.device("cpu")
 
 
-class BackboneContract:
-    """The checks of a backbone (name or import path), for images of ``image_size`` pixels, by default its own size."""
+@dataclass(frozen=True, kw_only=True)
+class DrawnFeatures(Dataset):
+    """Classes of drawn vectors, for a training that is checked without a data set."""
 
-    def __init__(self, name: str, image_size: int | None) -> None:
-        self._name, self._row = name, backbone(name)
-        self._size = image_size or (self._row.crop.side if self._row.crop else 224)
+    summary: ClassVar[str] = "drawn vectors"
+    publisher: ClassVar[str] = "none"
+    layout: ClassVar[str] = ""
+
+    def classes(self) -> Mapping[str, tuple[str, ...]]:
+        return {f"class {label}": tuple(f"{label}/{row}" for row in range(8)) for label in range(MOST_CLASSES)}
+
+    def identity(self) -> str:
+        return "drawn features"
+
+    def stamp(self, key: str) -> str:
+        return key
+
+    def features(self) -> int:
+        return 16
+
+    def read(self, key: str) -> np.ndarray:
+        label, row = map(int, key.split("/"))
+        centre = np.random.default_rng(label).normal(size=16)
+        return (centre + np.random.default_rng((label, row)).normal(size=16)).astype(np.float32)
+
+
+class TrainableContract:
+    """The checks of a training on the data set of ``options``, as in a search file, or on drawn vectors."""
+
+    def __init__(self, path: str, options: Mapping[str, Any], folder: Path) -> None:
+        self._path, self._folder = path, folder
+        self._space: Space = space_of_trainable(path)
+        self._own = trainable_class(path)
+        dataset = _dataset(dict(options))
+        names = tuple(islice(dataset.classes(), MOST_CLASSES))
+        train = names[: -(-2 * len(names) // 3)]
+        self._spec = TrialSpec(
+            trainable=path,
+            loss=path,
+            hyperparameters={name: entry.default for name, entry in self._space.items()},
+            model=ModelConfig(),
+            training=TrainingConfig(epochs=EPOCHS),
+            images=StoreSpec(dataset=dataset, class_names=names, short_side=256, cache=str(folder / "cache")),
+            train_classes=train,
+            validation_classes=names[len(train) :],
+            metrics=("map_at_r", "recall_at_1"),
+            objective="map_at_r",
+            seed=1,
+            directory="",
+        )
+        self._first: list[EpochRecord] = []
 
     def checks(self) -> Mapping[str, Check]:
-        size = self._size
         return {
-            "Its mean and scale are three numbers each.": self._input_problem,
-            "It builds a module, the same from the same seed.": self._build_problem,
-            f"Images of {size} pixels become maps of its features.": self._shape_problem,
-            "Different images become different maps.": self._same_problem,
-            "Every trainable parameter has a gradient.": self._gradient_problem,
-            "An image has the same embedding alone and in a batch.": self._batch_problem,
-            "Its state_dict is complete.": self._state_problem,
+            "It trains two epochs with its defaults.": self._default_problem,
+            "The same seed and items give the same numbers, within its tolerance.": self._again_problem,
+            "Saved and loaded, it continues with the same numbers.": self._resume_problem,
+            "Its saved model embeds an item as the trained one did, whatever the other items are.": self._kept_problem,
+            "A predictor gives the embeddings of the saved training.": self._predictor_problem,
+            "Both ends of every range and every choice can be set up.": self._ends_problem,
         }
 
-    def _images_B3HW(self) -> Tensor:
-        return torch.rand(2, 3, self._size, self._size, generator=torch.Generator().manual_seed(1))
+    @contextmanager
+    def _training(self, name: str, **params: Value) -> Iterator[OwnTraining]:
+        spec = replace(
+            self._spec, hyperparameters={**self._spec.hyperparameters, **params}, directory=str(self._folder / name)
+        )
+        training = OwnTraining(spec, CPU)
+        try:
+            yield training
+            training.wait_for_checkpoints()
+        finally:
+            training.end()
 
-    def _input_problem(self) -> str:
-        for name, colours in (("mean", self._row.mean), ("scale", self._row.scale)):
-            if len(colours) != 3 or not all(isinstance(value, float | int) for value in colours):
-                return f"{name} must be three numbers, for red, green and blue; it is {colours!r}."
-        return "" if min(self._row.scale) > 0 else f"scale divides and must be positive; it is {self._row.scale!r}."
-
-    def _build_problem(self) -> str:
-        networks = []
-        for _ in range(2):
-            torch.manual_seed(0)
-            networks.append(self._row.build())
-        if not isinstance(networks[0], nn.Module):
-            return f"It must build a torch.nn.Module; it builds {networks[0]!r}."
-        first, second = (network.state_dict() for network in networks)
-        same = first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-        return "" if same else "Built twice from the same seed, its weights differ: draw them with torch."
-
-    def _shape_problem(self) -> str:
-        network = self._model.backbone
-        for mode in (True, False):
-            maps = network.train(mode)(self._images_B3HW())
-            if not isinstance(maps, Tensor) or maps.ndim != 4 or maps.shape[:2] != (2, self._row.features):
-                shape = list(maps.shape) if isinstance(maps, Tensor) else type(maps).__name__
-                return f"Two images must become maps [2, {self._row.features}, h, w]; they become {shape}."
-            if not maps.isfinite().all():
-                return "Its maps are not finite."
+    def _default_problem(self) -> str:
+        with self._training("default") as training:
+            self._first = [training.run_epoch() for _ in range(EPOCHS)]
         return ""
 
-    @torch.no_grad()
-    def _same_problem(self) -> str:
-        network = self._model.backbone.eval()
-        bad = without_order(torch.cat([network(image_B3HW).flatten(1) for image_B3HW in self._images_B3HW().split(1)]))
-        return bad and f"Of the maps of two images, {bad}."
-
-    def _new_model(self) -> EmbeddingModel:
-        return EmbeddingModel(ModelConfig(backbone=self._name, embedding_dim=8))
-
-    @cached_property
-    def _model(self) -> EmbeddingModel:
-        return self._new_model()
-
-    def _gradient_problem(self) -> str:
-        model = self._model.train()
-        model(self._images_B3HW()).square().sum().backward()
-        without = [name for name, p in model.backbone.named_parameters() if p.requires_grad and p.grad is None]
-        return f"Without a gradient: {len(without)} of its parameters, first {without[0]}." if without else ""
-
-    @torch.no_grad()
-    def _batch_problem(self) -> str:
-        depends = depends_on_batch(self._model, self._images_B3HW())
-        return "In evaluation mode an image's embedding depends on the rest of its batch." if depends else ""
-
-    def _state_problem(self) -> str:
-        first, second = self._model, self._new_model()
-        second.load_state_dict(first.state_dict())
-        images = self._images_B3HW()
-        with torch.no_grad():
-            same = torch.equal(first.eval()(images), second.eval()(images))
-        return "" if same else "Some of its state is not in its state_dict."
-
-
-class MetricContract:
-    """The checks of a metric (a name such as ``recall_at_1``, or an import path)."""
-
-    def __init__(self, name: str) -> None:
-        if unknown_metrics([name]):
-            raise InvalidInput(f"The metric {name!r} is not known{suggestion(name, METRICS)}.")
-        if is_own(name):
-            own_metric(name)
-        self._name = name
-        generator = torch.Generator().manual_seed(0)
-        self._labels_N = torch.arange(60) % 12
-        centres_CD = torch.randn(12, 16, generator=generator)
-        self._embeddings_ND = centres_CD[self._labels_N] + 0.7 * torch.randn(60, 16, generator=generator)
-
-    def checks(self) -> Mapping[str, Check]:
-        return {
-            "It is a finite number.": self._number_problem,
-            "It is deterministic.": self._again_problem,
-            "It does not depend on the order of images.": self._order_problem,
-        }
-
-    def _value(self, order_N: torch.Tensor) -> float:
-        labels_N = self._labels_N[order_N]
-        values = evaluate(self._embeddings_ND[order_N], labels_N, [self._name], superclasses_N=labels_N // 3)
-        return values[metric_name(self._name)]
-
-    def _number_problem(self) -> str:
-        value = self._value(torch.arange(60))
-        return "" if math.isfinite(value) else f"For 60 images of 12 classes it is {value}."
-
     def _again_problem(self) -> str:
-        first, second = (self._value(torch.arange(60)) for _ in range(2))
-        return "" if first == second else f"It is {first}, then {second} for the same embeddings."
+        with self._training("again") as training:
+            return self._difference([training.run_epoch() for _ in range(EPOCHS)])
 
-    def _order_problem(self) -> str:
-        first, second = self._value(torch.arange(60)), self._value(torch.randperm(60))
-        close = math.isclose(first, second, rel_tol=1e-5, abs_tol=1e-6)
-        return "" if close else f"It is {first}, and {second} with the images in another order."
+    def _resume_problem(self) -> str:
+        with self._training("resumed") as training:
+            training.run_epoch()
+        with self._training("resumed") as training:
+            training.run_epoch()
+            return self._difference(training.records)
+
+    def _difference(self, records: list[EpochRecord]) -> str:
+        """Return a sentence on the first number that differs from the first training's."""
+        for before, after in zip(self._first, records, strict=True):
+            for name, number in _numbers(before).items():
+                found = _numbers(after).get(name)
+                if found != number and (found is None or number is None or abs(found - number) > self._own.tolerance):
+                    return (
+                        f"In epoch {before['epoch']} {name} was {number} and is {found}; draw random numbers from the "
+                        f"seed, save all that training needs, or state a tolerance (it is {self._own.tolerance:g})."
+                    )
+        return ""
+
+    @property
+    def _best(self) -> Path:
+        return self._folder / "default" / "attempt-1" / "best.safetensors"
+
+    def _kept_problem(self) -> str:
+        return OwnTraining.kept_problem(self._spec, self._best, CPU) or ""
+
+    def _predictor_problem(self) -> str:
+        if not has_predictor(self._own):
+            return ""
+        model = own_model_of(read_model(str(self._best)), device=CPU, trust_code=True)
+        images = replace(self._spec.images, class_names=self._spec.validation_classes)
+        view, tested_ND = OwnTraining.tested(self._spec, self._best, images, CPU)
+        largest = (torch.from_numpy(model.embed(view.items)) - unit(tested_ND)).abs().max().item()
+        if largest > max(self._own.tolerance, 1e-4):
+            return f"It differs by {largest:g} from embed after load; return the same numbers, in the items' order."
+        return ""
+
+    def _ends_problem(self) -> str:
+        for name, entry in self._space.items():
+            for number, value in enumerate(entry.ends):
+                try:
+                    with self._training(f"{name}-{number}", **{name: value}):
+                        pass
+                except Exception as error:
+                    return f"{name} = {value!r} is in its space and raises {type(error).__name__}: {error}."
+        return ""
+
+
+def _numbers(record: EpochRecord) -> dict[str, float | None]:
+    return {**({"loss": record["loss"]} if "loss" in record else {}), **record.get("reported", {}), **record["metrics"]}
+
+
+def _dataset(options: dict[str, Any]) -> Dataset:
+    name = options.pop("name", None)
+    if name is None:
+        raise_if_any([f"--set {key}: name a data set, too, by --set name=…." for key in options])
+        return DrawnFeatures()
+    raise_if_any(OneOf(DATASETS, own=True).mistakes("name", name))
+    dataset: Dataset = DATASETS[name](**options)
+    if len(dataset.classes()) < 4:
+        raise InvalidInput(f"{name} has {counted(len(dataset.classes()), 'class', 'classes')}; the contract needs 4.")
+    return dataset

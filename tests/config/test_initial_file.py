@@ -12,8 +12,15 @@ from support.refusals import refused
 from support.small_disk import small_files
 from support.small_search import unreadable
 
-from search.config.image_facts import ImageFacts, dataset_at, dataset_facts
-from search.config.initial_file import Machine, initial_text, name_for, write_initial_file
+from search.config.initial_file import (
+    ImageFacts,
+    Machine,
+    dataset_at,
+    dataset_facts,
+    initial_text,
+    name_for,
+    write_initial_file,
+)
 from search.config.recipes import read_search
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import parse_yaml
@@ -66,7 +73,7 @@ def test_the_file_passes_as_it_stands(shape: str, tmp_path: Path) -> None:
     assert training.images_per_class <= max(2, int(np.median([sizes[int(name[-3:])] for name in plan.split.train])))
     assert training.frame.short_side <= max(min(height, width), 18)
     assert plan.split.seed == facts.split_seed
-    assert len(plan.split.train) == facts.train_classes
+    assert len(plan.split.train) == facts.class_sizes.count
     assert not (tmp_path / "runs").exists()
 
 

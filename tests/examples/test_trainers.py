@@ -29,8 +29,7 @@ import holdout
 from examples.texts import Languages
 from examples.trainers import tiny
 from examples.trainers.tiny import Pictures, Signs
-from spaces.contract.check_part import check_part
-from spaces.contract.check_trainable import DrawnFeatures
+from spaces.contract.check_part import DrawnFeatures, check_part
 from trainables.data.sets.features import FeatureFile
 from trainables.data.store.store_spec import StoreSpec
 from trainables.metrics.evaluation import evaluate

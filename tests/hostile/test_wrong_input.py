@@ -141,7 +141,7 @@ ADDRESSES = [
     ("checkpoints: {storage_path: 's3://user:not-for-every-eye@host/x'}", "checkpoints.storage_path: it names a user; leave that out"),
     ("checkpoints: {storage_path: /etc/passwd}", "checkpoints.storage_path: /etc/passwd cannot be written to; name a folder of your own."),
     ('checkpoints: {storage_path: "/tmp/a\\0b"}', r"checkpoints.storage_path: '/tmp/a\x00b' holds a zero byte"),
-    (f"checkpoints: {{storage_path: /{'y' * 300}}}", "cannot be read (OSError: File name too long)"),
+    (f"checkpoints: {{storage_path: /{'y' * 300}}}", "cannot be accessed (OSError: File name too long)"),
 ]
 
 CAMPAIGNS = [

@@ -110,7 +110,11 @@ WRONG: list[Row] = [
         "search.sampler is co",
     ),
     ({"metrics.validation": []}, (), "metrics.validation: must have at least one entry"),
-    ({"metrics.test": ["recall_at_10000"]}, OF_DATA, "metrics: k = 10000 needs more than 10000 images and the 48 test"),
+    (
+        {"metrics.test": ["recall_at_10000"]},
+        OF_DATA,
+        "metrics: k = 10000 needs a gallery of 10000 images and that of the 48 test",
+    ),
     ({"resources.cpus_per_trial": 9999}, (), "resources.cpus_per_trial is 9999"),
     ({"tracking.uri": "ftp://x"}, (), "tracking.uri must begin with"),
     ({"checkpoints.storage_path": "x/y"}, (), "checkpoints.storage_path: must be an absolute path"),

@@ -18,7 +18,7 @@ from support.commands import holdout_here, summary
 from support.finished_search import campaign_here, in_turn
 from support.kinds import FinishedCampaign
 from support.serving import asked
-from support.small_search import SHORTEST
+from support.small_search import GLYPHS, SHORTEST
 from support.tampered import Copied
 
 from search.driver.choice import FailedLosses, NothingToSelect
@@ -26,8 +26,8 @@ from search.driver.sealed import score_test
 from search.driver.stages import STAGES, Order, trials_in_turn
 from search.records.campaign import Campaign, parse_campaign
 from search.records.ledger import Ledger
-from search.records.records import Records, stored_search
-from search.records.runs import CampaignFolder, RunFolder
+from search.records.records import stored_search
+from search.records.runs import CampaignFolder
 from search.records.scoring import score
 from search.records.writable import WritableRecords
 from search.results.campaign import CampaignResult, campaign_result
@@ -155,7 +155,8 @@ def test_each_fold_has_its_own_validation_and_test(lot: FinishedCampaign) -> Non
     assert mean == pytest.approx(entry["test"]["recall_at_1"]["mean"])
 
 
-def test_the_table_has_a_row_a_fold(lot: FinishedCampaign) -> None:
+def test_the_table_has_a_row_a_fold_and_the_report_shows_all_models(lot: FinishedCampaign) -> None:
+    """Two folds of two seeds: four models per configuration, and two independent samples."""
     campaign, result = lot.campaign, lot.result
     (table,) = [table for table in campaign_tables(campaign.config, result) if table.title == "Folds"]
     assert table.header == ("loss", "training", "fold", "validation", "recall_at_1")
@@ -163,12 +164,7 @@ def test_the_table_has_a_row_a_fold(lot: FinishedCampaign) -> None:
     assert table.rows[-1] == ("pnp", "2", "2", *per_cent)
     assert len(table.rows) == FOLDS * SEEDS
     assert table in study(campaign.config, result).tables, "in the report too"
-
-
-def test_the_models_of_all_folds_are_shown(lot: FinishedCampaign) -> None:
-    """Two folds of two seeds: four models per configuration, and two independent samples."""
-    folder = RunFolder(lot.runs, "lot-folds")
-    section = models_section(Records(folder))
+    section = models_section(stored_search(lot.runs, "lot-folds"))
     assert "4 models of 1 configuration" in section.sentences[0]
     assert any(entry.name == "gallery-worst" for entry in section.figures)
 
@@ -199,12 +195,10 @@ CONTENT: dict[str, Any] = {
     "name": "sizes",
     "study": "from one network",
     "base": {
-        "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20},
+        **GLYPHS,
         "model": {"backbone": BACKBONE, "freeze": "backbone"},
-        "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
         "losses": ["pnp"],
         "search": {"trials": 1},
-        "selection": {"finalists": 1, "seeds": 1},
         "final": {"seeds": 2},
         "metrics": {"test": ["recall_at_1"]},
     },
@@ -221,7 +215,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     weights = save_convnet(tmp_path_factory.mktemp("weights"))
     base = {**CONTENT["base"], "model": {**CONTENT["base"]["model"], "weights": str(weights)}}
     with campaign_here(runs, {**CONTENT, "base": base}) as (campaign, result):
-        summaries = [summary_of(Records(RunFolder(runs, member.config.name))) for member in campaign.members]
+        summaries = [summary_of(stored_search(runs, member.config.name)) for member in campaign.members]
         return runs, campaign, result, summaries
 
 
@@ -251,16 +245,12 @@ def test_each_tuned_loss_is_paired_with_the_untrained_network_of_its_search(fini
         parse_campaign({**CONTENT, "table": {**CONTENT["table"], "roles": ["baseline"]}})
 
 
-def test_the_live_page_lists_the_campaigns_searches(finished: Finished) -> None:
-    runs, campaign, _, _ = finished
+def test_the_report_begins_with_every_mean_and_the_live_page_lists_the_searches(finished: Finished) -> None:
+    runs, campaign, result, _ = finished
     status, _, body = asked(live_app(runs), "/api/campaigns", "", (b"host", b"localhost"))
     assert status == 200, body
     names = [member.config.name for member in campaign.members]
     assert json.loads(body) == [{"name": "sizes", "searches": names, "problem": None}]
-
-
-def test_the_report_of_a_campaign_from_weights_begins_with_every_mean(finished: Finished) -> None:
-    runs, _, result, _ = finished
     page = Path(holdout_here("report", "sizes", "--runs", runs).stdout.strip())
     assert "untrained" in page.read_text()
     report = campaign_report(CampaignFolder(runs, "sizes"))

@@ -1,6 +1,7 @@
 """Campaign files: every one that comes with the project, and mistakes made on purpose."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from search.records.plan import Plan
 from search.records.runs import CampaignFolder, RunFolder
 from search.results.campaign import data_axes, measured
 from search.results.statistics import over_seeds
-from search.results.summary import LossSummary, Summary
+from search.results.summary import Summary
 from search.show.campaigns import campaign_table
 from search.text_table import TextTable
 from trainables.common.errors import InvalidInput
@@ -108,15 +109,16 @@ def test_the_mistakes_of_the_searches_are_said_with_the_campaign_s_own(tmp_path:
     assert len(said) == len(begin)
     for expected in begin:
         assert any(sentence.startswith(expected) for sentence in said), (expected, said)
+
+    def heads() -> list[str]:
+        return [sentence.partition(":")[0] for sentence in sentences_of(lambda: read_campaign_plans(content, tmp_path))]
+
     content["vary"] = {"loss": {}}
-    heads = [sentence.partition(":")[0] for sentence in sentences_of(lambda: read_campaign_plans(content, tmp_path))]
-    assert sorted(heads) == ["name", "study", "table.metrics", "vary"], "which the searches are is open"
+    assert sorted(heads()) == ["name", "study", "table.metrics", "vary"], "which the searches are is open"
     content = tiny(table={"rows": ["K"], "metrics": ["recall_at_1"]})
     content["base"]["space"] = {"mpa": {"margin": {"low": 0.5, "high": 0.1}}}
     content["vary"]["K"]["2"]["resources.cpus_per_trial"] = 2
-    assert [
-        sentence.partition(":")[0] for sentence in sentences_of(lambda: read_campaign_plans(content, tmp_path))
-    ] == ["vary", "space.mpa.margin"]
+    assert heads() == ["vary", "space.mpa.margin"]
 
 
 def test_a_campaign_that_is_refused_at_the_last_moment_leaves_nothing(tmp_path: Path) -> None:
@@ -131,7 +133,7 @@ def test_a_campaign_that_is_refused_at_the_last_moment_leaves_nothing(tmp_path: 
 
 
 def begin(plan: Plan) -> None:
-    """What is left of a search that was killed at its very beginning."""
+    """Write what is left of a search that was killed at its very beginning."""
     plan.folder.path.mkdir()
     plan.folder.config.write_text(plan.config.to_yaml())
     write_json(plan.folder.split, plan.split.to_json())
@@ -171,6 +173,8 @@ def test_a_campaign_that_goes_on_may_grow_until_the_test_is_opened(folder: Campa
     assert four.folder.name == "tiny-4"
     open_test(folder)
     assert len(planned(tiny(), folder)) == 2
+    elsewhere = CampaignFolder(folder.runs / "elsewhere", folder.name)
+    assert len(planned(tiny(), elsewhere)) == 2, "its openings are counted with those of the first"
     for is_there in (False, True):  # nor does a search that was there before
         if is_there:
             begin(four)
@@ -178,22 +182,16 @@ def test_a_campaign_that_goes_on_may_grow_until_the_test_is_opened(folder: Campa
             planned(grown, folder)
 
 
-def test_a_campaign_of_the_same_name_begins_in_another_runs_folder(folder: CampaignFolder, tmp_path: Path) -> None:
-    """Its openings are counted with those of the first, in the user's ledger."""
-    open_test(folder)
-    elsewhere = CampaignFolder(tmp_path / "elsewhere", folder.name)
-    assert len(planned(tiny(), elsewhere)) == 2
-
-
 def test_a_campaign_that_goes_on_drops_and_changes_nothing(folder: CampaignFolder) -> None:
-    with pytest.raises(InvalidInput, match="vary: tiny started with tiny-2 too; put the labels back"):
-        planned(varied(**{"1": 1, "4": 4}), folder)
-    with pytest.raises(InvalidInput, match=r"2: space\.mpa\.proxies_per_class: the search tiny-2 began with 2"):
-        planned(varied(**{"1": 1, "2": 3}), folder)
-    content = tiny()
-    content["base"]["model"] = {"embedding_dim": 8}
-    with pytest.raises(InvalidInput, match=r"model\.embedding_dim: the search tiny-1 began with 64"):
-        planned(content, folder)
+    smaller = tiny()
+    smaller["base"]["model"] = {"embedding_dim": 8}
+    for changed, said in (
+        (varied(**{"1": 1, "4": 4}), "vary: tiny started with tiny-2 too; put the labels back"),
+        (varied(**{"1": 1, "2": 3}), "2: space.mpa.proxies_per_class: the search tiny-2 began with 2"),
+        (smaller, "model.embedding_dim: the search tiny-1 began with 64"),
+    ):
+        with pytest.raises(InvalidInput, match=re.escape(said)):
+            planned(changed, folder)
 
 
 def test_another_table_is_only_another_look(folder: CampaignFolder) -> None:
@@ -225,11 +223,6 @@ def table_of(campaign: Campaign, summaries: Sequence[Summary], notes: Sequence[s
     return campaign_table(campaign.config, data_axes(campaign), [*measured(campaign, summaries)], "title", notes)
 
 
-def summaries_of(campaign: Campaign, *losses: Mapping[str, LossSummary]) -> list[Summary]:
-    """The summaries of the campaign's searches, in order."""
-    return [made_summary(of, member.config.name) for of, member in zip(losses, campaign.members, strict=True)]
-
-
 def test_the_table_has_the_shape_that_is_asked_for() -> None:
     table = {"rows": ["K"], "metrics": [VALIDATION, "recall_at_1", "dists_intra"], "roles": ["tuned"]}
     campaign = parse_campaign(tiny(table=table))
@@ -237,7 +230,8 @@ def test_the_table_has_the_shape_that_is_asked_for() -> None:
     entry = made_loss(
         tuned=made_row(confirmed=plain_statistics(number), test=dict.fromkeys(("recall_at_1", "dists_intra"), number))
     )
-    summaries = summaries_of(campaign, {"mpa": entry, "pnp": entry}, {"mpa": entry, "pnp": made_loss()})
+    losses = ({"mpa": entry, "pnp": entry}, {"mpa": entry, "pnp": made_loss()})
+    summaries = [made_summary(of, member.config.name) for of, member in zip(losses, campaign.members, strict=True)]
     found = table_of(campaign, summaries, ["a note"])
     columns = [f"{loss}\n{metric}" for loss in ("mpa", "pnp") for metric in (VALIDATION, "recall_at_1", "dists_intra")]
     assert found.header == ("K", *columns)

@@ -13,7 +13,7 @@ from scipy.stats import ttest_rel
 from support.commands import holdout_here, plain
 from support.driving import drive, only, train
 from support.finished_search import finish
-from support.made_search import SEEDS, Means, frozen_selection, made_search
+from support.made_search import SEEDS, Means, compared, frozen_selection, made_search
 from support.small_search import GLYPHS
 
 import holdout as library
@@ -26,7 +26,7 @@ from search.records.records import Records
 from search.records.runs import RunFolder
 from search.records.selection import Selection
 from search.records.writable import WritableRecords
-from search.results.comparison import Comparison, compare, summary_of, unlike_sentences
+from search.results.comparison import summary_of, unlike_sentences
 from search.results.pairs import p_value, pairs_of
 from search.results.rows import Row, SeedStatistics, sentence as sentence_of
 from search.show.comparison_tables import as_csv, headline_tables, paper_tables, text_tables
@@ -36,10 +36,6 @@ from search.study.trial_queue import TrialQueue
 from search.text_table import as_latex, as_markdown
 from trainables.common.errors import InvalidInput
 from trainables.common.files import write_json
-
-
-def compared(runs: Path, *names: str) -> Comparison:
-    return compare([Records(RunFolder(runs, name)) for name in names])
 
 
 def scores_of(row: Row) -> SeedStatistics:
@@ -73,12 +69,19 @@ def test_each_loss_is_paired_with_its_default_and_with_each_other(runs: Path) ->
     assert low < 0.3 < high
 
 
-def test_one_seed_alone_tells_no_difference(runs: Path) -> None:
-    """The classes' noise is known then, and the seeds' own is not."""
+def test_one_seed_alone_and_other_images_are_not_paired(runs: Path) -> None:
+    """With one seed the classes' noise is known, and the seeds' own is not."""
     made_search(runs, "another", {"pnp": (0.3, 0.9)}, seeds=(13,))
-    found = compared(runs, "one", "another")
-    assert not any("another" in (pair.first.search, pair.second.search) for pair in found.pairs)
-    assert "another pnp tuned has only one seed (final.seeds)" in " ".join(found.left_out)
+    made_search(runs, "two", {"pnp": (0.3, 0.6)})
+    path = runs / "two" / "test" / "first-two" / "pnp-7-12.npz"
+    with np.load(path) as content:
+        np.savez(path, **{**content, "keys": content["keys"][::-1]})
+    found = compared(runs, "one", "another", "two")
+    paired = {(key.search, key.role) for pair in found.pairs for key in (pair.first, pair.second)}
+    assert paired == {("one", "tuned"), ("one", "default")}
+    left_out = " ".join(found.left_out)
+    assert "another pnp tuned has only one seed (final.seeds)" in left_out
+    assert "two pnp tuned was not tested on the same items as one mpa tuned" in left_out
 
 
 def test_searches_compare_in_one_table_whatever_their_seeds(runs: Path) -> None:
@@ -173,11 +176,6 @@ def test_rows_of_two_searches_that_are_the_same_trainings_are_named(runs: Path) 
     assert told("loss", {"triplet": (0.3, 0.6)}) == []
 
 
-def test_an_opening_that_the_ledger_lost_is_said_to_be_lost(runs: Path) -> None:
-    (runs / "test_openings.jsonl").unlink()
-    assert compared(runs, "one").openings == "this test set: opened without a line in the ledger, which was changed"
-
-
 def test_the_folds_of_a_seed_are_one_draw(tmp_path: Path) -> None:
     """Pairs are paired by the seeds' means over their folds, and a seed that lacks a fold is not paired."""
     made_search(tmp_path, "folds", {"pnp": (0.5, 0.51)}, folds=4)
@@ -214,28 +212,19 @@ def test_sealed_searches_compare_on_validation_alone(tmp_path: Path) -> None:
     assert "Differences" not in shown
 
 
-def test_results_that_are_gone_or_of_few_classes_tell_no_difference(runs: Path) -> None:
+def test_records_that_are_gone_or_of_few_classes_tell_no_difference(runs: Path) -> None:
+    (runs / "test_openings.jsonl").unlink()
+    assert compared(runs, "one").openings == "this test set: opened without a line in the ledger, which was changed"
     gone = runs / "one" / "test" / "first-one" / "pnp-7-12.npz"
     for path in gone.parent.iterdir():
         with np.load(path) as content:
             few = {name: values[content["labels"] < 4] for name, values in content.items()}
         np.savez(path, **few)
-    found = compared(runs, "one")
-    assert found.pairs == ()
-    assert found.left_out == ("no pairs: 4 test classes are too few to estimate their variance; it takes 5",)
+    few_classes, found = "4 test classes are too few to estimate their variance; it takes 5", compared(runs, "one")
+    assert (found.pairs, found.left_out) == ((), (f"no pairs: {few_classes}",))
     gone.unlink()
     found = compared(runs, "one")
-    assert found.pairs == ()
-    assert found.left_out == (f"no pairs: the per-image results {gone} are missing",)
-
-
-def test_other_images_are_not_paired(runs: Path) -> None:
-    made_search(runs, "two", {"pnp": (0.3, 0.6)})
-    path = runs / "two" / "test" / "first-two" / "pnp-7-12.npz"
-    with np.load(path) as content:
-        np.savez(path, **{**content, "keys": content["keys"][::-1]})
-    left_out = " ".join(compared(runs, "one", "two").left_out)
-    assert "two pnp tuned was not tested on the same items as one mpa tuned" in left_out
+    assert (found.pairs, found.left_out) == ((), (f"no pairs: the per-image results {gone} are missing",))
 
 
 def test_files_hold_the_same_numbers(runs: Path, tmp_path: Path) -> None:
@@ -289,23 +278,17 @@ def test_different_objectives_or_galleries_are_not_compared(runs: Path, before: 
     assert refusal in plain(holdout_here("compare", "one", "two", "--runs", runs, code=2).stderr)
 
 
-SHOWN = {
-    "table": ["map_at_r search", "map_at_r confirmed", "map_at_r final"],
-    "csv": ["search", "confirmed", "final", "test"],
-    "mlflow": ["search/map_at_r", "confirmed/map_at_r", "confirmed/map_at_r_std"],
-}
-"""The columns of each output; the table and MLflow also show each metric of the test."""
-
-
 def test_each_output_shows_its_columns(runs: Path) -> None:
     found = compared(runs, "one")
+    stages = [f"map_at_r {stage}" for stage in ("search", "confirmed", "final")]
     tests = ["map_at_r test", "recall_at_1 test"]
-    for made, shown in ((text_tables, [*SHOWN["table"], *tests]), (headline_tables, [*tests, "minus default points"])):
+    for made, shown in ((text_tables, [*stages, *tests]), (headline_tables, [*tests, "minus default points"])):
         assert [name.replace("\n", " ") for name in made(found)[1].header[2:]] == shown
-    records = csv.DictReader(as_csv(found).splitlines())
-    assert list(dict.fromkeys(record["stage"] for record in records if record["role"])) == SHOWN["csv"]
-    tuned = [name for name in loss_run(found, "pnp").metrics if not name.startswith(("default/", "trials/"))]
-    assert tuned == [*SHOWN["mlflow"], "test/map_at_r", "test/map_at_r_std", "test/recall_at_1"]
+    in_csv = [record["stage"] for record in csv.DictReader(as_csv(found).splitlines()) if record["role"]]
+    assert [*dict.fromkeys(in_csv)] == ["search", "confirmed", "final", "test"]
+    in_mlflow = [name for name in loss_run(found, "pnp").metrics if not name.startswith(("default/", "trials/"))]
+    of_search = ["search/map_at_r", "confirmed/map_at_r", "confirmed/map_at_r_std"]
+    assert in_mlflow == [*of_search, "test/map_at_r", "test/map_at_r_std", "test/recall_at_1"]
 
 
 def test_no_p_value_is_zero() -> None:

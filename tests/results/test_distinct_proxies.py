@@ -4,19 +4,17 @@ import csv
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.torch import load_file
 from support.commands import holdout_here, plain, stored
 from support.finished_search import finish
+from support.journals import epochs_in
+from support.made_search import compared
 from support.small_search import GLYPHS, small_search
 from support.tampered import Copied
 
 from search.driver.synchronise import loss_run
-from search.records.records import Records
-from search.records.runs import RunFolder
-from search.results.comparison import Comparison, compare
 from search.show.comparison_tables import as_csv, text_tables
 from trainables.losses.loss import SAME_PROXY
 
@@ -37,10 +35,6 @@ def runs(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         selection={"finalists": 1, "seeds": 1},
     )
     return finish(runs, content)
-
-
-def compared(runs: Path) -> Comparison:
-    return compare([Records(RunFolder(runs, "small"))])
 
 
 def counted(path: Path) -> float:
@@ -68,16 +62,11 @@ def test_a_row_holds_the_count_of_the_models_for_the_test(runs: Path) -> None:
     }  # fmt: skip
     assert 1 < min(values) <= max(values) < PROXIES
     assert of_loss["proxy_anchor"]["tuned"]["distinct_proxies"] is None
-    assert not any("distinct_proxies" in record for record in records(runs, "proxy_anchor"))
-
-
-def records(runs: Path, loss: str) -> list[dict[str, Any]]:
-    trial, *_ = stored(runs, "small", loss)
-    return [value for key, value in trial.user_attrs.items() if key.startswith("epoch:")]
+    assert not any("distinct_proxies" in record for record in epochs_in(stored(runs, "small", "proxy_anchor")[0]))
 
 
 def test_tables_and_mlflow_show_it(runs: Path) -> None:
-    found = compared(runs)
+    found = compared(runs, "small")
     (entry,) = {row.distinct_proxies for row in found.rows if row.loss == "mpa" and row.distinct_proxies}
     shown = f"{entry.mean:.4g} ± {entry.std:.4g}" if entry.std else f"{entry.mean:.4g}"
     _, table, *_ = text_tables(found)
@@ -94,7 +83,7 @@ def test_verify_counts_the_proxies_of_each_model(runs: Path, tmp_path: Path) -> 
     holdout_here("verify", "small", "--runs", runs)
     finish(tmp_path / "origin", {**GLYPHS, "name": "small", "losses": ["mpa"], "stages": ["search"]})
     copied = Copied(tmp_path / "origin", tmp_path / "runs")
-    (best, *_) = [record["epoch"] for record in reversed(records(copied.runs, "mpa")) if record["checkpoint"]]
+    (best, *_) = [record["epoch"] for record in reversed(epochs_in(copied.trials("mpa")[0])) if record["checkpoint"]]
     copied.epoch("mpa", 0, best, distinct_proxies=3.5)
     said = plain(holdout_here("verify", "small", "--runs", copied.runs, code=1).stderr)
     assert "best.safetensors: the number of distinct proxies: 3.5 is stored" in " ".join(said.split())

@@ -6,14 +6,15 @@ import io
 import json
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.commands import holdout_here, plain
 from support.driving import train_side_by_side
-from support.made_search import frozen_selection, made_search
+from support.figures import plot_of
+from support.made_search import compared, frozen_selection, made_search
 from support.summaries import made_loss, made_summary
 
 import holdout
@@ -26,20 +27,14 @@ from search.records.runs import RunFolder
 from search.records.status import status_of, trial_rows
 from search.records.writable import WritableRecords
 from search.results.answer import Answer
-from search.results.comparison import Comparison, compare
-from search.results.pairs import Pair, difference_interval, p_value, verdict
+from search.results.comparison import Comparison
+from search.results.pairs import difference_interval, p_value, verdict
 from search.show.comparison_tables import as_csv, headline_tables, text_tables
-from search.show.drawing import Plot
 from search.show.sections.answer import answer as section, anytime_curves, outcome, pair_matrix
 from search.stages import Role, Stage
-from search.study.trial_queue import QueuedStage, TrialQueue
+from search.study.trial_queue import TrialQueue
 
 # The search and its confirmations, driven with drawn values; few params, so some are proposed more than once.
-
-
-def stages_of(search: WritableRecords) -> Iterator[QueuedStage]:
-    yield search_stage(search)
-    yield confirm_stage(search)
 
 
 @pytest.mark.parametrize("chosen", [False, True])
@@ -51,15 +46,17 @@ def test_the_values_of_a_search_are_the_same_everywhere(opened: Callable[..., Wr
         training={"epochs": 8, "batch_size": 20, "images_per_class": 5, "image_size": 16},
         selection={"finalists": 2, "seeds": 2},
     )
-    stages = stages_of(search) if chosen else iter([search_stage(search)])
+    stages = (search_stage, confirm_stage) if chosen else (search_stage,)
     generator = random.Random(0)
-    train_side_by_side(TrialQueue(stages), 3, lambda job, epoch: round(generator.random(), 3))
+    train_side_by_side(
+        TrialQueue(stage(search) for stage in stages), 3, lambda job, epoch: round(generator.random(), 3)
+    )
     if chosen:
         freeze(search)
     summary = write_summary(search)
     folder, trials = search.folder, search.trials("pnp", Stage.SEARCH)
     stored = Records(folder)
-    comparison = compare([Records(folder)])
+    comparison = compared(folder.runs, folder.name)
     entry = summary.losses["pnp"]
     assert entry.best is not None
     assert len({str(trial.params) for trial in trials}) < len(trials), "no configuration was proposed twice"
@@ -69,10 +66,7 @@ def test_the_values_of_a_search_are_the_same_everywhere(opened: Callable[..., Wr
     (status,) = [row for row in status_of(stored).studies if row.stage is Stage.SEARCH]
     assert best == status.best == max(trial.value for trial in trials if trial.state.name == "COMPLETE")
     assert best == entry.anytime[-1].value
-    curves = anytime_curves([summary])
-    assert curves is not None
-    assert isinstance(curves.picture, Plot)
-    assert curves.picture.figure["data"][-1]["y"][-1] == pytest.approx(100 * best, rel=1e-4)
+    assert plot_of(anytime_curves([summary]))["data"][-1]["y"][-1] == pytest.approx(100 * best, rel=1e-4)
 
     # the search value of a row is the value of the trial that it names
     rows = {row.role: row for row in comparison.rows}
@@ -122,7 +116,7 @@ def drawn(runs: Path, draw: int) -> Comparison:
     losses = ["pnp", "mpa", "triplet", "margin"][: generator.integers(1, 5)]
     means = {loss: tuple(0.5 + generator.normal(0, spread, 2)) for loss in losses}
     made_search(runs, "drawn", means, seeds=tuple(range(11, 11 + int(generator.integers(2, 5)))))
-    return compare([Records(RunFolder(runs, "drawn"))])
+    return compared(runs, "drawn")
 
 
 @pytest.mark.parametrize("draw", range(3))
@@ -147,13 +141,13 @@ def test_the_differences_are_the_same_everywhere(tmp_path: Path, draw: int) -> N
             f"{100 * pair.difference:+.1f}", difference_interval(pair), p_value(pair.p), p_value(pair.p_corrected),
             verdict(pair),
         )  # fmt: skip
-        assert [float(end) for end in cells[1].strip("[]").split(", ")] == pytest.approx(
-            [100 * low, 100 * high], abs=0.051
-        )
-        assert bool(cells[-1]) == (not contains_zero(cells[1])) == (not exceeds_level(cells[3]))
+        shown_low, shown_high = map(float, cells[1].strip("[]").split(", "))
+        assert (shown_low, shown_high) == pytest.approx((100 * low, 100 * high), abs=0.051)
+        assert bool(cells[-1]) == (not shown_low <= 0 <= shown_high) == (float(cells[3].removeprefix("< ")) <= 0.05)
         assert (float(found["ci95_low"]), float(found["ci95_high"])) == pair.ci95
         assert float(found["p_corrected"]) == pair.p_corrected
-        tag = loss_run(comparison, pair.first.loss).tags[tag_of(pair)]
+        name = f"holdout.pair.{pair.first.loss}.{pair.first.role}.{pair.second.loss}.{pair.second.role}"
+        tag = loss_run(comparison, pair.first.loss).tags[name]
         assert tag.startswith(f"{cells[0]} points {cells[1]}, p {cells[3]} ")
         assert tag.endswith(verdict(pair) or "no significant difference")
     assert gains == [f"{cells[0]} {cells[1]}" for name, cells in whole.items() if "its default" in name]
@@ -170,26 +164,9 @@ def test_the_differences_are_the_same_everywhere(tmp_path: Path, draw: int) -> N
     )
 
 
-def contains_zero(shown: str) -> bool:
-    low, high = map(float, shown.strip("[]").split(", "))
-    return low <= 0 <= high
-
-
-def exceeds_level(shown: str) -> bool:
-    return float(shown.removeprefix("< ")) > 0.05
-
-
-def tag_of(pair: Pair) -> str:
-    return f"holdout.pair.{pair.first.loss}.{pair.first.role}.{pair.second.loss}.{pair.second.role}"
-
-
 # The answer of a search: lines that every output shows alike, what they say, and its pictures.
 
 YES, NO = {"mpa": (0.5, 0.7), "pnp": (0.3, 0.35)}, {"mpa": (0.7, 0.5)}
-
-
-def compared(runs: Path, name: str) -> Comparison:
-    return compare([Records(RunFolder(runs, name))])
 
 
 def changed(runs: Path, name: str, **fields: object) -> Answer:
@@ -272,16 +249,12 @@ def test_rows_that_two_searches_share_are_shown_once(tmp_path: Path) -> None:
     for name in ("one", "two"):
         made_search(tmp_path, name, YES)
     made_search(tmp_path, "three", NO)
-    folders = [RunFolder(tmp_path, name) for name in ("one", "two")]
-    comparison = compare([*map(Records, folders)])
+    comparison = compared(tmp_path, "one", "two")
     names = [(loss, role) for loss in YES for role in ("0, default", "7, tuned")]
     for tables in (text_tables, headline_tables):
         assert [row[:2] for row in tables(comparison)[1].rows] == [("chance", "–"), *names]
-    folders.append(RunFolder(tmp_path, "three"))
-    comparison = compare([*map(Records, folders)])
-    assert [row[0] for row in text_tables(comparison)[1].rows[1:]] == ["one, two/mpa"] * 2 + ["one, two/pnp"] * 2 + [
-        "three/mpa"
-    ] * 2
+    labels = [row[0] for row in text_tables(compared(tmp_path, "one", "two", "three"))[1].rows]
+    assert labels[1::2] == labels[2::2] == ["one, two/mpa", "one, two/pnp", "three/mpa"]
 
 
 def _scores(folder: Path) -> None:
@@ -347,10 +320,7 @@ def test_a_pair_of_losses_is_in_both_rows_of_the_matrix(tmp_path: Path) -> None:
     made_search(tmp_path, "one", {loss: (0.3, 0.3 + number / 10) for number, loss in enumerate(losses)})
     comparison = compared(tmp_path, "one")
     pairs = tuple(pair for pair in comparison.pairs if pair.first.loss != pair.second.loss)
-    figure = pair_matrix(comparison.model_copy(update={"pairs": pairs[::-1]}))
-    assert figure is not None
-    assert isinstance(figure.picture, Plot)
-    (heat,) = figure.picture.figure["data"]
+    (heat,) = plot_of(pair_matrix(comparison.model_copy(update={"pairs": pairs[::-1]})))["data"]
     assert heat["x"] == heat["y"] == losses, "in the order of the table"
     by_pair = {(row, column): text for row, texts in zip(losses, heat["text"]) for column, text in zip(losses, texts)}
     for pair in pairs:
@@ -366,15 +336,11 @@ def test_the_picture_of_the_answer_is_that_of_the_summary(tmp_path: Path) -> Non
     made_search(tmp_path, "one", YES)
     comparison = compared(tmp_path, "one")
     figure = anytime_curves(comparison.searches)
-    assert figure is not None
-    assert isinstance(figure.picture, Plot)
-    lines = {trace["name"]: [*zip(trace["x"], trace["y"])] for trace in figure.picture.figure["data"]}
+    lines = {trace["name"]: [*zip(trace["x"], trace["y"])] for trace in plot_of(figure)["data"]}
     for loss, entry in comparison.searches[0].losses.items():
         steps = [(step.epochs, pytest.approx(100 * step.value)) for step in entry.anytime]
         assert lines.pop(loss) == [*steps, (entry.epochs, steps[-1][1])]
     assert not lines
+    assert figure is not None
     assert figure.finding.startswith("mpa has the highest value so far, 70.00 on 2 classes")
-
-
-def test_before_a_value_there_is_no_picture() -> None:
-    assert anytime_curves([made_summary({"mpa": made_loss()})]) is None
+    assert anytime_curves([made_summary({"mpa": made_loss()})]) is None, "before a value"

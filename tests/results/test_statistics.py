@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from statistics import variance
 
 import numpy as np
 import pytest
@@ -16,11 +17,6 @@ from search.results.statistics import Estimate, ScoredRows, over_seeds
 from trainables.metrics import is_bounded
 
 Floats = NDArray[np.float64]
-
-
-def variance(values: list[float]) -> float:
-    mean = sum(values) / len(values)
-    return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
 def lent(own: float, freedom: float, typical: float, weight: float) -> tuple[float, float]:

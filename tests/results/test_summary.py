@@ -20,9 +20,8 @@ from search.records.records import Records
 from search.records.runs import RunFolder
 from search.records.writable import WritableRecords
 from search.results.comparison import Comparison, compare, summary_of
-from search.results.findings import diagnose, edges, extreme_epochs, nothing_learned
 from search.results.rows import Result, Row, SeedOutcomes, SeedStatistics
-from search.results.summarise import incumbents, summarise
+from search.results.summarise import diagnose, edges, extreme_epochs, incumbents, nothing_learned, summarise
 from search.results.summary import Finding, Incumbent, LossSummary, Summary
 from search.show.comparison_tables import headline_tables, text_tables
 from search.show.sections.answer import answer
@@ -31,7 +30,7 @@ from search.study.trial_queue import TrialQueue
 from search.trials import record_key, running_value, whole_training
 from spaces.losses import SPACES
 from spaces.space import Choice, Float, Int, Range, Space, Value
-from trainables.training.spec import EpochRecord, Epochs, Failed
+from trainables.training.spec import Epochs, Failed
 from trainables.training.training_config import TrainingConfig
 
 STATISTICS = "mean std seeds values ci95"
@@ -124,16 +123,13 @@ def test_results_are_frozen_and_refuse_unknown_names() -> None:
 
 def trial(number: int, state: TrialState, epochs: list[tuple[float, float]]) -> FrozenTrial:
     """A trial with epochs given as (end, value)."""
-    records = [
-        EpochRecord(
-            epoch=epoch, loss=1.0, batches=5, metrics={"map_at_r": value}, start=end - 1, end=end, checkpoint=None
-        )
-        for epoch, (end, value) in enumerate(epochs, start=1)
+    records: list[Any] = [
+        {**record(epoch, value), "start": end - 1, "end": end} for epoch, (end, value) in enumerate(epochs, start=1)
     ]
     made = create_trial(
         state=state,
         value=max(value for _, value in epochs) if state == TrialState.COMPLETE else None,
-        user_attrs={record_key(record): record for record in records},
+        user_attrs={record_key(entry): entry for entry in records},
     )
     made.number = number
     return made
@@ -217,8 +213,8 @@ def test_tables_and_summary_and_report_say_which(opened: Callable[..., WritableR
     assert stored["default"]["final_seeds"]["complete"] == 3
     comparison = compare([search])
     told = "1 of 3 seeds; 1 failed (DIVERGED), 1 missing"
-    assert any(told in note for table in headline_tables(comparison) for note in table.notes)
-    assert any(told in note for table in text_tables(comparison) for note in table.notes)
+    for tables in (headline_tables, text_tables):
+        assert any(told in note for table in tables(comparison) for note in table.notes)
     assert any(told in sentence for sentence in answer(comparison).remarks)
 
 
@@ -229,17 +225,6 @@ UNIT = Float(0, 1)
 
 def space(**ranges: Range) -> Space:
     return {name: replace(entry, default=entry.ends[0]) for name, entry in ranges.items()}
-
-
-def with_params(number: int, value: float, params: dict[str, Any], distributions: Space) -> FrozenTrial:
-    made = create_trial(
-        state=TrialState.COMPLETE,
-        value=value,
-        params=params,
-        distributions={name: distributions[name].distribution for name in params},
-    )
-    made.number = number
-    return made
 
 
 def directions(declared: Space, best: dict[str, Value]) -> dict[str, bool]:
@@ -296,6 +281,18 @@ def test_the_domain_of_a_loss_and_of_the_training_is_known() -> None:
     assert found(0) == {("training.lr",)}, "neither a margin nor a scale can be lower"
 
 
+def with_epochs(
+    values: Sequence[float], losses: Sequence[float | None], value: float | None = None, **more: float
+) -> FrozenTrial:
+    """Return a complete trial with these validations and losses of its epochs, and ``more`` metrics."""
+    trial = create_trial(value=max(values, default=0.5) if value is None else value)
+    for epoch, (of_epoch, loss) in enumerate(zip(values, losses, strict=True), start=1):
+        metrics = {"map_at_r": of_epoch, **{name: of * epoch for name, of in more.items()}}
+        record: Any = {"epoch": epoch, "metrics": metrics} | ({} if loss is None else {"loss": loss})
+        trial.user_attrs[record_key(record)] = record
+    return trial
+
+
 @pytest.mark.parametrize(
     ("best", "epochs", "kind"),
     [
@@ -311,13 +308,12 @@ def test_the_domain_of_a_loss_and_of_the_training_is_known() -> None:
 )
 def test_best_epochs_that_are_the_first_or_the_last(best: tuple[int, ...], epochs: int, kind: str | None) -> None:
     """A worse trial, whose best epoch is the last one, does not count."""
-    trials = []
-    for number, peak in enumerate((*best, epochs)):
-        entry = with_params(number, 0.9 - 0.1 * number, {"x": 0.5}, space(x=UNIT))
-        for epoch in range(1, epochs + 1):
-            record: Any = {"epoch": epoch, "metrics": {"map_at_r": 1 - abs(epoch - peak) / epochs}}
-            entry.user_attrs[record_key(record)] = record
-        trials.append(entry)
+    trials = [
+        with_epochs(
+            [1 - abs(epoch - peak) / epochs for epoch in range(1, epochs + 1)], [1] * epochs, 0.9 - 0.1 * number
+        )
+        for number, peak in enumerate((*best, epochs))
+    ]
     trials = trials[: len(best)] + trials[len(best) :] * (len(best) > 2)
     found = [*extreme_epochs(trials, "map_at_r", epochs)]
     assert [finding.kind for finding in found] == [kind] * (kind is not None)
@@ -325,16 +321,6 @@ def test_best_epochs_that_are_the_first_or_the_last(best: tuple[int, ...], epoch
     assert all(shown in finding.sentence for finding in found if kind == "first_epochs")
     named = [one.parameters for one in extreme_epochs(trials, "map_at_r", epochs, ["training.lr"]) if one.parameters]
     assert named == [("training.lr",)] * (kind == "last_epochs")
-
-
-def with_epochs(number: int, values: Sequence[float], losses: Sequence[float | None], **more: float) -> FrozenTrial:
-    """Return a complete trial with these validations and losses of its epochs, and ``more`` metrics."""
-    trial = with_params(number, max(values, default=0.5), {"x": 0.5}, space(x=UNIT))
-    for epoch, (value, loss) in enumerate(zip(values, losses, strict=True), start=1):
-        metrics = {"map_at_r": value, **{name: of * epoch for name, of in more.items()}}
-        record: Any = {"epoch": epoch, "metrics": metrics} | ({} if loss is None else {"loss": loss})
-        trial.user_attrs[record_key(record)] = record
-    return trial
 
 
 @pytest.mark.parametrize(
@@ -352,8 +338,8 @@ def test_a_loss_of_zero_in_all_epochs_is_told(
     losses: tuple[float | None, ...], changes: bool, of_ours: bool, of_own: bool, tmp_path: Path
 ) -> None:
     """A user-defined training may report no loss, or one that its library has cleared."""
-    idle = with_epochs(0, [0.5 + 0.1 * changes * at for at in range(len(losses))], losses, embed_ms=3.0)
-    good = with_epochs(1, (0.3, 0.4), (0.3, 0.2))
+    idle = with_epochs([0.5 + 0.1 * changes * at for at in range(len(losses))], losses, embed_ms=3.0)
+    good = with_epochs((0.3, 0.4), (0.3, 0.2))
     for own, is_found in ((False, of_ours), (True, of_own)):
         found = [finding.sentence for finding in nothing_learned([idle, good], "map_at_r", own=own)]
         assert len(found) == is_found
@@ -377,7 +363,7 @@ def test_a_loss_of_zero_in_all_epochs_is_told(
 )
 def test_a_validation_that_never_changes_is_told(values: list[tuple[float, ...]], is_found: bool) -> None:
     """That of two epochs may be equal by chance, and the best one needs no change."""
-    trials = [with_epochs(number, of, [0.3] * len(of), embed_ms=3.0) for number, of in enumerate(values)]
+    trials = [with_epochs(of, [0.3] * len(of), embed_ms=3.0) for of in values]
     for loss, fix in (("pnp", "raise training.lr"), (None, "check that the training changes the model that embeds")):
         found = diagnose(loss, {}, TrainingConfig(epochs=5), trials, None, "map_at_r")
         assert [finding.sentence for finding in found] == is_found * [

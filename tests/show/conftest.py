@@ -1,5 +1,6 @@
 """A finished search that the tests of reports share."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,9 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(folder / "state"))
         return finish(folder / "runs", content)
+
+
+@pytest.fixture
+def copied(tested: Path, tmp_path: Path) -> Path:
+    """A copy of its runs folder, which a test may change."""
+    return Path(shutil.copytree(tested, tmp_path / "runs"))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import TrialState, create_trial
 from support.commands import holdout_here, plain
 from support.kinds import FinishedCampaign
 
@@ -57,19 +57,12 @@ def test_it_is_the_first_seed_s_of_the_first_fold_whatever_it_scored(tested: Pat
         assert (origin["selection"], origin["split"]) == (selection.digest, selection.split_digest)
 
 
-def final(state: TrialState, configuration: int) -> FrozenTrial:
-    value = {"value": 0.5} if state == TrialState.COMPLETE else {}
-    return create_trial(state=state, user_attrs={"source_trial": configuration}, **value)
-
-
 def test_where_the_first_training_failed_it_is_the_next_one_s() -> None:
-    chosen = Confirmation(
-        number=4, params={}, searched=(), values=(0.5,), classes={}, best_epochs=(1,), failed=0
-    )  # fmt: skip
+    chosen = Confirmation(number=4, params={}, searched=(), values=(0.5,), classes={}, best_epochs=(1,), failed=0)
     trials = [
-        final(TrialState.COMPLETE, 0), final(TrialState.FAIL, 4), final(TrialState.COMPLETE, 4),
-        final(TrialState.COMPLETE, 4),
-    ]  # fmt: skip
+        create_trial(state=state, value=0.5 if state == TrialState.COMPLETE else None, user_attrs={"source_trial": of})
+        for state, of in ((TrialState.COMPLETE, 0), (TrialState.FAIL, 4), *[(TrialState.COMPLETE, 4)] * 2)
+    ]
     assert exported_trial(trials, chosen) is trials[2]
     assert exported_trial(trials[:2], chosen) is None
 
@@ -119,41 +112,38 @@ def test_any_checkpoint_says_what_it_is_and_embeds(tested: Path) -> None:
         assert model.embed(np.zeros((20, 30, 3), np.uint8)).shape == (1, 8)
 
 
-def test_the_folder_is_made_again_where_it_is_gone(tested: Path, tmp_path: Path) -> None:
-    shutil.copytree(tested, tmp_path / "runs")
-    folder = tmp_path / "runs/small/models"
+def test_the_folder_is_made_again_where_it_is_gone(copied: Path) -> None:
+    folder = copied / "small/models"
     before = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
     assert len(before) == 6
     shutil.rmtree(folder)
     for loss in ("pnp", "proxy_anchor"):
-        holdout.open("small", runs=tmp_path / "runs").best_model(loss)
+        holdout.open("small", runs=copied).best_model(loss)
     assert {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")} == before
 
 
-def test_there_is_none_before_the_choice_and_of_no_other_loss(tested: Path, tmp_path: Path) -> None:
+def test_there_is_none_before_the_choice_and_of_no_other_loss(copied: Path) -> None:
     with pytest.raises(InvalidInput, match="no loss 'mpq'"):
-        holdout.open("small", runs=tested).best_model("mpq")
-    shutil.copytree(tested, tmp_path / "runs")
-    (tmp_path / "runs/small/selection.json").unlink()
-    shutil.rmtree(tmp_path / "runs/small/models")
+        holdout.open("small", runs=copied).best_model("mpq")
+    (copied / "small/selection.json").unlink()
+    shutil.rmtree(copied / "small/models")
     with pytest.raises(InvalidInput, match="Nothing is selected yet"):
-        holdout.open("small", runs=tmp_path / "runs").best_model("pnp")
+        holdout.open("small", runs=copied).best_model("pnp")
     with pytest.raises(InvalidInput, match="is the folder of a search, not a model"):
-        holdout.load(str(tested / "small"))
+        holdout.load(str(copied / "small"))
 
 
 def test_an_export_that_is_refused_writes_nothing(
-    tested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tested: Path, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(tested, tmp_path / "runs")
-    file = tmp_path / "runs/small/search.yaml"
+    file = copied / "small/search.yaml"
     file.write_text(file.read_text().replace(str(tested.parent / "images"), str(tmp_path / "gone")))
     (tmp_path / "here" / "there").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "here")
     for runs, more, says in (
         (tested, ("--to", "there"), "--to is 'there', which already exists; name a new folder."),
         (tested, ("--to", "new", "--loss", "mpq"), "small has no loss 'mpq'"),
-        (tmp_path / "runs", ("--to", "new"), "dataset.root"),
+        (copied, ("--to", "new"), "dataset.root"),
     ):
         assert says in plain(holdout_here("export", "small", *more, "--runs", runs, code=2).stderr)
         assert [path.name for path in Path().rglob("*")] == ["there"]

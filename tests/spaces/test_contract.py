@@ -5,7 +5,8 @@ import re
 import pytest
 import torch
 
-from spaces.contract.check_part import BackboneContract, check_part, outcomes
+from spaces.contract.check_data import BackboneContract
+from spaces.contract.check_part import check_part, outcomes
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics import SUPERCLASSES, all_metrics
 
@@ -19,19 +20,21 @@ def wrong(name: str, **options: object) -> dict[str, str]:
     return {outcome.check: outcome.found for outcome in outcomes if not outcome.ok}
 
 
-@pytest.mark.parametrize("name", [*BATCH_SAMPLERS, *all_metrics((1, 10)), *SUPERCLASSES, "glyphs"])
-def test_every_built_in_part_keeps_the_contract(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        *BATCH_SAMPLERS, *all_metrics((1, 10)), *SUPERCLASSES, "glyphs",
+        "examples.circle_loss:CircleLoss", "examples.rings:Rings", "examples.tiny_network:TinyNetwork",
+        *(f"{OWN}:{name}" for name in ["Pull", "Counting", "Greys", "Grouped", "Tiny", "TINY", "Shuffled", "spread"]),
+    ],
+)  # fmt: skip
+def test_a_good_part_keeps_the_contract(name: str) -> None:
     assert wrong(name) == {}
 
 
 @pytest.mark.parametrize("name", ["convnet", "bninception"])  # torchvision takes its time
 def test_backbones_keep_the_contract(name: str) -> None:
     assert [outcome for outcome in outcomes(BackboneContract, name, 32) if not outcome.ok] == []
-
-
-@pytest.mark.parametrize("name", ["Pull", "Counting", "Greys", "Grouped", "Tiny", "TINY", "Shuffled", "spread"])
-def test_a_good_part_of_one_s_own(name: str) -> None:
-    assert wrong(f"{OWN}:{name}") == {}
 
 
 @pytest.mark.parametrize(

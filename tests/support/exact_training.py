@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from support.small_training import run, small_spec, with_training
 
 from trainables.data.store.store_spec import StoreSpec
-from trainables.models import ModelConfig
 from trainables.training.spec import TrialSpec
 from trainables.training.train import Training
-from trainables.training.training_config import TrainingConfig
 
 CPU = torch.device("cpu")
 
@@ -32,31 +31,15 @@ def float64() -> Iterator[None]:
 
 def exact_spec(images: StoreSpec, directory: Path, **changes: Any) -> TrialSpec:
     """Return a spec in which four classes train and two validate."""
-    training = TrainingConfig(
-        epochs=3, batch_size=20, images_per_class=5, image_size=16, lr=1e-3, head_lr=2e-3,
-        weight_decay=0.0, clip_grad=0.05,
-    )  # fmt: skip
-    spec = TrialSpec(
-        loss="mpa",
-        hyperparameters={"proxies_per_class": 2},
-        model=ModelConfig(embedding_dim=8),
-        training=replace(training, **changes.pop("training", {})),
-        images=images,
-        train_classes=images.class_names[:4],
-        validation_classes=images.class_names[4:],
-        metrics=("map_at_r",),
-        objective="map_at_r",
-        seed=7,
-        directory=str(directory / "trial"),
-    )
-    return replace(spec, **changes)
+    spec = small_spec(images, directory, epochs=3)
+    training = {"head_lr": 2e-3, "weight_decay": 0.0, "clip_grad": 0.05, **changes.pop("training", {})}
+    classes = {"train_classes": images.class_names[:4], "validation_classes": images.class_names[4:]}
+    return replace(with_training(spec, **training), **{**classes, **changes})
 
 
 def trained_apart(spec: TrialSpec, epochs: int) -> Training:
     """Train ``spec`` for ``epochs`` epochs in another folder than its own."""
-    training = Training(replace(spec, directory=f"{spec.directory}-apart"), CPU)
-    for _ in range(epochs):
-        training.run_epoch()
+    training: Training = run(replace(spec, directory=f"{spec.directory}-apart"), epochs)
     return training
 
 

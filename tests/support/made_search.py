@@ -19,9 +19,11 @@ from support.summaries import (
 
 from search.difference import Family, Recommendation
 from search.records.ledger_file import LedgerFile
+from search.records.records import Records
 from search.records.runs import RunFolder
 from search.records.score_files import ScoredOpening
 from search.records.selection import Selection
+from search.results.comparison import Comparison, compare
 from search.results.rows import SeedStatistics
 from search.results.statistics import over_seeds
 from search.results.summary import BestTrial, Finding, TrialCounts
@@ -167,3 +169,7 @@ def frozen_selection(name: str, losses: list[str]) -> Selection:
         trained_on_opened=None,
         baselines=None,
     )
+
+
+def compared(runs: Path, *names: str) -> Comparison:
+    return compare([Records(RunFolder(runs, name)) for name in names])

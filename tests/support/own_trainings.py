@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from support.small_training import run
 from torch import Tensor
 
 import holdout
 from trainables.data.store.store_spec import StoreSpec
 from trainables.models import ModelConfig
-from trainables.training.cross_validation import begin
 from trainables.training.spec import EpochRecord, TrialSpec, derived_seed
 from trainables.training.training_config import TrainingConfig
 
@@ -97,11 +97,9 @@ def own_spec(folder: Path, path: str, *, epochs: int = 3, validates: Sequence[in
 
 
 def trained(spec: TrialSpec) -> list[EpochRecord]:
-    training = begin(spec, torch.device("cpu"))
-    while not training.finished:
-        training.run_epoch()
+    training = run(spec)
     training.end()
-    return training.records
+    return list(training.records)
 
 
 # InvalidInput.

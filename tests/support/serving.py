@@ -55,7 +55,7 @@ HOST = (b"host", b"10.0.0.1:8000")
 
 
 def asked(
-    app: FastAPI, path: str, query: str = "", *headers: tuple[bytes, bytes], method: str = "GET"
+    app: FastAPI, path: str, query: str = "", *headers: tuple[bytes, bytes], method: str = "GET", body: bytes = b""
 ) -> tuple[int, dict[str, str], str]:
     """Return the status, headers and body of the response of ``app`` to a request without a connection."""
     scope = {
@@ -66,7 +66,7 @@ def asked(
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)

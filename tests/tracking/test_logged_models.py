@@ -1,6 +1,5 @@
 """The chosen models in MLflow: logged with their metrics, registered, loaded and served."""
 
-import asyncio
 import base64
 import json
 import os
@@ -21,11 +20,12 @@ from mlflow.entities import LoggedModel, LoggedModelStatus
 from mlflow.models import Model
 from mlflow.pyfunc.scoring_server import init
 from PIL import Image
-from support.commands import holdout_here
+from support.commands import holdout_here, plain
 from support.finished_search import recorded
 from support.kinds import Finished
 from support.mlflow_database import write_migrated
 from support.services import MlflowServer
+from support.serving import asked
 from support.tampered import Copied
 
 import holdout
@@ -34,7 +34,7 @@ from search.driver.synchronise import described, described_model, make_projectio
 from search.records.writable import WritableRecords, open_search
 from search.results.comparison import summary_of
 from search.tracking.client import downloaded_model
-from search.tracking.models import keep_versions
+from search.tracking.models import keep_model, keep_versions
 from search.tracking.summary_runs import DescribedModel
 from trainables.common.errors import Failure, InvalidInput
 
@@ -98,7 +98,7 @@ def images(image_folder: Path) -> list[Path]:
     return sorted(image_folder.rglob("*.png"))[::40]
 
 
-def logged(search: WritableRecords, client: MlflowClient) -> dict[str, LoggedModel]:
+def logged(client: MlflowClient) -> dict[str, LoggedModel]:
     experiment = client.get_experiment_by_name("small")
     assert experiment is not None
     found = client.search_logged_models([experiment.experiment_id])
@@ -116,7 +116,7 @@ def test_the_chosen_model_of_each_loss_is_one_of_its_run(
     said = (database.parent / "mlflow.log").read_text()
     assert f"MLflow answers at {server}/#/experiments?workflowType=machine_learning" in said
     summary = summary_of(recorded(search))
-    for loss, model in logged(search, client).items():
+    for loss, model in logged(client).items():
         assert (model.name, model.status, model.model_type) == (loss, LoggedModelStatus.READY, "embedder")
         run = client.get_run(model.source_run_id)
         assert (run.data.tags["holdout.kind"], run.data.tags["holdout.loss"]) == ("loss", loss)
@@ -128,17 +128,18 @@ def test_the_chosen_model_of_each_loss_is_one_of_its_run(
         assert {metric.key: metric.value for metric in model.metrics} == means
         assert model.params == {name: str(value) for name, value in (entry.chosen.params or {}).items()}
         low, high = entry.test["map_at_r"].ci95 or (0.0, 0.0)
-        said = f"{entry.test['map_at_r'].mean:.3f} [{low:.3f}, {high:.3f}]"
-        assert model.tags["holdout.test.map_at_r"] == said
-        assert model.tags["holdout.search"] == "small"
-        assert model.tags["holdout.split"] == search.plan.split.digest
-        selection = json.loads(search.folder.selection.read_text())
-        assert model.tags["holdout.selection"] == selection["digest"]
+        tags = {
+            "holdout.test.map_at_r": f"{entry.test['map_at_r'].mean:.3f} [{low:.3f}, {high:.3f}]",
+            "holdout.search": "small",
+            "holdout.split": search.plan.split.digest,
+            "holdout.selection": json.loads(search.folder.selection.read_text())["digest"],
+        }
+        assert tags.items() <= model.tags.items()
         assert model.tags["mlflow.note.content"].startswith(f"# small: {loss}")
 
 
 def test_nothing_of_it_is_a_pickle(search: WritableRecords, client: MlflowClient, database: Path) -> None:
-    for loss, model in logged(search, client).items():
+    for loss, model in logged(client).items():
         assert model.artifact_location.startswith("mlflow-artifacts:/")
         (artifact,) = (database.parent / "mlartifacts").rglob(f"{model.model_id}/artifacts")
         files = [path for path in artifact.rglob("*") if path.is_file()]
@@ -169,7 +170,7 @@ def test_nothing_of_it_is_a_pickle(search: WritableRecords, client: MlflowClient
 def test_registered_once_and_the_recommended_one_is_champion(search: WritableRecords, client: MlflowClient) -> None:
     chosen = json.loads(search.folder.selection.read_text())["chosen"]
     best = max(chosen, key=lambda loss: np.mean(chosen[loss]["values"]))
-    models = logged(search, client)
+    models = logged(client)
     versions = {version.tags["holdout.loss"]: version for version in client.search_model_versions("name = 'small'")}
     assert versions.keys() == models.keys() == set(LOSSES)
     assert client.get_registered_model("small").aliases == {"champion": str(versions[best].version)}
@@ -183,24 +184,21 @@ def test_registered_once_and_the_recommended_one_is_champion(search: WritableRec
 
 
 def test_what_a_killed_process_left_is_completed_and_another_model_is_another_one(
-    search: WritableRecords, client: MlflowClient, tmp_path: Path
+    search: WritableRecords, server: str, client: MlflowClient, tmp_path: Path
 ) -> None:
     wanted = described_model(recorded(search), "pnp")
     experiment = client.create_experiment("killed")
     run = client.create_run(experiment).info.run_id
 
-    from search.tracking import models as logged_models
+    class Killed(MlflowClient):
+        def log_model_artifacts(self, model_id: str, local_dir: str) -> None:
+            raise KeyboardInterrupt
 
-    def killed(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logged_models, "log_artifact", killed)
-        with pytest.raises(KeyboardInterrupt):
-            logged_models.keep_model(client, run, "pnp", wanted, 1)
+    with pytest.raises(KeyboardInterrupt):
+        keep_model(Killed(server), run, "pnp", wanted, 1)
     (left,) = client.search_logged_models([experiment])
     assert left.status == LoggedModelStatus.PENDING
-    assert logged_models.keep_model(client, run, "pnp", wanted, 1) == left.model_id
+    assert keep_model(client, run, "pnp", wanted, 1) == left.model_id
     assert client.get_logged_model(left.model_id).status == LoggedModelStatus.READY
     assert [output.model_id for output in client.get_run(run).outputs.model_outputs] == [left.model_id]
 
@@ -208,14 +206,14 @@ def test_what_a_killed_process_left_is_completed_and_another_model_is_another_on
     content = {**json.loads(other["model.json"]), "weights_sha256": "0" * 64}
     for name, part in {**other, "model.json": json.dumps(content).encode()}.items():
         (tmp_path / name).write_bytes(part)
-    found = logged_models.keep_model(client, run, "pnp", replace(wanted, folder=tmp_path), 2)
+    found = keep_model(client, run, "pnp", replace(wanted, folder=tmp_path), 2)
     assert {model.model_id for model in client.search_logged_models([experiment])} == {left.model_id, found}
     assert found != left.model_id
 
 
 def test_the_alias_moves_and_those_of_users_stay(search: WritableRecords, client: MlflowClient) -> None:
     nothing = DescribedModel(folder=Path(), description="", tags={}, metrics={}, params={})
-    models = {loss: (model.model_id, nothing) for loss, model in logged(search, client).items()}
+    models = {loss: (model.model_id, nothing) for loss, model in logged(client).items()}
     name = "small-aliases"
     for best in ("pnp", "pnp", "triplet", "pnp"):
         found = keep_versions(client, described(search.plan), name, "", best, models)
@@ -228,7 +226,7 @@ def test_the_alias_moves_and_those_of_users_stay(search: WritableRecords, client
 
 
 def test_the_command_registers_under_another_name_but_nobody_elses(
-    search: WritableRecords, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+    search: WritableRecords, client: MlflowClient
 ) -> None:
     there = ("--register", "--runs", search.folder.runs, "--trust-code")
     (synced,) = json.loads(holdout_here("sync", "small", "--as", "shop", *there, "--json").stdout)
@@ -237,10 +235,8 @@ def test_the_command_registers_under_another_name_but_nobody_elses(
     assert {version.tags["holdout.loss"] for version in client.search_model_versions("name = 'shop'")} == set(LOSSES)
     assert client.get_registered_model("shop").aliases == {"champion": said["versions"][said["best"]]}
     client.create_registered_model("theirs")
-    refused = holdout_here("sync", "small", "--as", "theirs", *there, code=2).stderr
-    assert "MLflow already has a registered model theirs" in " ".join(refused.split())
-    refused = holdout_here("sync", "small", "--as", "a/b", *there, code=2).stderr
-    assert "--as is 'a/b'" in refused
+    for name, said in (("theirs", "MLflow already has a registered model theirs"), ("a/b", "--as is 'a/b'")):
+        assert said in plain(holdout_here("sync", "small", "--as", name, *there, code=2).stderr)
 
 
 def test_a_model_is_loaded_from_its_address(
@@ -251,7 +247,7 @@ def test_a_model_is_loaded_from_its_address(
     }
     aliased = client.get_registered_model("small").aliases["champion"]
     best, other = sorted(LOSSES, key=lambda loss: str(versions[loss]) != aliased)
-    models = logged(search, client)
+    models = logged(client)
     for address, loss in (
         ("models:/small@champion", best),
         (f"models:/small/{versions[other]}", other),
@@ -325,19 +321,10 @@ def served(champion: str) -> Iterator[Any]:
 
 def answer(app: Any, images: list[Any]) -> tuple[int, dict[str, Any]]:
     """Return the response of ``app`` for ``images``, given as JSON values."""
-    sent: list[dict[str, Any]] = []
     body = json.dumps({"dataframe_records": [{"image": image} for image in images]}).encode()
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-    scope = {"type": "http", "method": "POST", "path": "/invocations", "query_string": b"", "headers": headers}
-    asyncio.run(app(scope, receive, send))
-    return sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in sent))
+    headers = ((b"host", b"localhost"), (b"content-type", b"application/json"))
+    status, _, text = asked(app, "/invocations", "", *headers, method="POST", body=body)
+    return status, json.loads(text)
 
 
 def test_a_served_model_answers_with_embeddings(

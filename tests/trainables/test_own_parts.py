@@ -10,7 +10,6 @@ from support import own_parts
 from support.refusals import sentences_of
 from support.small_training import small_spec
 
-from spaces.contract.check_part import check_part
 from spaces.search_space import search_space
 from trainables.common.errors import InvalidInput
 from trainables.common.part_tables import load_part, plain_name
@@ -70,11 +69,6 @@ def test_user_defined_parts_combine_with_built_in_ones(spec: TrialSpec, changes:
 
 def test_the_import_path_is_part_of_the_digest(spec: TrialSpec) -> None:
     assert len({replace(spec, loss=loss).digest for loss in (CIRCLE, f"{OWN}:Pull", "mpa")}) == 3
-
-
-@pytest.mark.parametrize("path", [CIRCLE, RINGS, TINY])
-def test_the_examples_keep_the_contract(path: str) -> None:
-    assert [outcome for outcome in check_part(path, {}, image_size=32) if not outcome.ok] == []
 
 
 def test_a_user_defined_loss_has_its_space() -> None:

@@ -80,10 +80,7 @@ class Mistake(str):
 
 
 class Failure(InCell, RuntimeError):
-    """An operation that failed for an outside reason. Exit code 1.
-
-    The message gives the reason and the fix, without secrets.
-    """
+    """An operation that failed for an outside reason, given with its fix, without secrets. Exit code 1."""
 
     def __init__(self, message: str) -> None:
         super().__init__(without_password(message))

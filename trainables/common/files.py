@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-from trainables.common.errors import InvalidInput
+from trainables.common.errors import InvalidInput, shortened
 from trainables.common.storage import AnyPath, ask, in_time, storage_errors
 
 if TYPE_CHECKING:
@@ -49,11 +49,10 @@ def as_path(address: str) -> AnyPath:
 
 
 def given_path(address: str) -> AnyPath:
-    """Return a user's ``address`` as :func:`as_path` does, after checking access; it need not exist.
+    """Return a user's ``address`` as :func:`as_path` does; it need not exist.
 
     Raises:
-        InvalidInput: it contains a password, which would appear wherever the address is written, or it cannot be
-            accessed.
+        InvalidInput: it cannot be accessed, or has a password, which would appear wherever the address is written.
     """
     user, _, host = address.partition("://")[2].partition("/")[0].rpartition("@")
     if ":" in user:
@@ -66,8 +65,9 @@ def given_path(address: str) -> AnyPath:
         in_time(path.exists)
     except Exception as error:  # every storage library has its own exceptions
         raise InvalidInput(
-            f"{address} cannot be accessed ({type(error).__name__}: {error}); install its library, check that this "
-            "machine has access, or correct the address."
+            f"{shortened(address)} cannot be accessed ({type(error).__name__}: "
+            f"{getattr(error, 'strerror', None) or error}); install its library, check that this machine has access, "
+            "or correct the address."
         ) from error
     return path
 
@@ -76,21 +76,13 @@ def given_path(address: str) -> AnyPath:
 
 
 def read_whole(path: AnyPath) -> bytes | None:
-    """Return the content of the file at ``path``, or None if there is no file.
-
-    Raises:
-        StorageFailure: it cannot be read.
-    """
+    """Return the content of the file at ``path``, or None if there is no file; it may raise a StorageFailure."""
     size = ask(path, lambda: path.stat().st_size if path.exists() else None)
     return None if size is None else ask(path, path.read_bytes, size)
 
 
 def read_regular(path: AnyPath) -> bytes:
-    """Return the content of the file at ``path``.
-
-    Raises:
-        OSError: it cannot be read, or is a pipe, which would block, or a device, which may not end.
-    """
+    """Return the content of a file; raise ``OSError`` for a pipe, which would block, or a device, which may not end."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return path.read_bytes()
@@ -117,23 +109,14 @@ def in_digest_order(names: Sequence[str]) -> list[int]:
 
 
 def read_json(path: AnyPath) -> Any:
-    """Return the JSON in the file at ``path``.
-
-    Raises:
-        OSError: it cannot be read.
-        InvalidInput: it does not contain JSON.
-    """
+    """Return the JSON in the file at ``path``; raise :class:`InvalidInput` if it does not contain JSON."""
     with reading(path):
         return json.loads(read_regular(path))
 
 
 @contextmanager
 def reading(what: object, fix: str = "restore it from a copy") -> Iterator[None]:
-    """Convert errors in the content of ``what``, a file that this program wrote, to :class:`InvalidInput`.
-
-    Raises:
-        InvalidInput: the content is damaged or of another version; ``fix`` ends the sentence.
-    """
+    """Convert errors in the content of ``what``, a file of this program, to :class:`InvalidInput`, ended by ``fix``."""
     try:
         yield
     except InvalidInput:
@@ -167,7 +150,8 @@ def write_together(files: Mapping[AnyPath, Callable[[IO[bytes]], object]], *, ne
             if not isinstance(path, Path):  # most object stores show a file only once it is complete
                 content = io.BytesIO()
                 write(content)
-                ask(path, partial(_put, path, content.getvalue()), len(content.getbuffer()))
+                ask(path, partial(path.parent.mkdir, parents=True, exist_ok=True))
+                ask(path, partial(path.write_bytes, content.getvalue()), len(content.getbuffer()))
                 continue
             drafts[path] = draft = draft_of(path)
             with storage_errors(path):
@@ -184,11 +168,6 @@ def write_together(files: Mapping[AnyPath, Callable[[IO[bytes]], object]], *, ne
     finally:
         for draft in drafts.values():
             draft.unlink(missing_ok=True)
-
-
-def _put(path: AnyPath, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
 
 
 def write_text(path: AnyPath, text: str, *, new: bool = False) -> None:
@@ -220,10 +199,7 @@ def _start_of_draft(path: Path) -> str:
 
 
 def remove_dead_drafts(folder: Path, of: Path | None = None) -> None:
-    """Remove drafts in ``folder`` of processes that ended, or had the number of this one before.
-
-    Given ``of``, a path in the folder, those of other paths stay.
-    """
+    """Remove drafts in ``folder``, or of the path ``of`` in it, whose process ended or had the number of this one."""
     for draft in folder.glob(f".*{_DRAFT}"):
         start, _, writer = draft.name.removesuffix(_DRAFT).rpartition(".")
         number = writer.partition("-")[0]
@@ -258,9 +234,7 @@ def remove_drafts(folder: AnyPath) -> None:
 def read_arrays(source: Path | bytes, *names: str) -> "dict[str, NDArray[Any]]":
     """Return the arrays ``names`` of the npz file at, or with the content, ``source``; by default all of them.
 
-    Raises:
-        OSError: it cannot be read.
-        ValueError, LookupError, TypeError, EOFError, BadZipFile: it is damaged, lacks an array, or one holds objects.
+    An exception of :data:`DAMAGED` is raised if it is damaged, lacks an array, or if one holds objects.
     """
     import numpy as np
 

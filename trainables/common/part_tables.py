@@ -47,12 +47,7 @@ class PartTable(Mapping[str, Part], Generic[Part, Row]):
         self._loaded: dict[str, Part] = {}
 
     def __getitem__(self, name: str) -> Part:
-        """Return the part ``name``, a row's name or an import path.
-
-        Raises:
-            KeyError: ``name`` is neither.
-            InvalidInput: the import path does not lead to a part of this kind.
-        """
+        """Return the part ``name``, a row's name or an import path; raise ``KeyError`` if it is neither."""
         if name not in self._loaded:
             if name in self.rows:
                 self._loaded[name] = load_part(self.rows[name].path, kind=self.kind)
@@ -109,8 +104,7 @@ def load_part(path: str, *, kind: str = "part", base: type | None = None) -> Any
         base: the class that the part must derive from.
 
     Raises:
-        InvalidInput: the path is malformed, the module or attribute does not exist, the module cannot be imported, or
-            the object is not a subclass of ``base``.
+        InvalidInput: there is no such object, it cannot be imported, or is not a subclass of ``base``.
     """
     match = _PATH.fullmatch(path)
     if match is None:
@@ -129,9 +123,11 @@ def load_part(path: str, *, kind: str = "part", base: type | None = None) -> Any
                 "the colon, or define it there."
             ) from None
     if base is not None and not (isinstance(part, type) and issubclass(part, base)):
+        is_ours = base.__module__.partition(".")[0] in ("holdout", "search", "trainables")
+        module = "holdout.parts" if is_ours else base.__module__
         raise InvalidInput(
-            f"The {kind} {path!r} must be a class that derives from {_public(base)}; it is {part!r:.100}. Derive it"
-            f"{getattr(base, 'to_derive', '')}, or name another attribute."
+            f"The {kind} {path!r} must be a class that derives from {module}.{base.__name__}; it is {part!r:.100}. "
+            f"Derive it{getattr(base, 'to_derive', '')}, or name another attribute."
         )
     return part
 
@@ -157,9 +153,3 @@ def _module(name: str, path: str, kind: str) -> Any:
         raise InvalidInput(
             f"The {kind} {path!r} cannot be imported: {name} raises {type(cause).__name__}: {cause}. Fix the module."
         ) from error
-
-
-def _public(base: type) -> str:
-    """Return the name by which users import a base class; ours are in :mod:`holdout.parts`."""
-    is_ours = base.__module__.partition(".")[0] in ("holdout", "search", "trainables")
-    return f"{'holdout.parts' if is_ours else base.__module__}.{base.__name__}"

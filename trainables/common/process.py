@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -58,7 +58,8 @@ def contained(kept: list[Setting] | None = None) -> Iterator[None]:
     ours = _settings(handlers)
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.close = stream.flush  # not the code's to close
-    _put_back(kept or ())
+    for put_back in kept or ():
+        put_back()
     try:
         yield
     except (Exception, KeyboardInterrupt):
@@ -73,12 +74,8 @@ def contained(kept: list[Setting] | None = None) -> Iterator[None]:
     finally:
         if kept is not None:
             kept[:] = _settings(_handlers())
-        _put_back(ours)
-
-
-def _put_back(settings: Iterable[Setting]) -> None:
-    for setting in settings:
-        setting()
+        for put_back in ours:
+            put_back()
 
 
 def _settings(handlers: dict[signal.Signals, Any]) -> list[Setting]:

@@ -1,7 +1,4 @@
-"""Ranges of hyperparameters, in one form for losses, trainings, search files and reports.
-
-A range makes its distribution of Optuna when it is asked for it; importing this module does not import Optuna.
-"""
+"""Ranges of hyperparameters, in one form for losses, trainings, search files and reports; Optuna is imported late."""
 
 import math
 import warnings
@@ -22,6 +19,8 @@ if TYPE_CHECKING:
 
 Value = bool | int | float | str | None
 """A value of a hyperparameter."""
+
+ENDLESS = (math.inf, -math.inf)
 
 MOST = 2**53
 """The largest whole number of a range: a study holds a hyperparameter as a float64."""
@@ -240,14 +239,12 @@ class Choice(Range):
 
         if not self.choices:
             raise InvalidInput("the list of choices is empty; name at least one value.")
-        if odd := [each for each in self.choices if not isinstance(each, Value) or each in (math.inf, -math.inf)]:
+        if odd := [each for each in self.choices if not isinstance(each, Value) or each in ENDLESS or each != each]:
             raise InvalidInput(
                 f"the choice {odd[0]!r:.80} is of {type(odd[0]).__name__}; give finite numbers, texts, true, false or "
                 "null, such as names of what is chosen."
             )
         for place, choice in enumerate(self.choices):  # Optuna finds a choice by ==
-            if choice != choice:
-                raise InvalidInput(f"the choice {choice!r} equals nothing, not even itself: remove it.")
             if (first := self.choices.index(choice)) < place:
                 text = f"the choices {self.choices[first]!r} and {choice!r} are equal"
                 raise InvalidInput(f"{text}, so only one of them would be tried: keep one.")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from numbers import Integral, Real
 from operator import ge, gt, le, lt
+from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from trainables.common.errors import Mistake, raise_if_any, suggestion
@@ -78,21 +79,23 @@ class Bounds(Rule):
         return is_number and math.isfinite(value) and all(kept)
 
 
+Count = Annotated[int, Bounds(ge=1)]
+Positive = Annotated[float, Bounds(gt=0)]
+NotNegative = Annotated[float, Bounds(ge=0)]
+
+
 @dataclass(frozen=True)
 class OneOf(Rule):
-    """The names of a table or list; ``others`` are allowed values in words that are not text.
+    """One of ``names``; ``others`` are allowed values in words that are no text, ``own`` allows an import path, too."""
 
-    With ``own`` an import path is allowed, too.
-    """
-
-    names: Iterable[str]
+    names: Iterable[Any]
     others: tuple[str, ...] = ()
     own: bool = False
 
     @property
     def choices(self) -> tuple[str, ...]:
         """The names, and the other values in words."""
-        return (*self.names, *self.others)
+        return (*map(str, self.names), *self.others)
 
     @property
     def text(self) -> str:
@@ -100,7 +103,11 @@ class OneOf(Rule):
         return f"one of {', '.join(self.choices)}{own}"
 
     def _holds(self, value: Any) -> bool:
-        return not isinstance(value, str) or value in self.names or (self.own and is_own(value))
+        is_text = isinstance(value, str)
+        if self.others and not is_text:
+            return True
+        is_name = any((is_text or type(value) is type(name)) and value == name for name in self.names)
+        return is_name or (self.own and is_own(value))
 
     def _hint(self, value: Any) -> str:
         return suggestion(value, self.names)
@@ -114,17 +121,22 @@ def rules_of(annotation: Any) -> tuple[Rule, ...]:
 
 def rule_mistakes(settings: Any) -> list[Mistake]:
     """Return a mistake for each rule that a field of the dataclass ``settings`` breaks."""
-    given = ((name, getattr(settings, name), rule) for name, rule in _rules_by_field(settings.__class__))
-    return [mistake for name, value, rule in given if value is not None for mistake in rule.mistakes(name, value)]
+    return [
+        mistake
+        for name, rule, may_be_none in _rules_by_field(settings.__class__)
+        if not (may_be_none and getattr(settings, name) is None)
+        for mistake in rule.mistakes(name, getattr(settings, name))
+    ]
 
 
 @cache  # every trial makes such dataclasses
-def _rules_by_field(target: Any) -> list[tuple[str, Rule]]:
-    hints = get_type_hints(target, include_extras=True)
-    return [(name, _of_type(get_args(hint)[0], rule)) for name, hint in hints.items() for rule in rules_of(hint)]
-
-
-def _of_type(annotation: Any, rule: Rule) -> Rule:
-    if isinstance(rule, Bounds) and float not in (annotation, *get_args(annotation)):
-        return replace(rule, whole=True)
-    return rule
+def _rules_by_field(target: Any) -> list[tuple[str, Rule, bool]]:
+    """Return for each field its name, its rule, for whole numbers if its type says so, and True if it may be None."""
+    found = []
+    for name, hint in get_type_hints(target, include_extras=True).items():
+        for rule in rules_of(hint):
+            types = get_args(hint)[0], *get_args(get_args(hint)[0])
+            if isinstance(rule, Bounds) and int in types:
+                rule = replace(rule, whole=True)
+            found.append((name, rule, NoneType in types))
+    return found

@@ -147,13 +147,8 @@ def _shown(place: object) -> str:
 def storage_errors(place: AnyPath) -> Iterator[None]:
     """Convert errors of the storage at ``place`` to :class:`StorageFailure` or :class:`DiskFull`.
 
-    For a local path this converts exceptions with an ``OSError`` among their causes (PyTorch wraps them in its own
-    exceptions). For an object store it converts every exception, since each client library has its own.
-
-    Raises:
-        DiskFull: there is no space left at ``place``.
-        StorageFailure: ``place`` failed.
-        Exception: any other error, raised while computing what is to be written.
+    For a local path these are exceptions with an ``OSError`` among their causes (PyTorch wraps them in its own); others
+    are of what is to be written. For an object store it is every exception, since each client library has its own.
     """
     try:
         yield
@@ -166,29 +161,21 @@ def storage_errors(place: AnyPath) -> Iterator[None]:
         if is_full(cause):
             raise DiskFull.at(place) from error
         if not isinstance(place, Path):
-            _forget_connections(place.protocol)
+            with suppress(ImportError):  # the failure is that its library is missing
+                import fsspec
+
+                fsspec.get_filesystem_class(place.protocol).clear_instance_cache()  # a cut connection would be reused
         raise StorageFailure(place, cause) from error
-
-
-def _forget_connections(protocol: str) -> None:
-    """Drop cached connections: fsspec would reuse one that was cut (FTP, SFTP)."""
-    import fsspec
-
-    with suppress(ImportError):  # the failure is that its library is missing
-        fsspec.get_filesystem_class(protocol).clear_instance_cache()
 
 
 # Time limits
 
 
 def ask(place: AnyPath, question: Callable[[], Answer], size: float = 0, limits: Limits = LIMITS) -> Answer:
-    """Return ``question()``, which accesses ``place`` and transfers ``size`` bytes.
+    """Return ``question()``, which accesses ``place`` and transfers ``size`` bytes, or raise :class:`StorageFailure`.
 
     Requests to an object store have a time limit: client libraries may retry or wait forever. Local paths have none,
     since the system does not interrupt a blocked disk operation.
-
-    Raises:
-        StorageFailure: ``place`` failed, or did not answer in time.
     """
     with storage_errors(place):
         return question() if isinstance(place, Path) else in_time(question, size, limits)
@@ -200,11 +187,7 @@ def in_time(question: Callable[[], Answer], size: float = 0, limits: Limits = LI
 
 
 def within(seconds: float, question: Callable[[], Answer]) -> Answer:
-    """Return, or raise, the outcome of ``question()`` if it ends within ``seconds``.
-
-    Raises:
-        TimeoutError: it did not. Its thread keeps running in the background.
-    """
+    """Return, or raise, the outcome of ``question()``; after ``seconds`` raise ``TimeoutError``, and it runs on."""
     answers: list[Answer] = []
     errors: list[BaseException] = []
 

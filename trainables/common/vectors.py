@@ -1,9 +1,7 @@
-"""Vectors of length 1, and numbers and classes that a user gives in any form that ``numpy.asarray`` takes.
-
-Shapes: N vectors, D dimensions.
-"""
+"""Vectors of length 1, and what a user gives in any form that ``numpy.asarray`` takes. N vectors, D dimensions."""
 
 import warnings
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -59,23 +57,17 @@ def without_order(vectors_ND: Tensor) -> str:
 
 
 def numbers(given: object, name: str) -> Tensor:
-    """Return real numbers as a tensor, detached.
-
-    Raises:
-        InvalidInput: ``given`` holds something else; the sentence begins with ``name``.
-    """
+    """Return real numbers as a tensor, detached; raise :class:`InvalidInput`, which has ``name``, for anything else."""
     if isinstance(given, Tensor):
         given = _dense(given)
         if not given.is_complex():
             return given
     array = _array(given, name)
     if array.dtype.kind == "O":  # a column of arrays, or a table with columns of several types
-        try:
+        with suppress(Exception):
             array = np.asarray(array.tolist(), dtype=np.float64)
-        except Exception:
-            raise _no_numbers(name, given, array) from None
     if array.dtype.kind not in "biuf":
-        raise _no_numbers(name, given, array)
+        raise InvalidInput(f"{name} must be real numbers; they are {type(given).__name__} of {array.dtype}.")
     if array.itemsize > 8 or array.dtype in (np.uint16, np.uint32, np.uint64):  # types that torch lacks in part
         array = array.astype(np.float64)
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
@@ -83,11 +75,7 @@ def numbers(given: object, name: str) -> Tensor:
 
 
 def number(given: object, name: str) -> float:
-    """Return one real number, also that of an array with one entry.
-
-    Raises:
-        InvalidInput: ``given`` is something else; the sentence begins with ``name``.
-    """
+    """Return one real number, also that of an array with one entry; errors are as in :func:`numbers`."""
     found = numbers(given, name)
     if found.numel() != 1 or given is None or isinstance(given, list | tuple):
         raise InvalidInput(f"{name} must be one number.")
@@ -95,10 +83,10 @@ def number(given: object, name: str) -> float:
 
 
 def classes(given: object, name: str) -> Tensor:
-    """Return the class of each entry as an int64 tensor: whole numbers as they are, others numbered.
+    """Return the class of each entry as an int64 tensor: whole numbers as they are, other hashable objects numbered.
 
     Raises:
-        InvalidInput: an entry is missing (NaN, None), or is no text, number, date or other hashable object.
+        InvalidInput: an entry is missing (NaN, None), or cannot be hashed.
     """
     if isinstance(given, Tensor):
         given = _dense(given)
@@ -123,11 +111,7 @@ def classes(given: object, name: str) -> Tensor:
 
 
 def mask(given: object, name: str) -> Tensor:
-    """Return a bool tensor.
-
-    Raises:
-        InvalidInput: an entry is neither true nor false, 1 nor 0.
-    """
+    """Return a bool tensor; raise :class:`InvalidInput` if an entry is neither true nor false, 1 nor 0."""
     found = numbers(given, name)
     if not ((found == 0) | (found == 1)).all():
         raise InvalidInput(f"{name} must be true or false for each item, not the positions of items.")
@@ -151,10 +135,6 @@ def _array(given: object, name: str) -> NDArray[np.generic]:
     if np.ma.is_masked(given):
         raise InvalidInput(f"{name} has masked entries; remove these items.")
     return array
-
-
-def _no_numbers(name: str, given: object, array: NDArray[np.generic]) -> InvalidInput:
-    return InvalidInput(f"{name} must be real numbers; they are {type(given).__name__} of {array.dtype}.")
 
 
 def _is_missing(entry: object) -> bool:

@@ -1,7 +1,4 @@
-"""Losses of the library pytorch-metric-learning by import path, such as ``pytorch_metric_learning.losses:CircleLoss``.
-
-Shapes: B batch, D embedding.
-"""
+"""Losses of the library pytorch-metric-learning by import path. Shapes: B batch, D embedding."""
 
 import inspect
 from collections.abc import Mapping
@@ -9,7 +6,7 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainables.common.errors import InvalidInput
 from trainables.common.part_tables import load_part
@@ -41,7 +38,7 @@ class LibraryLoss(Loss):
         self.loss = self.library_class(**{name: given[name] for name in self.needs}, **params)
         self.miner = None if miner == NO_MINER else _miner(miner)
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def compute(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
         """Return the library's loss of the batch, on the pairs or triplets of the miner if there is one."""
         mined = None if self.miner is None else self.miner(embeddings_BD, labels_B)
         return self.loss(embeddings_BD, labels_B, mined)
@@ -53,11 +50,7 @@ class LibraryLoss(Loss):
 
 
 def library_loss(path: str) -> type[LibraryLoss]:
-    """Return the adapter of the library's loss at ``path``.
-
-    Raises:
-        InvalidInput: the library is not installed, has no such loss, or the loss needs more than embeddings and labels.
-    """
+    """Return the adapter of the library's loss at ``path``, if it needs only embeddings and labels."""
     if find_spec(LIBRARY) is None:
         raise InvalidInput(
             f"The loss {path!r} is one of pytorch-metric-learning, which is not installed; `pip install "
@@ -65,14 +58,9 @@ def library_loss(path: str) -> type[LibraryLoss]:
         )
     loss = load_part(path, kind="loss", base=load_part(f"{LIBRARY}.losses:BaseMetricLossFunction"))
     parameters = inspect.signature(loss).parameters
-    required = [name for name, parameter in parameters.items() if _is_required(parameter)]
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values()):
-        required += [name for name, entry in inspect.signature(loss.__base__).parameters.items() if _is_required(entry)]
-    if missing := [name for name in required if name not in GIVEN]:
-        raise InvalidInput(
-            f"The loss {path!r} needs {', '.join(missing)}, which a search does not provide; write a class derived "
-            "from holdout.parts.Loss around it, and name that."
-        )
+    passes_on = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values())
+    taken = {**parameters, **(inspect.signature(loss.__base__).parameters if passes_on else {})}
+    needs = tuple(name for name in GIVEN if name in taken and taken[name].default is inspect.Parameter.empty)
     defaults = {
         name: parameter.default
         for name, parameter in parameters.items()
@@ -92,17 +80,13 @@ def library_loss(path: str) -> type[LibraryLoss]:
             ),
             "library_class": loss,
             "defaults": defaults,
-            "needs": tuple(required),
+            "needs": needs,
             "paper": f"{loss.__name__} of pytorch-metric-learning",
-            "proxy_lr": PROXY_LR if "num_classes" in required else None,
+            "proxy_lr": PROXY_LR if "num_classes" in needs else None,
         },
     )
     _try(path, adapter)
     return adapter
-
-
-def _is_required(parameter: inspect.Parameter) -> bool:
-    return parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
 
 
 def _try(path: str, adapter: type[LibraryLoss]) -> None:

@@ -3,19 +3,18 @@
 Shapes: B batch, D embedding, C classes, K proxies a class, any trailing shape as ``...``.
 """
 
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from types import NoneType
+from inspect import cleandoc, get_annotations
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from trainables.common.errors import InvalidInput, Mistake, raise_if_any
-from trainables.common.rules import Bounds, Rule, rules_of
+from trainables.common.rules import Bounds, Count, OneOf, rule_mistakes
 from trainables.common.vectors import unit, unit_and_lengths
 from trainables.losses import LOSSES
 
@@ -31,12 +30,12 @@ class Used:
     """
 
     unit: Unit
-    count: "int | torch.Tensor"
+    count: "int | Tensor"
 
 
 def summed(batches: Iterable[Used | None]) -> dict[str, int]:
     """Sum the counts by unit, ignoring None. Synchronises with the device."""
-    totals: dict[str, int | torch.Tensor] = {}
+    totals: dict[str, int | Tensor] = {}
     for used in batches:
         if used is not None:
             totals[used.unit] = totals.get(used.unit, 0) + used.count
@@ -65,7 +64,7 @@ class Loss(nn.Module, ABC):
     used: Used | None = None
     most_pairs: int | None = None
 
-    def forward(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def forward(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
         """Return the loss of raw embeddings of any floating type and integer labels in [0, C), in any order.
 
         Raises:
@@ -80,7 +79,7 @@ class Loss(nn.Module, ABC):
             return self.compute(promoted(embeddings_BD), labels_B.long())
 
     @abstractmethod
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def compute(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
         """Return the loss of embeddings in float32 or float64 and labels in int64."""
 
     def parameter_groups(self, proxy_lr: float | None) -> list[dict[str, Any]]:
@@ -90,19 +89,33 @@ class Loss(nn.Module, ABC):
         """
         return []
 
+    def __post_init__(self) -> None:
+        """Check the params of a built-in loss, which are its attributes, and prepare it."""
+        raise_if_any(rule_mistakes(self))
+        nn.Module.__init__(self)
+        self.prepare()
+
     def prepare(self) -> None:
-        """Compute what a built-in loss needs besides its params, which are its attributes by then."""
+        """Make what a built-in loss needs besides its params."""
 
 
 class ProxyLoss(Loss):
     """Loss with one parameter ``proxies`` of shape [C, K, D]; a loss of cosines uses only their directions."""
 
+    num_classes: int
+    embedding_dim: int
+    proxies_per_class: int = 1
+
     def __init__(self, *, num_classes: int, embedding_dim: int, proxies_per_class: int = 1) -> None:
         super().__init__()
-        self.proxies = nn.Parameter(self.initial_proxies(num_classes, proxies_per_class, embedding_dim))
+        self.num_classes, self.embedding_dim, self.proxies_per_class = num_classes, embedding_dim, proxies_per_class
+        ProxyLoss.prepare(self)
+
+    def prepare(self) -> None:
+        self.proxies = nn.Parameter(self.initial_proxies(self.num_classes, self.proxies_per_class, self.embedding_dim))
 
     @staticmethod
-    def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
+    def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> Tensor:
         """Return initial proxies [C, K, D]: N(0, 2/C), as in the code of Proxy-Anchor's authors.
 
         Only directions matter to a loss of cosines, but the length determines how far a step of Adam turns a proxy.
@@ -110,16 +123,12 @@ class ProxyLoss(Loss):
         """
         return (2 / num_classes) ** 0.5 * torch.randn(num_classes, proxies_per_class, embedding_dim)
 
-    def similarities(self, embeddings_BD: torch.Tensor) -> torch.Tensor:
+    def similarities(self, embeddings_BD: Tensor) -> Tensor:
         """Return S_BC, the cosine similarity of each embedding to the first proxy of each class."""
         return proxy_cosines(embeddings_BD, promoted(self.proxies[:, :1]))[0][0]
 
     def parameter_groups(self, proxy_lr: float | None) -> list[dict[str, Any]]:
-        """Return one group: the proxies, at ``proxy_lr``.
-
-        Raises:
-            InvalidInput: ``proxy_lr`` is None.
-        """
+        """Return one group: the proxies, at ``proxy_lr``, which is needed."""
         if proxy_lr is None:
             raise InvalidInput(
                 f"training.proxy_lr is null, and {type(self).__name__} names no learning rate for its proxies: "
@@ -131,12 +140,11 @@ class ProxyLoss(Loss):
 SAME_PROXY = 0.1
 """Distance of two proxies of unit length up to which they count as one: gamma in Saeki et al., section 4.2.
 
-For any image their similarities differ by at most this distance, and their logits x·w/gamma in eq. 1 by at most 1, so
-the softmax barely distinguishes them. The regulariser tau·R, the sum of these distances (eq. 3), pulls them together.
+For any image their logits x·w/gamma in eq. 1 differ by at most 1, so the softmax barely distinguishes them.
 """
 
 
-def distinct_proxies(proxies_CKD: torch.Tensor) -> float:
+def distinct_proxies(proxies_CKD: Tensor) -> float:
     """Return the mean number of distinct proxies of a class, from 1 to K.
 
     Proxies of a class at most :data:`SAME_PROXY` apart count as one, as do those connected by a chain of such pairs.
@@ -156,54 +164,26 @@ AnyLoss = TypeVar("AnyLoss", bound=Loss)
 
 
 def declared(name: str) -> Callable[[type[AnyLoss]], type[AnyLoss]]:
-    """Complete a built-in loss class from its row of ``LOSSES``.
+    """Complete a built-in loss class, which annotates its params with their rules, from its row of ``LOSSES``.
 
-    The class annotates its params with their rules. Its constructor checks them, sets them as attributes and calls
-    ``prepare``. The row's defaults become those of the constructor, and its paper and equation the head of the
-    docstring, so that each is written once and can be read without importing torch.
+    It becomes a dataclass whose constructor checks its params and calls ``prepare``. Defaults, paper and equation are
+    those of the row, so that each is written once and can be read without importing torch.
     """
     row = LOSSES.rows[name]
 
     def complete(loss: type[AnyLoss]) -> type[AnyLoss]:
-        hints = {name: hint for part in reversed(loss.__mro__) for name, hint in inspect.get_annotations(part).items()}
-        params = {name: hint for name, hint in hints.items() if name in row.defaults or name == "reduction"}
-        defaults = {name: row.defaults.get(name, getattr(loss, name, None)) for name in params}
-        keyword, none = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
-        signature = inspect.Signature(
-            [
-                inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY),
-                *(inspect.Parameter(name, keyword, default=none) for name in ("num_classes", "embedding_dim")),
-                *(inspect.Parameter(name, keyword, default=default) for name, default in defaults.items()),
-            ]
-        )
-
-        def build(self: Loss, **given: Any) -> None:
-            signature.bind(self, **given)  # raises TypeError
-            params_given: dict[str, Any] = {**defaults, **given}
-            num_classes, embedding_dim = (params_given.pop(name) for name in ("num_classes", "embedding_dim"))
-            raise_if_any([*sizes(num_classes, embedding_dim), *_mistakes(params, params_given)])
-            if isinstance(self, ProxyLoss):
-                count = params_given.pop("proxies_per_class", 1)
-                ProxyLoss.__init__(self, num_classes=num_classes, embedding_dim=embedding_dim, proxies_per_class=count)
-            else:
-                nn.Module.__init__(self)
-            vars(self).update(params_given)
-            self.prepare()
-
-        build.__signature__ = signature  # type: ignore[attr-defined]
-        loss.__init__ = build  # type: ignore[method-assign, assignment]
-        loss.__doc__ = f"{row.paper}: {row.equation}\n\n{inspect.cleandoc(loss.__doc__ or '')}"
+        hints = {param: hint for part in reversed(loss.__mro__) for param, hint in get_annotations(part).items()}
+        params = {param: hint for param, hint in hints.items() if param in row.defaults or param == "reduction"}
+        loss.__annotations__ = {"num_classes": Count, "embedding_dim": Count, **params}
+        loss.__doc__ = f"{row.paper}: {row.equation}\n\n{cleandoc(loss.__doc__ or '')}"
+        for param, default in row.defaults.items():
+            setattr(loss, param, default)
+        dataclass(kw_only=True, eq=False, repr=False)(loss)
+        for param in row.defaults:
+            delattr(loss, param)  # it would hide a parameter of this name
         return loss
 
     return complete
-
-
-def _mistakes(params: Mapping[str, Any], values: Mapping[str, object]) -> Iterator[str]:
-    """Yield a sentence for each of the ``values`` that breaks a rule of the types ``params``."""
-    for name, hint in params.items():
-        if values[name] is not None or NoneType not in get_args(get_args(hint)[0]):
-            for rule in rules_of(hint):
-                yield from rule.mistakes(name, values[name])
 
 
 # Operations: class masks, numerically safe exponentials, reductions.
@@ -212,19 +192,17 @@ Reduction = Literal["mean", "sum"]
 """Reduction of a loss's terms: "sum" as printed in the papers, "mean" divides it by the number of terms.
 
 A constant factor does not change the steps of Adam and AdamW (except for an epsilon of 1e-8), so a paper's learning
-rate is valid for either; an optimizer that is not scale-invariant would need it multiplied by the number of terms. The
-factor matters to anything added to or compared with the gradient: with the mean, Adam's weight decay (AdamW's is
-decoupled), regularisers and an optimizer's larger epsilon weigh more by the number of terms, and ``training.clip_grad``
-clips less often.
+rate is valid for either. It matters to anything added to or compared with the gradient: with the mean, Adam's weight
+decay (AdamW's is decoupled) and regularisers weigh more by the number of terms, and ``training.clip_grad`` clips less.
 """
 
 
-def promoted(vectors: torch.Tensor) -> torch.Tensor:
+def promoted(vectors: Tensor) -> Tensor:
     """Return ``vectors`` in float32 at least: bfloat16 rounds a similarity by .78 of PNP's temperature."""
     return vectors.float() if vectors.dtype in (torch.float16, torch.bfloat16) else vectors
 
 
-def cosines(embeddings_BD: torch.Tensor) -> torch.Tensor:
+def cosines(embeddings_BD: Tensor) -> Tensor:
     """Return S_BB, the cosine similarity of each pair of embeddings, with first-order gradients."""
     return _Cosines.apply(embeddings_BD)
 
@@ -233,35 +211,34 @@ class _Cosines(torch.autograd.Function):
     """Similarities with half of the products and a third of the kernels of their automatic gradient."""
 
     @staticmethod
-    def forward(ctx: Any, embeddings_BD: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, embeddings_BD: Tensor) -> Tensor:
         unit_BD, lengths_B1 = unit_and_lengths(embeddings_BD)
         ctx.save_for_backward(unit_BD, lengths_B1)
         return unit_BD @ unit_BD.T
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_BB: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, grad_BB: Tensor) -> Tensor:
         unit_BD, lengths_B1 = ctx.saved_tensors
         return _of_raw((grad_BB + grad_BB.T) @ unit_BD, unit_BD, lengths_B1)
 
 
-def _of_raw(grad_BD: torch.Tensor, unit_BD: torch.Tensor, lengths_B1: torch.Tensor) -> torch.Tensor:
+def _of_raw(grad_BD: Tensor, unit_BD: Tensor, lengths_B1: Tensor) -> Tensor:
     """Return the gradient of vectors from that of their unit vectors, without its part along them."""
     along_B1 = (grad_BD * unit_BD).sum(1, keepdim=True)
     return torch.addcmul(grad_BD, unit_BD, along_B1, value=-1).div_(lengths_B1)
 
 
-def same_and_different(labels_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def same_and_different(labels_B: Tensor) -> tuple[Tensor, Tensor]:
     """Return two masks [B, B]: other samples of the anchor's class (never itself), and samples of other classes."""
     same_BB, different_BB = labels_B[:, None] == labels_B, labels_B[:, None] != labels_B
     return same_BB.fill_diagonal_(False), different_BB
 
 
-def masked_logsumexp(logits: torch.Tensor, keep: torch.Tensor, dim: int) -> torch.Tensor:
+def masked_logsumexp(logits: Tensor, keep: Tensor, dim: int) -> Tensor:
     """Compute log Σ e^logit over the kept entries; an empty sum gives a very negative finite number.
 
-    An empty sum is log 0. The finite stand-in keeps the gradient defined, and adding it to any similarity still gives
-    an exponential of 0.
+    It keeps the gradient defined, and with any similarity added it still has an exponential of 0.
     """
     nothing = torch.finfo(logits.dtype).min / 4
     kept = torch.where(keep, logits, nothing)
@@ -269,7 +246,7 @@ def masked_logsumexp(logits: torch.Tensor, keep: torch.Tensor, dim: int) -> torc
     return (kept - most).exp().sum(dim).log() + most.squeeze(dim)
 
 
-def log1p_sum_exp(logits: torch.Tensor, dim: int) -> torch.Tensor:
+def log1p_sum_exp(logits: Tensor, dim: int) -> Tensor:
     """Compute log(1 + Σ e^logit), the 1 as an appended logit of 0; entries of −∞ are excluded.
 
     It is minus the log-softmax of the appended logit, which is one kernel, where a logsumexp is nine.
@@ -279,19 +256,19 @@ def log1p_sum_exp(logits: torch.Tensor, dim: int) -> torch.Tensor:
     return -torch.cat((logits, logits.new_zeros(shape)), dim).log_softmax(dim).select(dim, -1)
 
 
-def masked_sum(terms: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+def masked_sum(terms: Tensor, keep: Tensor) -> Tensor:
     """Return the sum of the kept terms, which must be finite where they are not kept, too."""
     return (terms * keep).sum()
 
 
-def reduced(total: torch.Tensor, terms: int | torch.Tensor, reduction: Reduction) -> torch.Tensor:
+def reduced(total: Tensor, terms: int | Tensor, reduction: Reduction) -> Tensor:
     """Return ``total``, for "mean" divided by its number of terms (by 1 if there are no terms)."""
     if reduction == "sum":
         return total
-    return total / (terms.clamp(min=1) if isinstance(terms, torch.Tensor) else max(terms, 1))
+    return total / (terms.clamp(min=1) if isinstance(terms, Tensor) else max(terms, 1))
 
 
-def proxy_cosines(embeddings_BD: torch.Tensor, proxies_CKD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def proxy_cosines(embeddings_BD: Tensor, proxies_CKD: Tensor) -> tuple[Tensor, Tensor]:
     """Compute S_KBC = x_b·w_ck / (|x_b| |w_ck|) and G_CKK = w_cs·w_ct / (|w_cs| |w_ct|), with first-order gradients.
 
     K is the first dimension of S because sums over a short last dimension are slow. A proxy of length 0 has
@@ -308,7 +285,7 @@ class _ProxyCosines(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, embeddings_BD: torch.Tensor, proxies_CKD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(ctx: Any, embeddings_BD: Tensor, proxies_CKD: Tensor) -> tuple[Tensor, Tensor]:
         unit_BD, lengths_B1 = unit_and_lengths(embeddings_BD)
         products_CKK = proxies_CKD @ proxies_CKD.mT
         inverse_CK = products_CKK.diagonal(dim1=1, dim2=2).rsqrt().nan_to_num_(nan=torch.nan, posinf=0.0)
@@ -321,7 +298,7 @@ class _ProxyCosines(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_KBC: torch.Tensor, grad_CKK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def backward(ctx: Any, grad_KBC: Tensor, grad_CKK: Tensor) -> tuple[Tensor, Tensor]:
         unit_BD, lengths_B1, proxies_CKD, similarities_KBC, among_CKK, inverse_CK, inverse_CKK = ctx.saved_tensors
         scaled_BP = (grad_KBC * inverse_CK.T[:, None]).permute(1, 2, 0).flatten(1)
         grad_unit_BD = scaled_BP @ proxies_CKD.flatten(0, 1)
@@ -355,29 +332,13 @@ def whole(name: str, value: object, *, at_least: int) -> list[Mistake]:
     return Bounds(ge=at_least, whole=True).mistakes(name, value)
 
 
-@dataclass(frozen=True)
-class Among(Rule):
-    """One of ``options``; 1 is not True."""
-
-    options: Collection[object]
-
-    @property
-    def text(self) -> str:
-        return f"one of {', '.join(map(str, self.options))}"
-
-    def _holds(self, value: Any) -> bool:
-        return any(type(value) is type(option) and value == option for option in self.options)
-
-
 def choice(name: str, value: object, options: Collection[object]) -> list[Mistake]:
     """Check for one of ``options``; 1 is not True."""
-    return Among(options).mistakes(name, value)
+    return OneOf(options).mistakes(name, value)
 
 
-Positive = Annotated[float, Bounds(gt=0)]
-NotNegative = Annotated[float, Bounds(ge=0)]
 Cosine = Annotated[float, Bounds(ge=-1, le=1)]
-Reduced = Annotated[Reduction, Among(get_args(Reduction))]
+Reduced = Annotated[Reduction, OneOf(get_args(Reduction))]
 
 
 def sizes(num_classes: object, embedding_dim: object) -> list[Mistake]:

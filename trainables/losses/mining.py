@@ -12,23 +12,24 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 
 class Triplets(NamedTuple):
     """Anchors, positives and negatives, as positions in the batch [T], and a mask of those that were mined."""
 
-    anchor_T: torch.Tensor
-    positive_T: torch.Tensor
-    negative_T: torch.Tensor
-    mined_T: torch.Tensor
+    anchor_T: Tensor
+    positive_T: Tensor
+    negative_T: Tensor
+    mined_T: Tensor
 
 
 class PositivePairs(NamedTuple):
     """Anchors and positives, as positions in the batch [P], and a mask of those that exist."""
 
-    anchor_P: torch.Tensor
-    positive_P: torch.Tensor
-    exists_P: torch.Tensor
+    anchor_P: Tensor
+    positive_P: Tensor
+    exists_P: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +40,9 @@ class Pairs:
     known.
     """
 
-    similarities_BB: torch.Tensor
-    same_BB: torch.Tensor
-    different_BB: torch.Tensor
+    similarities_BB: Tensor
+    same_BB: Tensor
+    different_BB: Tensor
     dimensions: int
     most: int | None = None
 
@@ -66,13 +67,13 @@ class Pairs:
 Miner = Callable[[Pairs], Triplets]
 
 
-def most_pairs(batches: Iterable[torch.Tensor]) -> int:
+def most_pairs(batches: Iterable[Tensor]) -> int:
     """Return the largest number of pairs of an anchor and a positive in a batch, given the batches' labels."""
     counts = (labels_B.unique(return_counts=True)[1] for labels_B in batches)
     return max(int((count_C * (count_C - 1)).sum()) for count_C in counts)
 
 
-def _less(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def _less(left: Tensor, right: Tensor) -> Tensor:
     """Return left < right by more than rounding, so that duplicates tie wherever they are in the batch."""
     return left < right - 8 * torch.finfo(left.dtype).eps
 
@@ -134,21 +135,30 @@ BOUNDARY = 5
 """Ranks above the boundary of :func:`top_k` (Lu et al., section 4.4)."""
 
 
-def top_k(pairs: Pairs) -> Triplets:
-    """Return for each anchor the misplaced positives, each with a misplaced negative (Lu et al., section 5).
+def misplaced(scores_BB: Tensor, pairs: Pairs, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Rank each anchor's samples by ``scores_BB`` and find the misplaced ones (Lu et al., eq. 6-7 and 9-10).
 
-    These are the samples beside the boundary of the first ``BOUNDARY`` ranks, as the paper's eq. 6-7 and 9-10 without a
-    margin: negatives within it that positives should replace, and these positives. There are as many of both; each is
-    paired in the order of the ranking. Samples as similar are ranked in the order of the batch.
+    These are positives behind the first k ranks that belong to them, and as many negatives before that they should
+    replace. Samples with one score are in the order of the batch.
+
+    Returns:
+        the samples by rank, and masks of the late positives and of the early negatives among them, all [B, B].
     """
-    same_BB, different_BB = pairs.same_BB, pairs.different_BB
-    ranked_BB = pairs.similarities_BB.masked_fill(~(same_BB | different_BB), -torch.inf)
-    order_BB = ranked_BB.argsort(stable=True, dim=1, descending=True)
-    same_in_order_BB, different_in_order_BB = same_BB.gather(1, order_BB), different_BB.gather(1, order_BB)
-    first_B = torch.arange(order_BB.shape[1], device=order_BB.device) < BOUNDARY
-    positives_B1 = same_BB.sum(1, keepdim=True)
-    late_BB = same_in_order_BB & ~first_B & (same_in_order_BB.cumsum(1) <= BOUNDARY)
-    early_BB = different_in_order_BB & first_B & (different_in_order_BB.cumsum(1) > BOUNDARY - positives_B1)
+    order_BB = scores_BB.masked_fill(~(pairs.same_BB | pairs.different_BB), -torch.inf)
+    order_BB = order_BB.argsort(stable=True, dim=1, descending=True)
+    same_BB, different_BB = pairs.same_BB.gather(1, order_BB), pairs.different_BB.gather(1, order_BB)
+    first_B = torch.arange(order_BB.shape[1], device=order_BB.device) < k
+    late_BB = same_BB & ~first_B & (same_BB.cumsum(1) <= k)
+    early_BB = different_BB & first_B & (different_BB.cumsum(1) > k - same_BB.sum(1, keepdim=True))
+    return order_BB, late_BB, early_BB
+
+
+def top_k(pairs: Pairs) -> Triplets:
+    """Return for each anchor the :func:`misplaced` positives, each with a misplaced negative (Lu et al., section 5).
+
+    They are paired in the order of the ranking, which has no margin.
+    """
+    order_BB, late_BB, early_BB = misplaced(pairs.similarities_BB, pairs, BOUNDARY)
     # as many late ones as early ones, which are at most BOUNDARY: both come first, in the order of the ranking
     late_BK, early_BK = (
         found_BB.byte().argsort(stable=True, dim=1, descending=True)[:, :BOUNDARY] for found_BB in (late_BB, early_BB)
@@ -162,7 +172,7 @@ def top_k(pairs: Pairs) -> Triplets:
     )
 
 
-def _sampled(pairs: Pairs, log_weights_BB: torch.Tensor, allowed_BB: torch.Tensor) -> Triplets:
+def _sampled(pairs: Pairs, log_weights_BB: Tensor, allowed_BB: Tensor) -> Triplets:
     """Sample a negative for each positive pair by weight: the largest of log weight + Gumbel noise."""
     positives = pairs.positives()
     log_weights_PB = log_weights_BB[positives.anchor_P]
@@ -170,7 +180,7 @@ def _sampled(pairs: Pairs, log_weights_BB: torch.Tensor, allowed_BB: torch.Tenso
     return _best(positives, log_weights_PB + noise_PB, allowed_BB[positives.anchor_P])
 
 
-def _best(pairs: PositivePairs, scores_PB: torch.Tensor, allowed_PB: torch.Tensor) -> Triplets:
+def _best(pairs: PositivePairs, scores_PB: Tensor, allowed_PB: Tensor) -> Triplets:
     """Return for each pair the allowed sample with the highest score, if it has one."""
     negative_P = torch.where(allowed_PB, scores_PB, -torch.inf).argmax(1)
     return Triplets(pairs.anchor_P, pairs.positive_P, negative_P, pairs.exists_P & allowed_PB.any(1))
@@ -187,7 +197,7 @@ MINERS: dict[str, Miner] = {
 """Triplet miners by name."""
 
 
-def informative_pairs(pairs: Pairs, epsilon: float) -> tuple[torch.Tensor, torch.Tensor]:
+def informative_pairs(pairs: Pairs, epsilon: float) -> tuple[Tensor, Tensor]:
     """Return masks of the informative positives and negatives, as mined by Multi-Similarity.
 
     These are positives with S_ip < max_n S_in + epsilon and negatives with S_in > min_p S_ip − epsilon. An anchor

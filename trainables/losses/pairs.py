@@ -12,16 +12,13 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import threshold
 
-from trainables.common.rules import Bounds
+from trainables.common.rules import Bounds, Count, NotNegative, OneOf, Positive
 from trainables.losses.loss import (
-    Among,
     Cosine,
     Loss,
-    NotNegative,
-    Positive,
     Reduced,
     Reduction,
     Used,
@@ -33,10 +30,10 @@ from trainables.losses.loss import (
     reduced,
     same_and_different,
 )
-from trainables.losses.mining import MINERS, Pairs, PositivePairs, informative_pairs, top_k
+from trainables.losses.mining import MINERS, Pairs, PositivePairs, informative_pairs, misplaced, top_k
 
 
-def entries(values_BB: torch.Tensor, row_T: torch.Tensor, column_T: torch.Tensor) -> torch.Tensor:
+def entries(values_BB: Tensor, row_T: Tensor, column_T: Tensor) -> Tensor:
     """Return the values [T] at rows and columns; the backward of indexing would sort these."""
     return values_BB.flatten().index_select(0, torch.add(column_T, row_T, alpha=values_BB.shape[1]))
 
@@ -45,16 +42,16 @@ class PairLoss(Loss):
     """Loss of the similarities between the samples of a batch: of pairs, triplets or rankings."""
 
     @abstractmethod
-    def over(self, pairs: Pairs) -> torch.Tensor:
+    def over(self, pairs: Pairs) -> Tensor:
         """Return the loss of the samples, each compared with its positives and negatives."""
 
-    def of_pairs(self, terms_BB: torch.Tensor, reduction: Reduction) -> torch.Tensor:
+    def of_pairs(self, terms_BB: Tensor, reduction: Reduction) -> Tensor:
         """Return the reduced terms of all pairs i < j, and set ``used``."""
         count = len(terms_BB) * (len(terms_BB) - 1) // 2
         self.used = Used("pairs", count)
         return reduced(terms_BB.triu(1).sum(), count, reduction)
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def compute(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
         same_BB, different_BB = same_and_different(labels_B)
         return self.over(
             Pairs(
@@ -71,7 +68,7 @@ class Contrastive(PairLoss):
     margin: Cosine
     reduction: Reduced = "mean"
 
-    def over(self, pairs: Pairs) -> torch.Tensor:
+    def over(self, pairs: Pairs) -> Tensor:
         push_BB = (pairs.similarities_BB - self.margin).relu() * pairs.different_BB
         return self.of_pairs(push_BB - pairs.similarities_BB * pairs.same_BB, self.reduction)
 
@@ -81,10 +78,10 @@ class Triplet(PairLoss):
     """``mining`` selects the triplets; ``reduction="mean"`` divides by their number, zero terms included."""
 
     margin: NotNegative
-    mining: Annotated[str, Among(MINERS)]
+    mining: Annotated[str, OneOf(MINERS)]
     reduction: Reduced = "mean"
 
-    def over(self, pairs: Pairs) -> torch.Tensor:
+    def over(self, pairs: Pairs) -> Tensor:
         anchor_T, positive_T, negative_T, mined_T = MINERS[self.mining](pairs.detached())
         count = mined_T.sum()
         self.used = Used("triplets", count)
@@ -107,8 +104,8 @@ class Margin(PairLoss):
 
     margin: NotNegative
     beta: Annotated[Any, Bounds(ge=-2, le=2)]
-    distance: Annotated[str, Among(("euclidean", "similarity"))]
-    mining: Annotated[str, Among(("distance_weighted", "all", "top_k"))]
+    distance: Annotated[str, OneOf(("euclidean", "similarity"))]
+    mining: Annotated[str, OneOf(("distance_weighted", "all", "top_k"))]
     reduction: Reduced = "mean"
 
     def prepare(self) -> None:
@@ -118,8 +115,13 @@ class Margin(PairLoss):
         """Return one group: beta, with its own learning rate and no weight decay, which would pull it to 0."""
         return [{"params": [self.beta], "lr": self.beta_lr, "weight_decay": 0.0}]
 
-    def over(self, pairs: Pairs) -> torch.Tensor:
-        beyond_BB = self._beyond(pairs.similarities_BB)
+    def over(self, pairs: Pairs) -> Tensor:
+        # the signed distance of each pair from the boundary, negative inside it
+        if self.distance == "similarity":
+            beyond_BB = self.beta - pairs.similarities_BB
+        else:  # for equal embeddings: the root has no gradient at 0, and rounding may be negative
+            floor = torch.finfo(pairs.similarities_BB.dtype).eps
+            beyond_BB = threshold(2 - 2 * pairs.similarities_BB, floor, floor).sqrt() - self.beta
         if self.mining == "all":
             sign_BB = 2 * pairs.same_BB - 1
             return self.of_pairs((self.margin + sign_BB * beyond_BB).relu(), self.reduction)
@@ -130,28 +132,17 @@ class Margin(PairLoss):
         push_T = (self.margin - entries(beyond_BB, anchor_T, negative_T)).relu()
         return reduced(masked_sum(pull_T + push_T, mined_T), 2 * count, self.reduction)
 
-    def _beyond(self, similarities_BB: torch.Tensor) -> torch.Tensor:
-        """Return the signed distance of each pair from the boundary, negative inside it."""
-        if self.distance == "similarity":
-            return self.beta - similarities_BB
-        # for equal embeddings: the root has no gradient at 0, and rounding may be negative
-        floor = torch.finfo(similarities_BB.dtype).eps
-        return threshold(2 - 2 * similarities_BB, floor, floor).sqrt() - self.beta
-
 
 @declared("npair")
 class NPair(PairLoss):
-    """The last term limits the lengths of embeddings before normalisation.
-
-    An anchor without a positive or without a negative gives 0. The default is from Psomas, Table 4.
-    """
+    """The last term limits lengths before normalisation. An anchor without a positive or a negative gives 0."""
 
     l2: NotNegative
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def compute(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
         return super().compute(embeddings_BD, labels_B) + self.l2 / len(labels_B) * embeddings_BD.square().sum()
 
-    def over(self, pairs: Pairs) -> torch.Tensor:
+    def over(self, pairs: Pairs) -> Tensor:
         # the double sum is a sum over positives times a sum over negatives; no exponential exceeds e
         positives_B = ((-pairs.similarities_BB).exp() * pairs.same_BB).sum(1)
         negatives_B = (pairs.similarities_BB.exp() * pairs.different_BB).sum(1)
@@ -163,22 +154,21 @@ class LiftedStructure(PairLoss):
     """An anchor without a positive or without a negative gives 0; ``reduction="mean"`` divides by all anchors.
 
     Mining "all" sums every pair, as eq. 2.21; "hard" only the informative ones (:func:`informative_pairs`, epsilon
-    0.1). Psomas, Table 5, has "hard" here and for Multi-Similarity, where it means those pairs. The code of that loss's
-    authors (Deep_Metric) mines them for both losses, and that of Sampling Wisely for this one, with this epsilon.
-    The default margin is from Psomas, Table 4.
+    0.1), as Multi-Similarity and the code of its authors (Deep_Metric) and of Sampling Wisely. The default margin is
+    from Psomas, Table 4.
 
-    α is ``pos_scale`` and β ``neg_scale``, both 1 in eq. 2.21. At 1 all negatives have about the same weight. The code
+    α is ``pos_scale`` and β ``neg_scale``, both 1 in eq. 2.21, where all negatives have about the same weight. The code
     of the thesis has α = 2 and β = 40, that of Sampling Wisely 10 for both. Both mine and neither has a margin or the
     [.]_+, which a margin of 2 turns off: the term is at least margin − 2.
     """
 
     margin: NotNegative
-    mining: Annotated[str, Among(("all", "hard"))]
+    mining: Annotated[str, OneOf(("all", "hard"))]
     pos_scale: Positive
     neg_scale: Positive
     reduction: Reduced = "mean"
 
-    def over(self, pairs: Pairs) -> torch.Tensor:
+    def over(self, pairs: Pairs) -> Tensor:
         similarities_BB, same_BB, different_BB = pairs.similarities_BB, pairs.same_BB, pairs.different_BB
         if self.mining == "hard":
             same_BB, different_BB = informative_pairs(pairs, epsilon=0.1)
@@ -191,18 +181,14 @@ class LiftedStructure(PairLoss):
 
 @declared("multi_similarity")
 class MultiSimilarity(PairLoss):
-    """α is ``pos_scale`` and β ``neg_scale``.
-
-    With an ``epsilon`` only informative pairs are summed (:func:`informative_pairs`); with None all pairs. Defaults are
-    from Psomas, Table 4.
-    """
+    """α is ``pos_scale`` and β ``neg_scale``; with an ``epsilon`` only :func:`informative_pairs` are summed."""
 
     margin: Cosine
     pos_scale: Positive
     neg_scale: Positive
     epsilon: Annotated[float | None, Bounds(ge=0)]
 
-    def over(self, pairs: Pairs) -> torch.Tensor:
+    def over(self, pairs: Pairs) -> Tensor:
         same_BB, different_BB = pairs.same_BB, pairs.different_BB
         if self.epsilon is not None:
             same_BB, different_BB = informative_pairs(pairs, self.epsilon)
@@ -222,12 +208,12 @@ class Angular(PairLoss):
     """
 
     angle: Annotated[float, Bounds(gt=0, lt=90)]
-    mining: Annotated[str, Among(("all", "top_k"))]
+    mining: Annotated[str, OneOf(("all", "top_k"))]
 
     def prepare(self) -> None:
         self._square = math.tan(math.radians(self.angle)) ** 2
 
-    def over(self, pairs: Pairs) -> torch.Tensor:
+    def over(self, pairs: Pairs) -> Tensor:
         different_BB = pairs.different_BB
         if self.mining == "top_k":
             anchor_P, positive_P, negative_P, some_P = top_k(pairs.detached())
@@ -255,10 +241,10 @@ class RankLoss(PairLoss):
     temperature: Positive
 
     @abstractmethod
-    def penalties(self, ahead_PB: torch.Tensor, positives: PositivePairs, pairs: Pairs) -> torch.Tensor:
+    def penalties(self, ahead_PB: Tensor, positives: PositivePairs, pairs: Pairs) -> Tensor:
         """Return the penalty of each positive [P], given the terms of R(i,·) for all samples of the batch."""
 
-    def over(self, pairs: Pairs) -> torch.Tensor:
+    def over(self, pairs: Pairs) -> Tensor:
         query_P, positive_P, exists_P = positives = pairs.positives()
         # index_select, because its backward adds in parallel, unlike that of indexing
         rows_PB = pairs.similarities_BB.index_select(0, query_P)
@@ -269,7 +255,7 @@ class RankLoss(PairLoss):
         return masked_sum(penalties_P / positives_B.clamp(min=1)[query_P], exists_P) / queries
 
 
-VARIANTS: dict[str, Callable[[torch.Tensor, float, float], torch.Tensor]] = {
+VARIANTS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
     "O": lambda before, bound, alpha: before,
     "Iu": lambda before, bound, alpha: (1 + before) * before.log1p(),
     "Ib": lambda before, bound, alpha: (bound * before - (bound * before).log1p()) / bound**2,
@@ -284,43 +270,38 @@ VARIANTS: dict[str, Callable[[torch.Tensor, float, float], torch.Tensor]] = {
 class PNP(RankLoss):
     """f by ``variant``: O: R; Iu: (1+R) log(1+R); Ib: (bR − log(1+bR))/b²; Ds: log(1+R); Dq: 1 − (1+R)^−alpha.
 
-    b is ``bound``. A query without positives is ignored. As in the paper, whose retrieval set is all other instances,
-    the query is not its own positive. In the authors' code it is: its term is f(0) = 0 (up to the sigmoid's tail) and
-    the mean is over one more, so for n images of each class the loss is (n−1)/n of this one, 3/4 in the paper's
-    batches. Steps of Adam do not depend on that factor, but weight decay has 4/3 of its weight there.
+    b is ``bound``. A query without positives is ignored. As in the paper the query is not its own positive. In the
+    authors' code it is, with a term f(0) = 0 (up to the sigmoid's tail), so for n images of each class the loss is
+    (n−1)/n of this one, 3/4 in the paper's batches: Adam's weight decay has 4/3 of its weight there.
 
-    Iu is eq. 7, as in the authors' code. Eq. 6, printed as its derivative, belongs to another function: log(1+R) is the
-    derivative of (1+R) log(1+R) − R, and that of eq. 7 is 1 + log(1+R). So at R = 0 Iu has O's derivative and not 0, as
-    the text claims: unlike Ib's, its gradient does not vanish as a ranking becomes correct, and no learning rate
-    compensates for that.
+    Iu is eq. 7, as in the authors' code. Eq. 6, printed as its derivative, is that of (1+R) log(1+R) − R; that of eq. 7
+    is 1 + log(1+R). So at R = 0 Iu has O's derivative and not 0, as the text claims: unlike Ib's, its gradient does not
+    vanish as a ranking becomes correct.
     """
 
-    variant: Annotated[str, Among(VARIANTS)]
+    variant: Annotated[str, OneOf(VARIANTS)]
     bound: Positive
     alpha: Annotated[float, Bounds(ge=1)]
 
-    def penalties(self, ahead_PB: torch.Tensor, positives: PositivePairs, pairs: Pairs) -> torch.Tensor:
+    def penalties(self, ahead_PB: Tensor, positives: PositivePairs, pairs: Pairs) -> Tensor:
         return self.penalty((ahead_PB * pairs.different_BB[positives.anchor_P]).sum(1))
 
-    def penalty(self, negatives_before: torch.Tensor) -> torch.Tensor:
+    def penalty(self, negatives_before: Tensor) -> Tensor:
         """Return f(R), elementwise."""
         return VARIANTS[self.variant](negatives_before, self.bound, self.alpha)
 
 
 @declared("smooth_ap")
 class SmoothAP(RankLoss):
-    """R(i,·) sums over the query's other positives P or its negatives N.
+    """R(i,·) sums over the query's other positives P or its negatives N; a query without positives is ignored."""
 
-    The query is not its own positive, and a query without positives is ignored.
-    """
-
-    def penalties(self, ahead_PB: torch.Tensor, positives: PositivePairs, pairs: Pairs) -> torch.Tensor:
+    def penalties(self, ahead_PB: Tensor, positives: PositivePairs, pairs: Pairs) -> Tensor:
         others_PB = pairs.same_BB[positives.anchor_P].scatter(1, positives.positive_P[:, None], False)
         negatives_PB = pairs.different_BB[positives.anchor_P]
         return self.penalty((ahead_PB * others_PB).sum(1), (ahead_PB * negatives_PB).sum(1))
 
     @staticmethod
-    def penalty(positives_before: torch.Tensor, negatives_before: torch.Tensor) -> torch.Tensor:
+    def penalty(positives_before: Tensor, negatives_before: Tensor) -> Tensor:
         """Return R(i,N) / (1 + R(i,P) + R(i,N)), elementwise."""
         return negatives_before / (1 + positives_before + negatives_before)
 
@@ -330,37 +311,23 @@ class TopKPrecision(PairLoss):
     """P and N are a query's positives and negatives that are misplaced in the ranking by ŝ.
 
     The ideal first k are the first min(k, n₊) positives and, if n₊ < k (case 1 of the paper, otherwise case 2), the
-    first k − n₊ negatives. In both cases Σ_N ŝ − Σ_P ŝ is the sum of ŝ over the first k minus that over the ideal first
-    k. A query without positives gives 0. P and N have the same size, and |N| over all queries is the number of triplets
-    used, as in the paper's section 4.5.
+    first k − n₊ negatives. A query without positives gives 0. P and N have the same size, and |N| over all queries is
+    the number of triplets used, as in the paper's section 4.5.
 
-    Algorithm 1 sums over the queries; the default is the mean over all of them (:data:`Reduction`). With the sum,
-    Adam's weight decay would weigh B times less. The authors' code averages the queries of each class and sums over
-    the classes, so the queries of a class with fewer images in the batch weigh more. It also has terms that the paper
-    does not mention: (1/20) log(1 + Σ e^{40(ŝ − 1/2)}) beside each sum over a first k, and a tenth of the Frobenius
-    distance between the embeddings' covariance and the identity. Its margin is 0.05, and 0.2 on Stanford Online
-    Products, where section 4.4 has 0.1. This class follows the paper.
+    Algorithm 1 sums over the queries; the default is their mean (:data:`Reduction`). The authors' code averages the
+    queries of each class and sums over the classes. It also has terms that the paper does not mention:
+    (1/20) log(1 + Σ e^{40(ŝ − 1/2)}) beside each sum over a first k, and a tenth of the Frobenius distance between the
+    embeddings' covariance and the identity. Its margin is 0.05, and 0.2 on Stanford Online Products, where section 4.4
+    has 0.1. This class follows the paper.
     """
 
     margin: NotNegative
-    k: Annotated[int, Bounds(ge=1, whole=True)]
+    k: Count
     reduction: Reduced = "mean"
 
-    def over(self, pairs: Pairs) -> torch.Tensor:
-        same_BB, different_BB = pairs.same_BB, pairs.different_BB
-        scores_BB = torch.where(different_BB, pairs.similarities_BB + self.margin, pairs.similarities_BB)
-        with torch.no_grad():
-            order_BB = scores_BB.masked_fill(~(same_BB | different_BB), -torch.inf)
-            order_BB = order_BB.argsort(stable=True, dim=1, descending=True)
-            same_in_order_BB, different_in_order_BB = same_BB.gather(1, order_BB), different_BB.gather(1, order_BB)
-            rank_B = torch.arange(1, order_BB.shape[1] + 1, device=order_BB.device)
-            in_first_k_BB = (rank_B <= self.k) & (same_in_order_BB | different_in_order_BB)
-            ideal_BB = torch.where(
-                same_in_order_BB,
-                same_in_order_BB.cumsum(1) <= self.k,
-                different_in_order_BB & (different_in_order_BB.cumsum(1) <= self.k - same_BB.sum(1, keepdim=True)),
-            )
-            misplaced_BB = in_first_k_BB.to(scores_BB.dtype) - ideal_BB.to(scores_BB.dtype)
-            self.used = Used("triplets", (misplaced_BB > 0).sum())
-        total = (scores_BB.gather(1, order_BB) * misplaced_BB).sum(1).sum()
-        return reduced(total, len(order_BB), self.reduction)
+    def over(self, pairs: Pairs) -> Tensor:
+        scores_BB = torch.where(pairs.different_BB, pairs.similarities_BB + self.margin, pairs.similarities_BB)
+        order_BB, late_BB, early_BB = misplaced(scores_BB.detach(), pairs, self.k)
+        self.used = Used("triplets", early_BB.sum())
+        sign_BB = early_BB.to(scores_BB.dtype) - late_BB.to(scores_BB.dtype)
+        return reduced((scores_BB.gather(1, order_BB) * sign_BB).sum(1).sum(), len(order_BB), self.reduction)

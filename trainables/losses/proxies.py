@@ -9,14 +9,12 @@ from abc import abstractmethod
 from typing import Annotated
 
 import torch
+from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus, threshold
 
-from trainables.common.rules import Bounds
+from trainables.common.rules import Bounds, Count, NotNegative, OneOf, Positive
 from trainables.common.vectors import unit
 from trainables.losses.loss import (
-    Among,
-    NotNegative,
-    Positive,
     ProxyLoss,
     Reduced,
     declared,
@@ -36,17 +34,17 @@ class Softmax(ProxyLoss):
     in ArcFace. At scale 1 cosines leave every class likely, so the loss stays high: log(1 + (C−1)/e²) or more.
     """
 
-    similarity: Annotated[str, Among(("cosine", "dot"))]
+    similarity: Annotated[str, OneOf(("cosine", "dot"))]
     scale: Positive
     reduction: Reduced = "mean"
 
     @staticmethod
-    def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
+    def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> Tensor:
         """Return proxies uniform in ±1/√D, as the weights of torch's linear layer."""
         bound = embedding_dim**-0.5
         return torch.empty(num_classes, proxies_per_class, embedding_dim).uniform_(-bound, bound)
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def compute(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
         if self.similarity == "dot":
             similarities_BC = embeddings_BD @ promoted(self.proxies[:, 0]).T
         else:
@@ -68,49 +66,45 @@ class ArcFace(ProxyLoss):
     reduction: Reduced = "mean"
 
     def prepare(self) -> None:
+        super().prepare()
         radians = math.radians(self.margin)
         self._cosine, self._sine = math.cos(radians), math.sin(radians)
         self._drop = radians * self._sine
 
     @staticmethod
-    def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
+    def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> Tensor:
         """Return proxies from N(0, 0.01²), as in the code of ArcFace's authors (InsightFace)."""
         return 0.01 * torch.randn(num_classes, proxies_per_class, embedding_dim)
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def compute(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
         cosines_BC = self.similarities(embeddings_BD)
         own_B1 = labels_B[:, None]
-        harder_B1 = self._harder(cosines_BC.gather(1, own_B1))
-        return cross_entropy(self.scale * cosines_BC.scatter(1, own_B1, harder_B1), labels_B, reduction=self.reduction)
-
-    def _harder(self, cosine: torch.Tensor) -> torch.Tensor:
-        """Return cos(θ + margin), with the replacement beyond 180°."""
+        cosine_B1 = cosines_BC.gather(1, own_B1)
         # cos(θ+m) by the addition theorem: acos has no gradient at ±1, nor has the sine's root at 0
-        least = torch.finfo(cosine.dtype).eps
-        sine = threshold(1 - cosine.square(), least, least).sqrt()
-        shifted = cosine * self._cosine - sine * self._sine
-        return torch.where(cosine > -self._cosine, shifted, cosine - self._drop)
+        least = torch.finfo(cosine_B1.dtype).eps
+        sine_B1 = threshold(1 - cosine_B1.square(), least, least).sqrt()
+        shifted_B1 = cosine_B1 * self._cosine - sine_B1 * self._sine
+        harder_B1 = torch.where(cosine_B1 > -self._cosine, shifted_B1, cosine_B1 - self._drop)
+        return cross_entropy(self.scale * cosines_BC.scatter(1, own_B1, harder_B1), labels_B, reduction=self.reduction)
 
 
 @declared("proxy_nca")
 class ProxyNCA(ProxyLoss):
     """S_ic is the cosine similarity of x_i and the proxy w_c; y is the sample's class.
 
-    The sample's own proxy is not in the denominator, so the loss can be negative. With a single class there is no other
-    proxy and no term: the loss is 0. The paper prints the sum over the samples, and its derivative in eq. 2.28; the
-    default is their mean (:data:`Reduction`).
+    The sample's own proxy is not in the denominator, so the loss can be negative. With a single class it is 0. The
+    paper prints the sum over the samples; the default is their mean (:data:`Reduction`).
 
-    Eq. 2.27 has no scale, so that all other proxies have about the same weight. The squared distances of unit vectors
-    in the authors' paper are 2 − 2S, a scale of 2. The code of the thesis multiplies these by 32 (a scale of 64), and
-    that which Sampling Wisely follows takes vectors of length 3 (18). Both have the own proxy in the denominator, as
-    :class:`Softmax` with this scale.
+    Eq. 2.27 has no scale, so that all other proxies have about the same weight. The squared distances of the authors'
+    paper have a scale of 2, the code of the thesis one of 64, and that which Sampling Wisely follows 18. Both have the
+    own proxy in the denominator, as :class:`Softmax` with this scale.
     """
 
     scale: Positive
     reduction: Reduced = "mean"
 
     @staticmethod
-    def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
+    def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> Tensor:
         """Return proxies from N(0, 1/D), of length about 1.
 
         The authors released no code, and their paper gives no initialisation. This is that of the PyTorch code which
@@ -118,7 +112,7 @@ class ProxyNCA(ProxyLoss):
         """
         return embedding_dim**-0.5 * torch.randn(num_classes, proxies_per_class, embedding_dim)
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def compute(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
         logits_BC = self.scale * self.similarities(embeddings_BD)
         if len(self.proxies) == 1:
             return logits_BC.sum() * 0
@@ -130,23 +124,17 @@ class ProxyNCA(ProxyLoss):
 
 @declared("proxy_anchor")
 class ProxyAnchor(ProxyLoss):
-    """W⁺ are the proxies of the classes in the batch, W all proxies.
-
-    X⁺ are the batch's samples of a proxy's class, X⁻ the others. The margin is a cosine; defaults are from Psomas,
-    Table 4.
-    """
+    """W⁺ are the proxies of the classes in the batch, W all; X⁺ are the samples of a proxy's class, X⁻ the others."""
 
     margin: NotNegative
     scale: Positive
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def compute(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
         similarities_BC = self.similarities(embeddings_BD)
         return anchored_at_proxies(similarities_BC, labels_B, margin=self.margin, scale=self.scale)
 
 
-def pull_to_proxies(
-    similarities_BC: torch.Tensor, labels_B: torch.Tensor, *, margin: float, scale: float
-) -> torch.Tensor:
+def pull_to_proxies(similarities_BC: Tensor, labels_B: Tensor, *, margin: float, scale: float) -> Tensor:
     """Return Proxy-Anchor's first term, the mean over the batch's classes of log(1 + Σ_{X⁺} e^{−scale(S−margin)}).
 
     It is computed for all C classes if they are fewer than the samples. Otherwise a class's logarithm is counted at its
@@ -165,9 +153,7 @@ def pull_to_proxies(
     return masked_sum(terms_B, first_B) / first_B.sum()
 
 
-def anchored_at_proxies(
-    similarities_BC: torch.Tensor, labels_B: torch.Tensor, *, margin: float, scale: float
-) -> torch.Tensor:
+def anchored_at_proxies(similarities_BC: Tensor, labels_B: Tensor, *, margin: float, scale: float) -> Tensor:
     """Return Proxy-Anchor's two terms for any similarity of samples to classes (MPA has a soft one)."""
     push_BC = (scale * (similarities_BC + margin)).scatter_(1, labels_B[:, None], -torch.inf)
     push = log1p_sum_exp(push_BC, 0).mean()
@@ -179,15 +165,14 @@ class ProxyPush(ProxyLoss):
     """Proxy-Anchor's pull to the proxies, and a push of each proxy w from every other class's proxy w⁻.
 
     s(w,w⁻) is w·w⁻ (``similarity="proxy"``) or Σ_x (w·x)(x·w⁻) over the batch (``similarity="data"``), a sum that grows
-    with the batch. Margin, scale and initial proxies are Proxy-Anchor's: the thesis states none, and its
-    code has those.
+    with the batch. Margin, scale and initial proxies are Proxy-Anchor's, as in the thesis's code.
     """
 
-    similarity: Annotated[str, Among(("proxy", "data"))]
+    similarity: Annotated[str, OneOf(("proxy", "data"))]
     margin: NotNegative
     scale: Positive
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def compute(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
         proxies_CD = unit(promoted(self.proxies[:, 0]))
         similarities_BC = self.similarities(embeddings_BD)
         vectors_CV = proxies_CD if self.similarity == "proxy" else similarities_BC.T
@@ -204,19 +189,19 @@ class ProxyPush(ProxyLoss):
 class MultiProxyLoss(ProxyLoss):
     """Loss on a similarity S to a class's proxies, plus a regulariser tau·R (Saeki et al., eq. 1 and 3)."""
 
-    proxies_per_class: Annotated[int, Bounds(ge=1, whole=True)]
-    similarity: Annotated[str, Among(("softmax", "max", "mean"))]
+    proxies_per_class: Count
+    similarity: Annotated[str, OneOf(("softmax", "max", "mean"))]
     margin: NotNegative
     scale: Positive
     gamma: Positive
     tau: NotNegative
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def compute(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
         similarities_KBC, among_CKK = proxy_cosines(embeddings_BD, promoted(self.proxies))
         loss = self.of_classes(self.to_classes(similarities_KBC), labels_B)
         return loss + centre_regulariser(among_CKK, self.tau)
 
-    def to_classes(self, similarities_KBC: torch.Tensor) -> torch.Tensor:
+    def to_classes(self, similarities_KBC: Tensor) -> Tensor:
         """Return S(x,c) [B, C]: the mean of the similarities to a class's proxies, their maximum or soft maximum.
 
         The last is Σ_k softmax_k(x·w_ck / gamma) x·w_ck; gamma divides, as in Saeki et al., eq. 1.
@@ -228,11 +213,11 @@ class MultiProxyLoss(ProxyLoss):
         return ((similarities_KBC / self.gamma).softmax(0) * similarities_KBC).sum(0)
 
     @abstractmethod
-    def of_classes(self, similarities_BC: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def of_classes(self, similarities_BC: Tensor, labels_B: Tensor) -> Tensor:
         """Return the loss of S, without the regulariser."""
 
 
-def centre_regulariser(among_CKK: torch.Tensor, tau: float) -> torch.Tensor:
+def centre_regulariser(among_CKK: Tensor, tau: float) -> Tensor:
     """Compute tau·R from cosines: R = Σ_c Σ_{t<s} √(2 − 2 w_cs·w_ct) / (C K (K−1)), 0 for K = 1 (eq. 3)."""
     classes, count, _ = among_CKK.shape
     if count == 1 or (isinstance(tau, float | int) and not tau):  # in a compiled step tau is a tensor
@@ -255,12 +240,12 @@ class SoftTriple(MultiProxyLoss):
     reduction: Reduced = "mean"
 
     @staticmethod
-    def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
+    def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> Tensor:
         """Return proxies uniform in ±1/√(C·K), as in the code of SoftTriple's authors (idstcv/SoftTriple)."""
         bound = (num_classes * proxies_per_class) ** -0.5
         return torch.empty(num_classes, proxies_per_class, embedding_dim).uniform_(-bound, bound)
 
-    def of_classes(self, similarities_BC: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def of_classes(self, similarities_BC: Tensor, labels_B: Tensor) -> Tensor:
         own_B1 = labels_B[:, None]
         margins_B1 = torch.zeros_like(own_B1, dtype=similarities_BC.dtype) - self.margin
         shifted_BC = similarities_BC.scatter_add_(1, own_B1, margins_B1)
@@ -277,7 +262,7 @@ class MPA(MultiProxyLoss):
     initial proxies either: they are Proxy-Anchor's, whose learning rate they share.
     """
 
-    def of_classes(self, similarities_BC: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def of_classes(self, similarities_BC: Tensor, labels_B: Tensor) -> Tensor:
         return anchored_at_proxies(similarities_BC, labels_B, margin=self.margin, scale=self.scale)
 
 
@@ -285,7 +270,7 @@ class MPA(MultiProxyLoss):
 class MPAAP(MPA):
     """MPA with a sample's own class c_i and all others in one logarithm; S, R and params as in :class:`MPA`."""
 
-    def of_classes(self, similarities_BC: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def of_classes(self, similarities_BC: Tensor, labels_B: Tensor) -> Tensor:
         sign_BC = torch.ones_like(similarities_BC).scatter_(1, labels_B[:, None], -1)
         return log1p_sum_exp(self.scale * (sign_BC * similarities_BC + self.margin), 1).mean()
 
@@ -294,7 +279,7 @@ class MPAAP(MPA):
 class MPADW(MPA):
     """MPA summed by sample instead of by class; S, R and params as in :class:`MPA`."""
 
-    def of_classes(self, similarities_BC: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+    def of_classes(self, similarities_BC: Tensor, labels_B: Tensor) -> Tensor:
         own_B1 = labels_B[:, None]
         # above 40 softplus equals its argument to float64's last digit
         pull_B = softplus(-self.scale * (similarities_BC.gather(1, own_B1)[:, 0] - self.margin), threshold=40)

@@ -1,7 +1,4 @@
-"""Metrics of embeddings by name: retrieval, clustering and distances, with their formulas and rules of names.
-
-:mod:`trainables.metrics.evaluation` computes them.
-"""
+"""Metrics of embeddings by name, with formulas and rules of names, computed by :mod:`trainables.metrics.evaluation`."""
 
 import math
 import re
@@ -173,11 +170,7 @@ def metric_name(name: str) -> str:
 
 
 def own_metric(path: str) -> Callable[..., Any]:
-    """Load a user-defined metric: a function of embeddings [N, D] and labels [N] to a number, better when larger.
-
-    Raises:
-        InvalidInput: there is nothing at ``path``, or no function.
-    """
+    """Load a user-defined metric: a function of embeddings [N, D] and labels [N] to a number, better when larger."""
     metric = load_part(path, kind="metric")
     if not callable(metric) or isinstance(metric, type):
         raise InvalidInput(

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from torch.nn.functional import pad
 
 from trainables.common.errors import InvalidInput, raise_if_any, suggestion, without_password
@@ -40,15 +41,15 @@ from trainables.metrics.retrieval import SCORES, RetrievalProtocol
 
 
 def evaluate(
-    embeddings_ND: torch.Tensor,
-    labels_N: torch.Tensor,
+    embeddings_ND: Tensor,
+    labels_N: Tensor,
     names: Sequence[str] | Literal["all"],
     *,
     ks: Sequence[int] = KS,
     exclude_singletons: bool = False,
     seed: int = 0,
     queries: int | None = None,
-    superclasses_N: torch.Tensor | None = None,
+    superclasses_N: Tensor | None = None,
     protocol: RetrievalProtocol | None = None,
     undefined: dict[str, str] | None = None,
 ) -> dict[str, float]:
@@ -86,7 +87,7 @@ def evaluate(
     parts = metric_parts(embeddings_ND, labels_N, names, superclasses_N, protocol, queries=queries, seed=seed)
     embeddings_ND, labels_of_all_N, labels_N = embeddings_ND[:queries], labels_N.cpu(), labels_N[:queries]
     if exclude_singletons:
-        positives_N, _ = _whole_protocol(len(labels_of_all_N), len(labels_N), protocol).counts(labels_of_all_N)
+        positives_N, _ = _of_all_images(protocol, len(labels_N), len(labels_of_all_N)).counts(labels_of_all_N)
         found_Q = positives_N[: len(labels_N)] > 0
         parts |= {name: part[found_Q] for name, part in parts.items() if is_retrieval(name)}
     values = from_parts(parts, labels_N, names)
@@ -102,7 +103,7 @@ def evaluate(
     return {metric_name(name): values[name] for name in names}
 
 
-def _own_value(name: str, score: Callable[..., Any], embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> float:
+def _own_value(name: str, score: Callable[..., Any], embeddings_ND: Tensor, labels_N: Tensor) -> float:
     """Return the value of a user-defined metric, which gets tensors of its own."""
     try:
         with contained():
@@ -117,15 +118,23 @@ def _own_value(name: str, score: Callable[..., Any], embeddings_ND: torch.Tensor
     raise InvalidInput(f"The metric {name} must return a number; it returned {shown:.60}; fix its code.")
 
 
+def _of_all_images(protocol: RetrievalProtocol | None, queries: int, images: int) -> RetrievalProtocol:
+    """Return the protocol of all images: the first are the queries, or those that ``protocol`` is of."""
+    if protocol is None:
+        return RetrievalProtocol.first(queries, images)
+    protocol.check(queries)
+    return protocol.with_further(images - queries)
+
+
 def per_query_metrics(
-    embeddings_ND: torch.Tensor,
-    labels_N: torch.Tensor,
+    embeddings_ND: Tensor,
+    labels_N: Tensor,
     names: Sequence[str] | Literal["all"] = "all",
     *,
     ks: Sequence[int] = KS,
     queries: int | None = None,
     protocol: RetrievalProtocol | None = None,
-) -> dict[str, torch.Tensor]:
+) -> dict[str, Tensor]:
     """Compute the score of each query in retrieval metrics: float64 [queries], whose mean is the metric.
 
     "all" is every retrieval metric, those of the first k ranks for each of ``ks``. The first ``queries`` images are the
@@ -142,7 +151,7 @@ def per_query_metrics(
         )
     embeddings_ND, labels_N = checked(embeddings_ND, labels_N)
     queries = len(labels_N) if queries is None else queries
-    protocol = _whole_protocol(len(labels_N), queries, protocol)
+    protocol = _of_all_images(protocol, queries, len(labels_N))
     scores = {name: torch.full((queries,), torch.nan, dtype=torch.float64) for name in names}
     gallery = Gallery(embeddings_ND, labels_N, protocol)
     if whole := [name for name in names if name in WHOLE]:
@@ -162,14 +171,6 @@ def per_query_metrics(
     return scores
 
 
-def _whole_protocol(images: int, queries: int, protocol: RetrievalProtocol | None) -> RetrievalProtocol:
-    """Return the protocol of all images, the last of which are in the gallery only."""
-    if protocol is None:
-        return RetrievalProtocol.first(queries, images)
-    protocol.check(queries)
-    return protocol.with_further(images - queries)
-
-
 # Parts of metrics by image or class, from which the metrics can be recomputed without embeddings.
 
 CLUSTERS = "clusters"
@@ -178,27 +179,23 @@ INTRA, INTER = "class_distances_intra", "class_distances_inter"
 
 
 def metric_parts(
-    embeddings_ND: torch.Tensor,
-    labels_N: torch.Tensor,
+    embeddings_ND: Tensor,
+    labels_N: Tensor,
     names: Sequence[str],
-    superclasses_N: torch.Tensor | None = None,
+    superclasses_N: Tensor | None = None,
     protocol: RetrievalProtocol | None = None,
     *,
     queries: int | None = None,
     seed: int = 0,
-) -> dict[str, torch.Tensor]:
-    """Compute the parts of metrics, with the arguments of :func:`evaluate`; user-defined ones have none.
+) -> dict[str, Tensor]:
+    """Compute the parts of metrics, with the arguments and errors of :func:`evaluate`; user-defined ones have none.
 
     A retrieval metric's part is the score of each query, under its name, NaN for other images. Clustering has the
     cluster of each image, and with superclasses also the superclass and the cluster among as many clusters as
     superclasses. Distances have those within and from each class.
-
-    Raises:
-        InvalidInput: no embeddings, not finite, labels of another number, or no superclasses for a metric that needs
-            them.
     """
     retrieval = [name for name in names if is_retrieval(name)]
-    parts: dict[str, torch.Tensor] = {}
+    parts: dict[str, Tensor] = {}
     if retrieval:
         parts = per_query_metrics(embeddings_ND, labels_N, retrieval, queries=queries, protocol=protocol)
     embeddings_ND, labels_N = embeddings_ND[:queries], labels_N[:queries]
@@ -217,7 +214,7 @@ def metric_parts(
     return parts
 
 
-def from_parts(parts: Mapping[str, torch.Tensor], labels_N: torch.Tensor, names: Sequence[str]) -> dict[str, float]:
+def from_parts(parts: Mapping[str, Tensor], labels_N: Tensor, names: Sequence[str]) -> dict[str, float]:
     """Compute the metrics ``names`` that have parts."""
     values = {name: parts[name].nanmean().item() for name in names if is_retrieval(name)}
     if not CLUSTERING.keys().isdisjoint(names):
@@ -237,7 +234,7 @@ _BLOCK_NUMBERS = 2**25
 _ROWS = 16384
 
 
-def kmeans(unit_ND: torch.Tensor, clusters: int, *, seed: int) -> torch.Tensor:
+def kmeans(unit_ND: Tensor, clusters: int, *, seed: int) -> Tensor:
     """Compute the cluster of each image [N] as ``faiss.Kmeans`` does: Lloyd's algorithm from a seeded choice of images.
 
     It stops after 25 iterations or when no image changes its cluster. The centre of an empty cluster does not move.
@@ -258,31 +255,24 @@ def kmeans(unit_ND: torch.Tensor, clusters: int, *, seed: int) -> torch.Tensor:
             moved_C[clusters_N[changed_N]] = moved_C[before_N[changed_N]] = True
         if not moved_C.any():
             return clusters_N
-        centres_CD = torch.where(moved_C[:, None], _means(unit_ND, clusters_N, centres_CD), centres_CD)
+        sizes_C1 = clusters_N.bincount(minlength=clusters)[:, None]
+        sums_CD = torch.zeros_like(centres_CD).index_add_(0, clusters_N, unit_ND.double())
+        centres_CD = torch.where(moved_C[:, None] & (sizes_C1 > 0), sums_CD / sizes_C1.clamp(min=1), centres_CD)
         forecast.add(1)
     return _assigned(unit_ND, centres_CD, clusters_N, moved_C)
 
 
-def _by_value(unit_ND: torch.Tensor) -> torch.Tensor:
+def _by_value(unit_ND: Tensor) -> Tensor:
     """Return the images [N] in an order that depends on their vectors alone, along a fixed random direction."""
     direction_D = torch.randn(unit_ND.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     along = [(rows_BD * direction_D.to(unit_ND.device)).sum(1) for rows_BD in unit_ND.split(_ROWS)]
     return (torch.cat(along) * GRID).round().argsort(stable=True)
 
 
-def _means(unit_ND: torch.Tensor, clusters_N: torch.Tensor, centres_CD: torch.Tensor) -> torch.Tensor:
-    sizes_C1 = clusters_N.bincount(minlength=len(centres_CD))[:, None]
-    sums_CD = torch.zeros_like(centres_CD).index_add_(0, clusters_N, unit_ND.double())
-    return torch.where(sizes_C1 > 0, sums_CD / sizes_C1.clamp(min=1), centres_CD)
-
-
-def _assigned(
-    unit_ND: torch.Tensor, centres_CD: torch.Tensor, clusters_N: torch.Tensor, moved_C: torch.Tensor
-) -> torch.Tensor:
+def _assigned(unit_ND: Tensor, centres_CD: Tensor, clusters_N: Tensor, moved_C: Tensor) -> Tensor:
     """Return the nearest centre of each image, given the nearest ones before the centres ``moved_C`` moved.
 
-    An image whose centre did not move is compared only with centres that did. After some iterations few move, so that
-    all iterations cost about four passes instead of 26.
+    An image whose centre did not move is compared only with centres that did: about four passes instead of 26.
     """
     again_N = moved_C[clusters_N]
     stayed_R = (~again_N).nonzero().flatten()
@@ -296,7 +286,7 @@ def _assigned(
     return assigned_N
 
 
-def _nearest_centre(unit_RD: torch.Tensor, centres_CD: torch.Tensor) -> torch.Tensor:
+def _nearest_centre(unit_RD: Tensor, centres_CD: Tensor) -> Tensor:
     """Return the nearest centre [R], the first if several are equally near."""
     closeness_R2, found_R2 = nearest(*_with_norm(unit_RD, centres_CD), min(2, len(centres_CD)))
     nearest_R = found_R2[:, 0].clone()
@@ -308,7 +298,7 @@ def _nearest_centre(unit_RD: torch.Tensor, centres_CD: torch.Tensor) -> torch.Te
     return nearest_R
 
 
-def _with_norm(unit_RD: torch.Tensor, centres_CD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _with_norm(unit_RD: Tensor, centres_CD: Tensor) -> tuple[Tensor, Tensor]:
     """Return float32 rows whose inner products are x·c − |c|²/2, largest for the nearest centre.
 
     They have four additional columns, three of them zero, since a GPU multiplies rows of an odd length more slowly.
@@ -317,21 +307,22 @@ def _with_norm(unit_RD: torch.Tensor, centres_CD: torch.Tensor) -> tuple[torch.T
     return pad(unit_RD, (0, 4), value=1), pad(torch.cat((centres_CD, -half_norms_C1), 1).float(), (0, 3))
 
 
-def clusters_of(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, seed: int = 0) -> torch.Tensor:
+def clusters_of(embeddings_ND: Tensor, labels_N: Tensor, *, seed: int = 0) -> Tensor:
     """Compute the cluster of each image, int64 [N] on the labels' device, with as many clusters as classes."""
     embeddings_ND, _ = checked(embeddings_ND, labels_N)
     unit_ND = unit(embeddings_ND.double()).float()
     return kmeans(unit_ND, len(labels_N.unique()), seed=seed).to(labels_N.device)
 
 
-def agreement(labels_N: torch.Tensor, clusters_N: torch.Tensor) -> dict[str, float]:
+def agreement(labels_N: Tensor, clusters_N: Tensor) -> dict[str, float]:
     """Compute ``nmi`` and pairwise ``f1`` (Song et al. 2016) of two partitions of the same images, given by integers.
 
     Example: classes aabb, clusters 1112: nmi = .344, f1 = 2·(1/3)(1/2)/(1/3 + 1/2) = .4.
     """
     cell_N = labels_N.unique(return_inverse=True)[1] * len(clusters_N) + clusters_N.unique(return_inverse=True)[1]
     counts = [part.unique(return_counts=True)[1].double() for part in (labels_N, clusters_N, cell_N)]
-    of_labels, of_clusters, of_cells = (_entropy(sizes) for sizes in counts)
+    shares = (sizes / sizes.sum() for sizes in counts)
+    of_labels, of_clusters, of_cells = (-(share * share.log()).sum().item() for share in shares)
     in_class, in_cluster, in_both = ((sizes * (sizes - 1)).sum().item() for sizes in counts)
     total = of_labels + of_clusters
     pairs = in_class + in_cluster
@@ -341,16 +332,11 @@ def agreement(labels_N: torch.Tensor, clusters_N: torch.Tensor) -> dict[str, flo
     }
 
 
-def _entropy(sizes: torch.Tensor) -> float:
-    shares = sizes / sizes.sum()
-    return -(shares * shares.log()).sum().item()
-
-
 _EQUAL = 1e-12
 """The distance of classes, up to rounding errors, whose embeddings are all equal."""
 
 
-def distances_of(intra_C: torch.Tensor, inter_C: torch.Tensor) -> dict[str, float]:
+def distances_of(intra_C: Tensor, inter_C: Tensor) -> dict[str, float]:
     """Compute the metrics (Roth et al. 2020) from the result of :func:`class_distances`; NaN without a pair to compare.
 
     Example: unit vectors at 0° and 90° of class a and at 180° of class b: intra = 1 − cos 90° = 1, inter =
@@ -361,7 +347,7 @@ def distances_of(intra_C: torch.Tensor, inter_C: torch.Tensor) -> dict[str, floa
     return {"dists_intra": within, "dists_inter": between, "dists_ratio": ratio}
 
 
-def class_distances(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def class_distances(embeddings_ND: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the mean cosine distance within each class, and from its mean to the other classes' means: float64 [C].
 
     The first is NaN for a class of one image, the second if there is only one class.

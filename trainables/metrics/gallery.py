@@ -12,6 +12,7 @@ from importlib.metadata import distributions
 from types import ModuleType
 
 import torch
+from torch import Tensor
 from torch.nn.functional import pad
 
 from trainables.common.errors import raise_if_any
@@ -21,12 +22,8 @@ from trainables.metrics.retrieval import Ranking, RetrievalProtocol, average_pre
 logger = logging.getLogger(__name__)
 
 
-def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the embeddings detached, and the labels on their device.
-
-    Raises:
-        InvalidInput: no embeddings, zero or not finite ones, or labels of another number.
-    """
+def checked(embeddings_ND: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the embeddings detached, and the labels on their device, or raise all that is wrong with them."""
     mistakes = []
     if embeddings_ND.ndim != 2 or 0 in embeddings_ND.shape:
         mistakes.append(
@@ -52,11 +49,7 @@ ROUNDING = 4e-6
 """Float32 similarities of unit vectors that differ by more than this are in their true order."""
 
 GRID = 2.0**40
-"""Float64 similarities are rounded to steps of 2⁻⁴⁰, far above rounding errors.
-
-Those at most one step apart tie: the last bits of a matrix product depend on the position in it, and may round equal
-similarities to neighbouring steps.
-"""
+"""Float64 similarities are rounded to steps of 2⁻⁴⁰; those at most one step apart tie, since equal ones may differ."""
 
 _BLOCK_BYTES = 2**28
 
@@ -84,7 +77,7 @@ def import_faiss() -> tuple[ModuleType | None, str]:
     return faiss, ""
 
 
-def nearest(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+def nearest(queries_QD: Tensor, gallery_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest inner products of each query and their gallery rows, both [Q, K], largest first.
 
     Inputs are float32 on one device. Products closer than :data:`ROUNDING` are in any order. On a CPU faiss searches,
@@ -148,9 +141,7 @@ class Gallery:
     that a query ignores, such as itself, are excluded by index, so a duplicate of the query is not.
     """
 
-    def __init__(
-        self, embeddings_ND: torch.Tensor, labels_N: torch.Tensor, protocol: RetrievalProtocol | None = None
-    ) -> None:
+    def __init__(self, embeddings_ND: Tensor, labels_N: Tensor, protocol: RetrievalProtocol | None = None) -> None:
         protocol = protocol or RetrievalProtocol.first(len(labels_N), len(labels_N))
         self.protocol = protocol.to(labels_N.device)
         self.labels_N = labels_N
@@ -159,28 +150,25 @@ class Gallery:
         self._raw_ND = embeddings_ND
         self._unit_ND = unit(embeddings_ND.double()).float().contiguous()
         self._unit_GD = self._unit_ND if len(self._rows_G) == len(self._unit_ND) else self._unit_ND[self._rows_G]
-        self._exact: tuple[torch.Tensor, torch.Tensor | None] | None = None
+        self._exact: tuple[Tensor, Tensor | None] | None = None
         self.positives_N, ignored_N = self.protocol.counts(labels_N)
         least, self._most_ignored = (int(limit(ignored_N[self.queries_Q])) for limit in (torch.min, torch.max))
         self.longest, self.shortest = len(self._rows_G) - least, len(self._rows_G) - self._most_ignored
         self._block = max(min(_BLOCK_QUERIES, _BLOCK_PRODUCTS // max(len(self._rows_G), 1)), 1)
 
-    def rankings(self, depth: int) -> Iterator[tuple[torch.Tensor, Ranking]]:
-        """Yield blocks of the queries, in any order: indices [Q], and the first ``depth`` ranks.
-
-        Ranks end at the size of the gallery.
-        """
+    def rankings(self, depth: int) -> Iterator[tuple[Tensor, Ranking]]:
+        """Yield blocks of queries in any order: indices [Q], and the first ``depth`` ranks, or all of the gallery."""
         ranks = min(depth, self.longest)
         for block_Q in self.queries_Q.split(max(min(self._block, _BLOCK_RANKS // max(depth, 1)), 1)):
             yield from self._rankings(block_Q, ranks)
 
-    def neighbours(self, queries_Q: torch.Tensor, k: int) -> torch.Tensor:
+    def neighbours(self, queries_Q: Tensor, k: int) -> Tensor:
         """Return the indices of the k nearest of some queries, int64 [Q, K]; K is below k in a smaller gallery."""
         ranks = min(k, self.shortest)
         parts = [self._neighbours(block_Q, ranks) for block_Q in queries_Q.split(self._block)]
         return torch.cat(parts) if parts else queries_Q.new_zeros((0, ranks))
 
-    def average_precisions(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def average_precisions(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield blocks of the queries: indices [Q], and their average precision over the whole ranking [Q]."""
         most = int(self.positives_N[self.queries_Q].max())
         for block_Q, exact_QG in self.similarities(self.queries_Q):
@@ -192,7 +180,7 @@ class Gallery:
             before_QR = before_QR.double().masked_fill(hits_QR.isinf(), torch.inf)
             yield block_Q, average_precision(before_QR, tied_QR, self.positives_N[block_Q])
 
-    def similarities(self, queries_Q: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def similarities(self, queries_Q: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield blocks of some queries with their similarities to the gallery in steps of 1 / :data:`GRID` [Q, G]."""
         if self._exact is None:
             raw_GD = self._raw_ND[self._rows_G]
@@ -202,28 +190,26 @@ class Gallery:
             exact_QG = (unit(self._raw_ND[block_Q].double()) @ unit_GD.T * GRID).round()
             yield block_Q, exact_QG if first_G is None else exact_QG[:, first_G]
 
-    def _candidates(self, queries_Q: torch.Tensor, ranks: int) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return similarities and rows of more than the first ranks, [Q, K]; None if the gallery has hardly more."""
+    def _candidates(self, queries_Q: Tensor, ranks: int) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return similarities and rows of more than the first ranks, [Q, K]; None if the gallery has hardly more.
+
+        The last result marks the queries [Q] for which images beyond these may tie with the last rank.
+        """
         candidates = ranks + self._most_ignored + _SPARE
         if 2 * candidates >= len(self._rows_G):
             return None
         similarities_QK, places_QK = nearest(self._unit_ND[queries_Q], self._unit_GD, candidates)
-        return similarities_QK, self._rows_G[places_QK]
+        open_Q = similarities_QK[:, ranks + self._most_ignored - 1] - similarities_QK[:, -1] <= ROUNDING
+        return similarities_QK, self._rows_G[places_QK], open_Q
 
-    def _open(self, similarities_QK: torch.Tensor, ranks: int) -> torch.Tensor:
-        """Return the queries for which images beyond the candidates may tie with the last rank."""
-        last = ranks + self._most_ignored - 1
-        return similarities_QK[:, last] - similarities_QK[:, -1] <= ROUNDING
-
-    def _ignored(self, queries_Q: torch.Tensor, rows_QK: torch.Tensor) -> torch.Tensor:
+    def _ignored(self, queries_Q: Tensor, rows_QK: Tensor) -> Tensor:
         return self.protocol.ignored(self.labels_N, queries_Q, rows_QK)
 
-    def _neighbours(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
+    def _neighbours(self, queries_Q: Tensor, ranks: int) -> Tensor:
         found = self._candidates(queries_Q, ranks)
         if found is None:
             return self._full_neighbours(queries_Q, ranks)
-        similarities_QK, rows_QK = found
-        open_Q = self._open(similarities_QK, ranks)
+        _, rows_QK, open_Q = found
         exact_QK = self._exact_pairs(queries_Q.repeat_interleave(rows_QK.shape[1]), rows_QK.flatten())
         keys_QK = self._keys(exact_QK.view(rows_QK.shape), rows_QK)
         keys_QK = keys_QK.masked_fill(self._ignored(queries_Q, rows_QK), _LAST)
@@ -232,20 +218,19 @@ class Gallery:
             nearest_QK[open_Q] = self._full_neighbours(queries_Q[open_Q], ranks)
         return nearest_QK
 
-    def _full_neighbours(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
+    def _full_neighbours(self, queries_Q: Tensor, ranks: int) -> Tensor:
         parts = []
         for block_Q, exact_QG in self.similarities(queries_Q):
             keys_QG = self._keys(exact_QG, self._rows_G).masked_fill_(self._pairs(block_Q)[0], _LAST)
             parts.append(keys_QG.topk(ranks).indices)
         return self._rows_G[torch.cat(parts)]
 
-    def _rankings(self, queries_Q: torch.Tensor, ranks: int) -> Iterator[tuple[torch.Tensor, Ranking]]:
+    def _rankings(self, queries_Q: Tensor, ranks: int) -> Iterator[tuple[Tensor, Ranking]]:
         found = self._candidates(queries_Q, ranks)
         if found is None:
             yield from self._full_rankings(queries_Q, ranks)
             return
-        similarities_QK, rows_QK = found
-        open_Q = self._open(similarities_QK, ranks)
+        similarities_QK, rows_QK, open_Q = found
         if open_Q.any():
             yield from self._full_rankings(queries_Q[open_Q], ranks)
             queries_Q, similarities_QK, rows_QK = queries_Q[~open_Q], similarities_QK[~open_Q], rows_QK[~open_Q]
@@ -263,21 +248,16 @@ class Gallery:
             near_QK = pad(close_QK[row], (0, 1)) | pad(close_QK[row], (1, 0))
             query_M, column_M = near_QK.nonzero(as_tuple=True)
             keys_QK[near_QK] = self._exact_pairs(queries_Q[row][query_M], rows_QK[row][query_M, column_M])
-            yield queries_Q[row], self._ranking(queries_Q[row], keys_QK, relevant_QK[row], ranks)
+            yield queries_Q[row], Ranking.of_ties(keys_QK, relevant_QK[row], self.positives_N[queries_Q[row]], ranks)
 
-    def _full_rankings(self, queries_Q: torch.Tensor, ranks: int) -> Iterator[tuple[torch.Tensor, Ranking]]:
+    def _full_rankings(self, queries_Q: Tensor, ranks: int) -> Iterator[tuple[Tensor, Ranking]]:
         """Yield rankings from all similarities in float64."""
         for block_Q, exact_QG in self.similarities(queries_Q):
             ignored_QG, relevant_QG = self._pairs(block_Q)
-            yield block_Q, self._ranking(block_Q, exact_QG.masked_fill_(ignored_QG, -torch.inf), relevant_QG, ranks)
+            exact_QG.masked_fill_(ignored_QG, -torch.inf)
+            yield block_Q, Ranking.of_ties(exact_QG, relevant_QG, self.positives_N[block_Q], ranks)
 
-    def _ranking(
-        self, queries_Q: torch.Tensor, keys_QK: torch.Tensor, relevant_QK: torch.Tensor, ranks: int
-    ) -> Ranking:
-        """Return the first ranks by ``keys_QK``, descending, of which those that differ by at most 1 tie."""
-        return Ranking.of_ties(*_sorted(keys_QK, relevant_QK), self.positives_N[queries_Q], ranks)
-
-    def _exact_pairs(self, left_M: torch.Tensor, right_M: torch.Tensor) -> torch.Tensor:
+    def _exact_pairs(self, left_M: Tensor, right_M: Tensor) -> Tensor:
         """Return the similarities of pairs of a query and an image, in steps of 1 / :data:`GRID` [M]."""
         parts = []
         for left, right in zip(left_M.split(4096), right_M.split(4096), strict=True):
@@ -285,26 +265,19 @@ class Gallery:
             parts.append((left_MD * right_MD).sum(1))
         return (torch.cat(parts) * GRID).round()
 
-    def _pairs(self, queries_Q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _pairs(self, queries_Q: Tensor) -> tuple[Tensor, Tensor]:
         """Return which images of the gallery each query ignores, and which are relevant to it, both bool [Q, G]."""
         ignored_QG = self._ignored(queries_Q, self._rows_G[None])
         same_QG = self.labels_N[self._rows_G] == self.labels_N[queries_Q][:, None]
         return ignored_QG, same_QG & ~ignored_QG
 
-    def _keys(self, exact_QK: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def _keys(self, exact_QK: Tensor, rows: Tensor) -> Tensor:
         """Combine rounded similarity and index into one integer, the largest of which ranks first."""
         assert len(self.labels_N) < _INDICES
         return exact_QK.long() * _INDICES + (len(self.labels_N) - 1 - rows)
 
 
-def _sorted(keys_QK: torch.Tensor, relevant_QK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return relevance by descending key, and which ranks tie with the one before: by at most 1; both [Q, K]."""
-    keys_QK, order_QK = keys_QK.sort(descending=True)
-    tied_QK = pad(keys_QK[:, :-1] - keys_QK[:, 1:] <= 1, (1, 0))
-    return relevant_QK.gather(1, order_QK), tied_QK
-
-
-def _numbers_above(values_QG: torch.Tensor, bounds_QR: torch.Tensor, *, equal: bool = False) -> torch.Tensor:
+def _numbers_above(values_QG: Tensor, bounds_QR: Tensor, *, equal: bool = False) -> Tensor:
     """Return how many values of a row are above each bound, or ``equal`` to it: [Q, R]; bounds are descending."""
     places_QG = torch.searchsorted(bounds_QR.flip(1), values_QG, right=equal)
     counts = places_QG.new_zeros((len(bounds_QR), bounds_QR.shape[1] + 1))
@@ -312,11 +285,8 @@ def _numbers_above(values_QG: torch.Tensor, bounds_QR: torch.Tensor, *, equal: b
     return counts.flip(1).cumsum(1)[:, :-1]
 
 
-def _first_of_duplicates(raw_ND: torch.Tensor) -> torch.Tensor | None:
-    """Return the first equal row of each row, or None if all are distinct.
-
-    A matrix product may round equal rows differently, depending on their position.
-    """
+def _first_of_duplicates(raw_ND: Tensor) -> Tensor | None:
+    """Return the first equal row of each row, since products may round them differently; None if all are distinct."""
     _, group_N = raw_ND.unique(dim=0, return_inverse=True)
     groups = int(group_N.max()) + 1
     if groups == len(raw_ND):

@@ -31,29 +31,33 @@ class Ranking:
         positives_Q: number R of relevant images.
     """
 
-    relevant_QK: torch.Tensor
-    found_QK: torch.Tensor
-    missed_QK: torch.Tensor
-    positives_Q: torch.Tensor
+    relevant_QK: Tensor
+    found_QK: Tensor
+    missed_QK: Tensor
+    positives_Q: Tensor
 
     @classmethod
-    def of(cls, relevant_QK: torch.Tensor, positives_Q: torch.Tensor) -> "Ranking":
+    def of(cls, relevant_QK: Tensor, positives_Q: Tensor) -> "Ranking":
         """Return a ranking without ties from the relevance of each rank, bool [Q, K]."""
         return cls(
             relevant_QK=relevant_QK, found_QK=relevant_QK.cumsum(1), missed_QK=~relevant_QK, positives_Q=positives_Q
         )
 
     @classmethod
-    def of_ties(
-        cls, relevant_QK: torch.Tensor, tied_QK: torch.Tensor, positives_Q: torch.Tensor, ranks: int
-    ) -> "Ranking":
-        """Return the first ``ranks``, given whole groups: ``tied_QK`` is True where a rank ties with the one before it.
+    def of_ties(cls, keys_QK: Tensor, relevant_QK: Tensor, positives_Q: Tensor, ranks: int) -> "Ranking":
+        """Return the first ``ranks`` by descending key; a key that is at most 1 below the one before ties with it.
 
         Each of n tied images of which r are relevant has an equal chance of every place in the group.
         """
-        first_QK, sizes_QK = tie_groups(tied_QK)
-        place_QK = torch.arange(tied_QK.shape[1], device=tied_QK.device) - first_QK
-        hits_QK = torch.zeros_like(sizes_QK).scatter_add_(1, first_QK, relevant_QK.double()).gather(1, first_QK)
+        keys_QK, order_QK = keys_QK.sort(descending=True)
+        relevant_QK = relevant_QK.gather(1, order_QK)
+        tied_QK = pad(keys_QK[:, :-1] - keys_QK[:, 1:] <= 1, (1, 0))
+        columns_K = torch.arange(tied_QK.shape[1], device=tied_QK.device)
+        first_QK = torch.where(tied_QK, 0, columns_K).cummax(1).values
+        zeros_QK = torch.zeros_like(first_QK, dtype=torch.float64)
+        sizes_QK = zeros_QK.scatter_add(1, first_QK, zeros_QK + 1).gather(1, first_QK)
+        hits_QK = zeros_QK.scatter_add(1, first_QK, relevant_QK.double()).gather(1, first_QK)
+        place_QK = columns_K - first_QK
         before_QK = (relevant_QK.cumsum(1) - relevant_QK.long()).gather(1, first_QK)
         return cls(
             relevant_QK=(hits_QK / sizes_QK)[:, :ranks],
@@ -63,44 +67,36 @@ class Ranking:
         )
 
     @cached_property
-    def precision_at_hits_QK(self) -> torch.Tensor:
+    def precision_at_hits_QK(self) -> Tensor:
         """P@i · rel_i in float64."""
         return self.relevant_QK * self.found_QK / _ranks(self.relevant_QK)
 
-
-def tie_groups(tied_QK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the first column of each rank's group of ties, and the number of its images in float64, both [Q, K]."""
-    columns_K = torch.arange(tied_QK.shape[1], device=tied_QK.device)
-    first_QK = torch.where(tied_QK, 0, columns_K).cummax(1).values
-    ones_QK = torch.ones_like(first_QK, dtype=torch.float64)
-    return first_QK, torch.zeros_like(ones_QK).scatter_add_(1, first_QK, ones_QK).gather(1, first_QK)
+    def over_r(self, values_QK: Tensor) -> Tensor:
+        """Return the sum of the first R values of each query, / R; 0 if the class has no other image."""
+        within_QK = _ranks(values_QK) <= self.positives_Q[:, None]
+        return (values_QK * within_QK).sum(1).double() / self.positives_Q.clamp(min=1)
 
 
-def _ranks(like_QK: torch.Tensor) -> torch.Tensor:
+def _ranks(like_QK: Tensor) -> Tensor:
     return torch.arange(1, like_QK.shape[1] + 1, dtype=torch.float64, device=like_QK.device)
 
 
-def _per_positive(total_Q: torch.Tensor, ranking: Ranking) -> torch.Tensor:
-    """Return ``total_Q`` / R, 0 if the class has no other image."""
-    return total_Q / ranking.positives_Q.clamp(min=1)
-
-
-def recall_at_k(ranking: Ranking, k: int) -> torch.Tensor:
+def recall_at_k(ranking: Ranking, k: int) -> Tensor:
     """Return the probability that any of the k nearest is relevant. Example: recall_at_1 = 1; tied 1/2."""
     return 1 - ranking.missed_QK[:, :k].double().prod(1)
 
 
-def precision_at_k(ranking: Ranking, k: int) -> torch.Tensor:
+def precision_at_k(ranking: Ranking, k: int) -> Tensor:
     """Return the relevant fraction of the k nearest. Example: precision_at_1 = 1; tied 1/2."""
     return ranking.relevant_QK[:, :k].sum(1).double() / k
 
 
-def map_at_k(ranking: Ranking, k: int) -> torch.Tensor:
+def map_at_k(ranking: Ranking, k: int) -> Tensor:
     """Return the sum of precisions at hits among the k nearest, / k. Example: map_at_4 = (1/1 + 2/3)/4 = .417."""
     return ranking.precision_at_hits_QK[:, :k].sum(1) / k
 
 
-def ndcg_at_k(ranking: Ranking, k: int) -> torch.Tensor:
+def ndcg_at_k(ranking: Ranking, k: int) -> Tensor:
     """Return the discounted cumulative gain of the k nearest, / that of the ideal ranking.
 
     Example: ndcg_at_4 = (1/log2 2 + 1/log2 4)/(1/log2 2 + 1/log2 3) = .920.
@@ -112,21 +108,17 @@ def ndcg_at_k(ranking: Ranking, k: int) -> torch.Tensor:
     return dcg_Q / ideal_K[ranking.positives_Q.clamp(max=k)].clamp(min=1)
 
 
-def map_at_r(ranking: Ranking, k: int) -> torch.Tensor:
+def map_at_r(ranking: Ranking, k: int) -> Tensor:
     """Return the sum of precisions at hits among the R nearest, / R. Example: (1/1)/2 = .5; tied 5/12."""
-    within_QK = _ranks(ranking.relevant_QK) <= ranking.positives_Q[:, None]
-    return _per_positive((ranking.precision_at_hits_QK * within_QK).sum(1), ranking)
+    return ranking.over_r(ranking.precision_at_hits_QK)
 
 
-def r_precision(ranking: Ranking, k: int) -> torch.Tensor:
+def r_precision(ranking: Ranking, k: int) -> Tensor:
     """Return the relevant fraction of the R nearest. Example: 1/2, tied or not."""
-    within_QK = _ranks(ranking.relevant_QK) <= ranking.positives_Q[:, None]
-    return _per_positive((ranking.relevant_QK * within_QK).sum(1).double(), ranking)
+    return ranking.over_r(ranking.relevant_QK)
 
 
-Score = Callable[[Ranking, int], torch.Tensor]
-
-SCORES: dict[str, Score] = {
+SCORES: dict[str, Callable[[Ranking, int], Tensor]] = {
     "recall_at_k": recall_at_k,
     "precision_at_k": precision_at_k,
     "map_at_k": map_at_k,
@@ -137,7 +129,7 @@ SCORES: dict[str, Score] = {
 """The metrics of the first ranks; formulas are in :mod:`trainables.metrics`."""
 
 
-def average_precision(before_QR: torch.Tensor, tied_QR: torch.Tensor, positives_Q: torch.Tensor) -> torch.Tensor:
+def average_precision(before_QR: Tensor, tied_QR: Tensor, positives_Q: Tensor) -> Tensor:
     """Return the sum of precisions at all hits, / R, whose mean is ``map``. Example: (1/1 + 2/3)/2 = .833.
 
     The relevant images of a query are given by the numbers of images that are more similar, ascending and infinite

@@ -83,13 +83,13 @@ class Worker:
         unreported = self._training.records[self._reported :]
         self._reported = len(self._training.records)
         if self._training.finished:
-            log.done()
+            log.end("Training is done.")
         return Epochs(unreported, finished=self._training.finished)
 
     def _failed(self, error: Exception, spec: TrialSpec, log: "TrialLog") -> Failed | NoSpace:
         from trainables.training.train import failure_of
 
-        log.failure(error)
+        log.end(f"Training failed.\n{traced(error)}")
         log.close()
         if is_full(error):
             full = error if isinstance(error, DiskFull) else DiskFull.at(as_path(spec.directory))
@@ -178,13 +178,6 @@ class TrialLog:
         self._add(f"{fold}epoch {record['epoch']}: {loss}{''.join(metrics)}, {seconds:.1f} s")
         self._write()
 
-    def done(self) -> None:
-        self._end("Training is done.")
-
-    def failure(self, error: BaseException) -> None:
-        """Write why the training failed, with the traceback."""
-        self._end(f"Training failed.\n{traced(error)}")
-
     def close(self) -> None:
         """Stop capturing; a training that is neither done nor failed is logged as stopped."""
         if self._show_warning is None:
@@ -195,7 +188,7 @@ class TrialLog:
             module.removeHandler(self._handler)
             module.setLevel(level)
         if not self._ended:
-            self._end("Training was stopped before its last epoch.")
+            self.end("Training was stopped before its last epoch.")
 
     def message(self, text: str) -> None:
         """Add a message; it is written within seconds if others follow, else with the next epoch."""
@@ -210,7 +203,8 @@ class TrialLog:
         self.message(f"{category.__name__}: {message} ({filename}:{line})")
         self._show_warning(without_password(str(message)), category, filename, line, *rest)
 
-    def _end(self, text: str) -> None:
+    def end(self, text: str) -> None:
+        """Write the last line: how the training ended."""
         if self._left_out:
             self._add(f"{self._left_out} further messages were left out.")
         self._add(text)

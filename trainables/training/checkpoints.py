@@ -39,10 +39,7 @@ BEGUN = "begun"
 
 
 class Checkpoints:
-    """The checkpoints of the training whose spec has ``digest``, below ``directory``, a path or a URL.
-
-    If that storage fails, each method raises :class:`~trainables.common.storage.StorageFailure`.
-    """
+    """Checkpoints of the spec with ``digest`` below ``directory``, a path or URL; methods raise a StorageFailure."""
 
     def __init__(self, directory: str, digest: str) -> None:
         self._root = as_path(directory)
@@ -98,20 +95,18 @@ class Checkpoints:
         most this one.
         """
         self.wait()  # so that there is one copy at a time
-        last, best = on_cpu((last, best))
-        self._under_way = self._thread.submit(self._write, last, best, description)
+        state, model = on_cpu(({"digest": self._digest, **last}, best))
 
-    def _write(
-        self, last: dict[str, Any], best: "Mapping[str, Tensor] | None", description: Mapping[str, Any] | None
-    ) -> None:
-        import torch
+        def write() -> None:
+            import torch
 
-        if best is not None:
-            content = tensors_bytes(best, description)
-            write_whole(self._attempt / BEST, lambda file: file.write(content))
-        state = {"digest": self._digest, **last}
-        write_whole(self._attempt / "last.pt", lambda file: torch.save(state, file))
-        self._remove_if_ended("last.pt")
+            if model is not None:
+                content = tensors_bytes(model, description)
+                write_whole(self._attempt / BEST, lambda file: file.write(content))
+            write_whole(self._attempt / "last.pt", lambda file: torch.save(state, file))
+            self._remove_if_ended("last.pt")
+
+        self._under_way = self._thread.submit(write)
 
     def wait(self) -> None:
         """Wait until all files are written; raise the error of one that could not be, once."""

@@ -10,10 +10,9 @@ from itertools import chain, count, islice
 
 import torch
 
-from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics.evaluation import evaluate
 from trainables.training.spec import TrialSpec
-from trainables.training.train import LateValue, Training
+from trainables.training.train import LateValue, Training, batch_sampler
 
 LEAST_STEPS, MOST_STEPS, SECONDS = 3, 1000, 4.0
 """Steps of each training after its first one, and the time for those of all trainings."""
@@ -21,10 +20,7 @@ LEAST_STEPS, MOST_STEPS, SECONDS = 3, 1000, 4.0
 
 @dataclass(frozen=True, kw_only=True)
 class ImageCounts:
-    """Numbers of images per class, for training and for validation.
-
-    ``gallery`` further images are in the validation's gallery.
-    """
+    """Numbers of images per class, for training and for validation, and of further ones in the validation's gallery."""
 
     train: tuple[int, ...]
     validation: tuple[int, ...]
@@ -33,10 +29,9 @@ class ImageCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """The cost of a training.
+    """The cost of a training: seconds of a step and of a validation, and the number of steps of an epoch.
 
-    ``step`` and ``validation`` are seconds, ``steps`` is the number of steps of an epoch. ``memory`` is the peak in
-    bytes: of the process on a CPU; reserved by PyTorch on a GPU, which has ``device_memory`` bytes.
+    ``memory`` is the peak in bytes: of the process on a CPU; reserved by PyTorch on a GPU, which has ``device_memory``.
     """
 
     step: float
@@ -53,15 +48,12 @@ class Cost:
 def measured_costs(
     specs: Sequence[TrialSpec], images: ImageCounts, *, threads: int, gpu: bool, seconds: float = SECONDS
 ) -> list[Cost]:
-    """Measure the cost of each training.
-
-    Call it in a separate process: on a CPU the memory of the process is measured.
+    """Measure the cost of each training, in a separate process, whose memory is measured on a CPU.
 
     Args:
         specs: trainings on a few of the images, without validation classes.
         images: the images that the real trainings will have.
-        threads: CPU threads of a trial.
-        gpu: True if a trial has a GPU.
+        threads, gpu: the resources of a trial.
         seconds: time to measure steps for, shared by the trainings; each has at least a few.
     """
     torch.set_num_threads(threads)
@@ -92,19 +84,12 @@ def _measured(spec: TrialSpec, images: ImageCounts, device: torch.device, second
         total = torch.cuda.get_device_properties(device).total_memory
     else:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts kilobytes
-    return Cost(step=step, steps=_steps(spec, images), validation=validation, memory=memory, device_memory=total)
+    steps = len(batch_sampler(spec, _labels(images.train) // spec.merge))
+    return Cost(step=step, steps=steps, validation=validation, memory=memory, device_memory=total)
 
 
-def _steps(spec: TrialSpec, images: ImageCounts) -> int:
-    config = spec.training
-    labels_N = torch.repeat_interleave(torch.arange(len(images.train)), torch.tensor(images.train))
-    sampler = BATCH_SAMPLERS[config.sampler](
-        labels_N // spec.merge,
-        batch_size=config.batch_size,
-        images_per_class=config.images_per_class,
-        seed=spec.seed,
-    )
-    return len(list(sampler.batches(1)))
+def _labels(sizes: Sequence[int]) -> torch.Tensor:
+    return torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
 
 
 def _validation(training: Training, images: ImageCounts, device: torch.device) -> float:
@@ -116,10 +101,8 @@ def _validation(training: Training, images: ImageCounts, device: torch.device) -
     begin = time.perf_counter()
     training.embed(view).sum().item()
     embedding = (time.perf_counter() - begin) * (queries + images.gallery) / len(view)
-    labels_N = torch.repeat_interleave(torch.arange(len(images.validation)), torch.tensor(images.validation))
-    labels_N = torch.cat((labels_N, torch.full((images.gallery,), len(images.validation))))
+    labels_N = _labels((*images.validation, images.gallery))
     embeddings_ND = torch.randn(len(labels_N), spec.model.dimensions, device=device)
     begin = time.perf_counter()
     evaluate(embeddings_ND, labels_N, spec.metrics, queries=queries, superclasses_N=labels_N)
-    scoring = time.perf_counter() - begin
-    return embedding + scoring
+    return embedding + time.perf_counter() - begin

@@ -66,19 +66,17 @@ class CrossValidation:
             gc.collect()  # modules refer to themselves through hooks; the last fold's memory is needed now
         while self._training is None and self._fold < len(self.spec.folds):
             self._fold += 1
-            self.records += map(self._of_fold, self._resume_fold(self.spec.of_fold(self._fold)))
-
-    def _resume_fold(self, spec: TrialSpec) -> list[EpochRecord]:
-        """Return a fold's records from earlier attempts; an unfinished fold becomes the current training."""
-        if (records := finished_records(spec.directory, spec.digest)) is not None:
-            return records
-        training = training_class(spec)(spec, self._device)
-        if training.finished:  # the attempt died between the last epoch and closing
-            training.close()
-            training.end()
-        else:
-            self._training = training
-        return training.records
+            spec = self.spec.of_fold(self._fold)
+            records = finished_records(spec.directory, spec.digest)
+            if records is None:
+                training = training_class(spec)(spec, self._device)
+                records = training.records
+                if training.finished:  # the attempt died between the last epoch and closing
+                    training.close()
+                    training.end()
+                else:
+                    self._training = training
+            self.records += map(self._of_fold, records)
 
     def _of_fold(self, record: EpochRecord) -> EpochRecord:
         checkpoint = record["checkpoint"] and f"fold-{self._fold}/{record['checkpoint']}"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import cached_property
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,13 +28,23 @@ from trainables.common.vectors import without_direction, without_order
 from trainables.data.dataset import Dataset
 from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import StoreView, blindly, protocol_for, superclasses_for, training_half
-from trainables.inference.model_files import PROBE, EmbedderSpec
+from trainables.inference.model_files import EmbedderSpec
 from trainables.metrics import is_retrieval, metric_name, score_text
 from trainables.metrics.evaluation import evaluate, per_query_metrics
 from trainables.models.backbones import is_own_network
 from trainables.models.config import ModelConfig
 from trainables.training.checkpoints import Checkpoints
-from trainables.training.spec import EMBED_MS, SIZE_MB, DeviceMemory, EpochRecord, TrialSpec, UntrainedSpec, defined
+from trainables.training.spec import (
+    EMBED_MS,
+    SIZE_MB,
+    DeviceMemory,
+    EpochRecord,
+    Trained,
+    TrialSpec,
+    UntrainedSpec,
+    Validated,
+    defined,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +64,10 @@ class Untestable(InvalidInput):
 
 
 class KeptModel(NamedTuple):
-    """A kept model, loaded as the test loads it.
+    """A kept model, loaded as the test loads it, with the items that were asked for.
 
-    Attributes:
-        view: the items that were asked for.
-        embed: embeds the items of a view.
-        probe_PD: the embeddings of the :func:`probed` items by the model in memory.
-        tolerance: the largest relative difference of embeddings, where it is above that of rounding.
+    ``probe_PD`` are the embeddings of the :func:`probed` items by the model in memory, ``tolerance`` is the largest
+    relative difference of embeddings, where it is above that of rounding.
     """
 
     view: StoreView
@@ -107,24 +114,20 @@ def embedded(spec: TrialSpec, view: StoreView, embed: Embed) -> Tensor:
 # The training.
 
 
-class Validated(TypedDict):
-    """The part of a record that a validation gives: ``classes`` in the best epochs of a confirmation only."""
-
-    metrics: dict[str, float | None]
-    classes: NotRequired[dict[str, float]]
-
-
 class Diverged(ArithmeticError):
     """A loss, an embedding or an objective that is not finite."""
+
+
+def raise_if_diverged(loss: float, epoch: int) -> None:
+    """Raise :class:`Diverged` if ``loss`` is not finite."""
+    if not math.isfinite(loss):
+        raise Diverged(f"The training loss became {loss} in epoch {epoch}.")
 
 
 class Validation:
     """Items on which an epoch, or a network without training, is scored: ``queries`` of ``dataset``.
 
-    A ``gallery`` has training items, as further wrong neighbours.
-
-    Attributes:
-        views: the queries, and the gallery if there is one.
+    A ``gallery`` has training items, as further wrong neighbours. ``views`` are the queries, and the gallery if any.
     """
 
     def __init__(
@@ -167,14 +170,7 @@ class Validation:
 
 
 class EpochTraining(ABC):
-    """The training of a spec on one device, an epoch at a time, resumed from its newest checkpoint if there is one.
-
-    Attributes:
-        spec: what is trained.
-        device: where.
-        records: those of the epochs that are trained.
-        train_view: the items to learn from.
-    """
+    """The training of a spec on one device, an epoch at a time, resumed from its newest checkpoint if there is one."""
 
     def __init__(self, spec: TrialSpec, device: torch.device, view: Callable[[Sequence[str]], StoreView]) -> None:
         """Begin with the items that ``view`` returns of some classes."""
@@ -193,7 +189,6 @@ class EpochTraining(ABC):
     def finished(self) -> bool:
         return len(self.records) >= self.spec.training.epochs
 
-    @abstractmethod
     def run_epoch(self) -> EpochRecord:
         """Train and validate the next epoch and start writing its checkpoints; after the last epoch, wait for them.
 
@@ -201,6 +196,26 @@ class EpochTraining(ABC):
             Diverged: the loss or the embeddings are not finite.
             StorageFailure: the checkpoints of the previous epoch could not be written.
         """
+        assert not self.finished, "all epochs are trained already"
+        start, began, epoch = time.time(), time.monotonic(), len(self.records) + 1
+        record = EpochRecord(
+            epoch=epoch, **self._train(epoch), **self._validate(),
+            start=start, end=start + time.monotonic() - began, checkpoint=None,
+        )  # fmt: skip
+        if self.device.type == "cuda":
+            total = torch.cuda.get_device_properties(self.device).total_memory
+            record["memory"] = DeviceMemory(peak=torch.cuda.max_memory_reserved(self.device), total=total)
+        self._save(record)
+        if not self._is_checked:
+            self._check_kept()
+            self._is_checked = True
+        if self.finished:
+            self.wait_for_checkpoints()
+        return record
+
+    @abstractmethod
+    def _train(self, epoch: int) -> Trained:
+        """Train ``epoch``, counted from 1."""
 
     @classmethod
     @abstractmethod
@@ -244,19 +259,6 @@ class EpochTraining(ABC):
             self.records = state["records"]
         return state
 
-    def _recorded(self, record: EpochRecord) -> EpochRecord:
-        """Add a GPU's memory to the ``record`` of an epoch, save the state after it, and return the record."""
-        if self.device.type == "cuda":
-            total = torch.cuda.get_device_properties(self.device).total_memory
-            record["memory"] = DeviceMemory(peak=torch.cuda.max_memory_reserved(self.device), total=total)
-        self._save(record)
-        if not self._is_checked:
-            self._check_kept()
-            self._is_checked = True
-        if self.finished:
-            self.wait_for_checkpoints()
-        return record
-
     def _check_kept(self) -> None:
         """Raise if the best model so far, loaded as the test will load it, is not the one that was in memory."""
         self.wait_for_checkpoints()
@@ -281,11 +283,8 @@ class EpochTraining(ABC):
 
     @cached_property  # sorts the digests of all keys
     def _probed(self) -> StoreView:
+        """The items by whose embeddings a kept model is recognised."""
         return probed(self._validation.views[0] if self._validation else self.train_view)
-
-    def _with_probe(self, tensors: Mapping[str, Tensor], embed: Callable[[StoreView], Tensor]) -> dict[str, Tensor]:
-        """Add to the tensors of the best model the embeddings of some items, by which it is recognised."""
-        return {**tensors, PROBE: embed(self._probed)}
 
     @abstractmethod
     def _save(self, record: EpochRecord) -> None:

@@ -1,8 +1,8 @@
 """The images of a store as a network takes them: pixels, or the features of a frozen backbone.
 
-Features are computed once a node, in evaluation mode, and cached beside the image stores. A cached table is a folder
-with the file ``features.bin`` (float32). Its name is a digest of all that determines its
-content. It is written whole, locked while it is used, and evicted like an image store.
+Features are computed once a node, in evaluation mode, and cached beside the image stores: a folder with the file
+``features.bin`` (float32), whose name is a digest of all that determines its content. It is written whole, locked while
+it is used, and evicted like an image store.
 
 Legend: N images of the store; F features.
 """
@@ -102,10 +102,7 @@ TABLE = "features.bin"
 
 
 class FeatureTable:
-    """Features of all images of a store, float32 [N, F], mapped from the cache, or on a GPU if they fit.
-
-    ``network`` is the digest of the backbone. The table is locked against removal during the lifetime of this object.
-    """
+    """Features of all images of a store, float32 [N, F], mapped from the cache and locked there, or on a GPU."""
 
     def __init__(self, path: Path, network: str, shape: tuple[int, int], device: torch.device) -> None:
         self._in_use = InUse(path)
@@ -119,7 +116,7 @@ class FeatureTable:
 @lru_cache(maxsize=2)
 def feature_table(store: Store, model: ModelConfig, frame: Frame, device: torch.device) -> FeatureTable:
     """Find or compute the table of ``store`` by the network ``model``; one process computes it, the others wait."""
-    network = backbone_digest(model)
+    network, _ = described_backbone(model)
     content = {  # devices compute slightly different numbers; the name of the store is a digest of the images
         "images": store.path.name, "network": network, "frame": asdict(frame), "device": device.type,
         "format": FORMAT,
@@ -164,14 +161,9 @@ def untrained(model: ModelConfig) -> EmbeddingModel:
         return EmbeddingModel(model).eval()
 
 
-def backbone_digest(model: ModelConfig) -> str:
-    """Return the SHA-256 (hex) of a backbone, its weights and its pooling."""
-    return described_backbone(model)[0]
-
-
 @lru_cache(maxsize=4)
 def described_backbone(model: ModelConfig) -> tuple[str, str | None]:
-    """Return the digest of a backbone, and the sentence that says what its file of weights held, if it has one."""
+    """Return the SHA-256 (hex) of a backbone with weights and pooling, and what its file of weights held, in words."""
     digest = hashlib.sha256(f"{model.backbone} {model.pooling}".encode())
     network = untrained(of_backbone(model))
     for name, tensor in sorted(network.state_dict().items()):
@@ -181,11 +173,7 @@ def described_backbone(model: ModelConfig) -> tuple[str, str | None]:
 
 
 def whole_network(head: dict[str, Tensor], model: ModelConfig, digest: str) -> dict[str, Tensor]:
-    """Return the tensors of ``model``, whose frozen backbone with ``digest`` computed the features, and its ``head``.
-
-    Raises:
-        InvalidInput: the weights of the backbone are missing, or are others now.
-    """
+    """Return the tensors of ``model``: its ``head``, and its frozen backbone, which has to be that with ``digest``."""
     raise_if_other(model, digest)
     state = dict(untrained(of_backbone(model)).state_dict())
     return {**state, **head}
@@ -193,7 +181,7 @@ def whole_network(head: dict[str, Tensor], model: ModelConfig, digest: str) -> d
 
 def raise_if_other(model: ModelConfig, digest: str) -> None:
     """Raise :class:`InvalidInput` if the backbone of ``model`` is not that with ``digest``."""
-    if backbone_digest(model) != digest:
+    if described_backbone(model)[0] != digest:
         raise InvalidInput(
             f"model.weights is {model.weights!r}, whose content is not that with which the model was trained (the "
             f"backbone's digest was {digest[:12]}…); restore the file."

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from trainables.common.errors import InvalidInput, listed
 from trainables.models.embedding import merged
@@ -136,7 +137,7 @@ class LightningTrainable(_Fit):
         self._given, self._train = given, train
         self._module: Any = getattr(given[0], "_orig_mod", given[0])  # a compiled module's
         logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # it describes the machine
-        self._averages: dict[str, torch.Tensor] = {}
+        self._averages: dict[str, Tensor] = {}
         torch.serialization.add_safe_globals(ARRAY_GLOBALS)
 
     def _fit(self) -> None:
@@ -213,7 +214,7 @@ class LightningTrainable(_Fit):
         self._ended = True
         report(self._module, **_logged(trainer))
 
-    def embed(self, items: Any) -> torch.Tensor:
+    def embed(self, items: Any) -> Tensor:
         """Return the module's output for ``items``, in evaluation mode and with the weights of its checkpoint."""
         module = self._module.to(self._device)
         forward = partial(torch.func.functional_call, module, self._averages, tie_weights=False)
@@ -321,7 +322,7 @@ class SentenceTransformerTrainable(_Fit):
         losses = self._made.loss
         return torch.nn.ModuleList([self._made.model, *(losses.values() if isinstance(losses, dict) else [losses])])
 
-    def embed(self, items: Any) -> torch.Tensor:
+    def embed(self, items: Any) -> Tensor:
         """Encode texts and images in the precision of the weights, as the saved model does, not of the training."""
         own = vars(self._made.model)
         autocast = {"forward": own.pop("forward")} if "forward" in own else {}
@@ -353,7 +354,7 @@ class SentenceTransformerTrainable(_Fit):
         self._weights.load_state_dict(torch.load(folder / "weights.pt", map_location="cpu", weights_only=True))
 
 
-def _encoded(model: Any, items: Any) -> torch.Tensor:
+def _encoded(model: Any, items: Any) -> Tensor:
     """Encode texts and images, which the library does not mix in one call; rows are in the order of the items."""
     kinds_N = torch.tensor([isinstance(item, str) for item in items])
     parts = [

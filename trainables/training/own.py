@@ -1,14 +1,10 @@
-"""A user-defined training, run like every other, and its exported model.
-
-Legend: N items, D dimensions of an embedding.
-"""
+"""A user-defined training, run like every other, and its exported model. N items, D dimensions of an embedding."""
 
 import linecache
 import logging
 import math
 import shutil
 import tempfile
-import time
 import traceback
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,9 +38,9 @@ from trainables.inference.model_files import (
     tensors_bytes,
     write_files,
 )
-from trainables.training.epoch_training import Diverged, EpochTraining, KeptModel, origin_of
+from trainables.training.epoch_training import Diverged, EpochTraining, KeptModel, origin_of, raise_if_diverged
 from trainables.training.inputs import learned_labels, opened_images
-from trainables.training.spec import EpochRecord, TrialSpec, defined
+from trainables.training.spec import EpochRecord, Trained, TrialSpec, defined
 from trainables.training.trainable import (
     Items,
     Trainable,
@@ -55,12 +51,6 @@ from trainables.training.trainable import (
 )
 
 logger = logging.getLogger(__name__)
-
-STEP, LOSS = "batches", "loss"
-"""Numbers returned by ``train_epoch`` that mean what they do in every training."""
-
-LINES = 3
-"""Lines of the user's code that a failure names."""
 
 
 class OwnTraining(EpochTraining):
@@ -76,25 +66,19 @@ class OwnTraining(EpochTraining):
             self.end()
             raise
 
-    def run_epoch(self) -> EpochRecord:
-        """Train and validate the next epoch, see :meth:`EpochTraining.run_epoch`."""
-        start, began, epoch = time.time(), time.monotonic(), len(self.records) + 1
+    def _train(self, epoch: int) -> Trained:
+        """Train ``epoch``; the numbers ``loss`` and ``batches`` mean what they do in every training."""
         seed_epoch(self.spec.seed, epoch)
         with _named(self._own, "train_epoch"):
             numbers = _numbers("train_epoch", self._own.train_epoch() or {})
-        loss = numbers.pop(LOSS, None)
-        if loss is not None and not math.isfinite(loss):
-            raise Diverged(f"The training loss became {loss} in epoch {epoch}.")
-        batches = numbers.pop(STEP, 1)
-        record = EpochRecord(
-            epoch=epoch, batches=int(batches) if math.isfinite(batches) else 1,
-            **self._validate(), start=start, end=start + time.monotonic() - began, checkpoint=None,
-        )  # fmt: skip
+        batches, loss = numbers.pop("batches", 1), numbers.pop("loss", None)
+        trained = Trained(batches=int(batches) if math.isfinite(batches) else 1)
         if loss is not None:
-            record["loss"] = loss
+            raise_if_diverged(loss, epoch)
+            trained["loss"] = loss
         if numbers:
-            record["reported"] = defined(numbers)
-        return self._recorded(record)
+            trained["reported"] = defined(numbers)
+        return trained
 
     def embed(self, view: StoreView) -> Tensor:
         return _embedded(self._own, view)
@@ -110,7 +94,7 @@ class OwnTraining(EpochTraining):
             assert self.spec.trainable is not None
             origin = {**self._origin, "epoch": record["epoch"]}
             params = dict(self.spec.hyperparameters)
-            best = self._with_probe(files, self.embed)
+            best = {**files, PROBE: self.embed(self._probed)}
             description = TrainableSpec(trainable=self.spec.trainable, params=params, origin=origin).to_json()
         self._checkpoints.save({"files": files, **self._progress}, best, description)
 
@@ -208,7 +192,7 @@ def _named(own: Trainable, method: str) -> Iterator[None]:
 
 
 def _lines_of(own: type, where: TracebackType | None) -> list[str]:
-    """Return the last lines of a traceback that are in the package of ``own``."""
+    """Return the last three lines of a traceback that are in the package of ``own``."""
     package = own.__module__.partition(".")[0]
     found = [
         f"{Path(frame.f_code.co_filename).name}, line {line}: {text.strip()}"
@@ -216,7 +200,7 @@ def _lines_of(own: type, where: TracebackType | None) -> list[str]:
         if str(frame.f_globals.get("__name__", "")).partition(".")[0] == package
         and (text := linecache.getline(frame.f_code.co_filename, line))
     ]
-    return found[-LINES:]
+    return found[-3:]
 
 
 # The exported model.
@@ -256,10 +240,7 @@ class OwnModel:
         return digest_of(self._content)
 
     def embed(self, items: Any) -> NDArray[np.float32]:
-        """Compute embeddings of length 1, [N, D], of several items, in their order.
-
-        Args:
-            items: as the training's data set gives them: a list, or float32 [N, F].
+        """Compute embeddings of length 1, [N, D], of items as the training's data set gives them, in their order.
 
         Raises:
             InvalidInput: there is none, or their embeddings are no numbers [N, D] with a direction.
@@ -274,11 +255,7 @@ class OwnModel:
         return unit(embeddings_ND).cpu().numpy()
 
     def index(self, items: Any, names: Sequence[str] | None = None) -> ImageIndex:
-        """Build an index of items for similarity search.
-
-        Args:
-            items: as for :meth:`embed`.
-            names: what they are called in results; ``item 0`` and so on by default.
+        """Build an index of items for similarity search; ``names``, by default ``item 0`` and so on, are for results.
 
         Raises:
             InvalidInput: the items cannot be embedded, or there are more or fewer names.

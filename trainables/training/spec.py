@@ -26,32 +26,42 @@ class DeviceMemory(TypedDict):
     total: int
 
 
-class EpochRecord(TypedDict):
-    """Results of one epoch. ``start`` and ``end`` are in seconds since 1970, ``metrics`` are of the validation.
+class Trained(TypedDict):
+    """The part of a record that training gives.
 
-    A metric or reported number that is undefined is None.
+    ``batches`` is the number of steps. A user-defined training counts an epoch as one step unless it says otherwise,
+    and may have ``reported`` numbers, and no ``loss``. ``used`` counts the pairs, triplets or samples that the loss
+    summed (:class:`trainables.losses.loss.Used`), if it reports them. ``distinct_proxies`` is set for a loss with
+    several proxies a class (:func:`trainables.losses.loss.distinct_proxies`).
+    """
 
-    ``batches`` is the number of training steps. A user-defined training counts an epoch as one step unless it says
-    otherwise, and may have ``reported`` numbers, and no ``loss``. ``used`` counts the pairs, triplets or samples that
-    the loss summed (:class:`trainables.losses.loss.Used`), if it reports them. ``fold`` (from 1) is set in a
-    cross-validation, and ``memory`` on a GPU. ``distinct_proxies`` is set for a loss with several proxies a
-    class (:func:`trainables.losses.loss.distinct_proxies`). ``classes`` is the objective of each validation class, in
-    an epoch that is the best so far, if the spec asks for it.
+    loss: NotRequired[float]
+    batches: int
+    used: NotRequired[dict[str, int]]
+    distinct_proxies: NotRequired[float]
+    reported: NotRequired[dict[str, float | None]]
+
+
+class Validated(TypedDict):
+    """The part of a record that a validation gives; ``classes`` in the best epochs so far, if the spec asks for it."""
+
+    metrics: dict[str, float | None]
+    classes: NotRequired[dict[str, float]]
+
+
+class EpochRecord(Trained, Validated):
+    """Results of one epoch. ``start`` and ``end`` are in seconds since 1970.
+
+    A metric or reported number that is undefined is None. ``fold`` (from 1) is set in a cross-validation, and
+    ``memory`` on a GPU.
     """
 
     epoch: int
-    loss: NotRequired[float]
-    batches: int
-    metrics: dict[str, float | None]
     start: float
     end: float
     checkpoint: str | None
-    used: NotRequired[dict[str, int]]
     fold: NotRequired[int]
     memory: NotRequired[DeviceMemory]
-    distinct_proxies: NotRequired[float]
-    reported: NotRequired[dict[str, float | None]]
-    classes: NotRequired[dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -97,10 +107,7 @@ def seconds_of(news: Iterable[News]) -> list[float]:
 
 
 EMBED_MS, SIZE_MB = COSTS = ("embed_ms", "size_mb")
-"""What a model costs: milliseconds per item in which the validation embeds or scores, and megabytes of its tensors.
-
-Of a user-defined training, megabytes of the files that ``save`` writes.
-"""
+"""What a model costs: milliseconds per item in which the validation embeds, and megabytes of its tensors or files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,19 +195,16 @@ class TrialSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class UntrainedSpec:
-    """The networks that are scored without training, and the classes that validate them.
+    """The network whose backbone and pooling are scored as initialised, and the classes that validate them.
+
+    Other attributes are those of a :class:`TrialSpec`.
 
     Attributes:
-        model: the network whose backbone and pooling are scored as initialised.
-        training: the settings of the trainings, for the images' size.
-        images: the images of the training half.
         divisions: training and validation classes, one pair for each fold.
         confirming: those of the confirmation, one pair for each half or fold.
         objective: the metric whose value of each class is returned for the confirmation.
         fitted_on: the classes to whose images the whitening for the test is fitted.
-        metrics: what to score.
         gpu: True if the worker has a GPU for it.
-        gallery_seed: if set, the half of the training images drawn with it joins the validation gallery.
     """
 
     model: ModelConfig

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from inspect import unwrap
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -51,37 +51,29 @@ PROGRAMS = 128
 """Programs that Dynamo keeps of one function: one for each loss, number of proxies, size of batch and frozen state."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A way to compute steps, and its reason in words."""
-
-    mode: Mode
-    reason: str
-
-
 def choose(
     *, device: str, step_s: float | None, left: int, compiling_s: float, excluded: Collection[Mode] = ()
-) -> Choice:
-    """Return how to compute the steps that are left.
+) -> tuple[Mode, str]:
+    """Return how to compute the steps that are left, and the reason in words.
 
     Args:
         device: the device's type.
         step_s: the seconds of a plain step; None before one was measured.
         left: the steps that are left, those expected of later trials included.
         compiling_s: the seconds that compiling takes; 0 if this process has the programs already.
-        excluded: what cannot be used, or has failed.
+        excluded: modes that cannot be used, or have failed.
     """
     if device != "cuda":
-        return Choice("plain", "steps on a CPU gain nothing")
+        return "plain", "steps on a CPU gain nothing"
     if step_s is None:
-        return Choice("plain", "the first epoch measures a step")
+        return "plain", "the first epoch measures a step"
     measured = f"a step takes {1000 * step_s:.1f} ms and about {left} are left"
     if step_s <= SMALL_STEP_S and "graph" not in excluded and left >= FEWEST_REPLAYS:
-        return Choice("graph", measured)
+        return "graph", measured
     saved_s = SAVED * left * step_s
     if "compile" not in excluded and saved_s > compiling_s:
-        return Choice("compile", f"{measured}, which saves {saved_s:.0f} s for {compiling_s:.0f} s of compiling")
-    return Choice("plain", measured)
+        return "compile", f"{measured}, which saves {saved_s:.0f} s for {compiling_s:.0f} s of compiling"
+    return "plain", measured
 
 
 @dataclass
@@ -103,14 +95,10 @@ KNOWN: defaultdict[Hashable, Known] = defaultdict(Known)
 
 
 class Steps:
-    """The steps of one training: forward, loss, backward, clipping and optimizer.
-
-    Attributes:
-        mode: how they are computed now.
-    """
+    """The steps of one training: forward, loss, backward, clipping and optimizer, computed by ``mode``."""
 
     def __init__(
-        self, spec: TrialSpec, model: EmbeddingModel, loss: Loss, optimizer: torch.optim.Optimizer, device: torch.device
+        self, spec: TrialSpec, model: EmbeddingModel, loss: Loss, optimizer: Optimizer, device: torch.device
     ) -> None:
         config = spec.training
         self._spec, self._config, self._device = spec, config, device
@@ -128,18 +116,24 @@ class Steps:
     def begin_epoch(self, left: int, pairs: int, *, frozen: bool) -> int:
         """Choose how to compute the ``left`` steps of this training, and return the loss's ``most_pairs``.
 
-        Args:
-            left: number of steps.
-            pairs: the most pairs of a batch of this epoch. Programs and graphs have sizes, and serve several epochs
-                with a power of two.
-            frozen: True if the backbone does not learn.
+        That is the most ``pairs`` of a batch of this epoch. Programs and graphs have sizes, and serve several epochs
+        with a power of two. ``frozen`` says that the backbone does not learn.
         """
         self._begun, self._count, self._untimed = time.perf_counter(), 0, 0
         if self._config.compile == "auto" and self.mode == "plain":
-            choice = self._choice(left)
-            if choice.mode != "plain":
-                logger.info("Steps by %s: %s.", choice.mode, choice.reason)
-            self.use(choice.mode)
+            known, loss = self._known, self._spec.loss
+            excluded: set[Mode] = {mode for failed, mode in known.failed if failed == loss}
+            if self._config.deterministic:
+                excluded = {"compile", "graph"}
+            elif is_own(loss) or (is_own_network(self._spec.model.backbone) and not self._model.on_vectors):
+                excluded.add("graph")  # it would not run their Python again
+            mode, reason = choose(
+                device=self._device.type, step_s=known.step_s, left=left + known.taken,
+                compiling_s=0.0 if known.compiled else COMPILING_S, excluded=excluded,
+            )  # fmt: skip
+            if mode != "plain":
+                logger.info("Steps by %s: %s.", mode, reason)
+            self.use(mode)
         if self.mode != "plain":
             pairs = 1 << (pairs - 1).bit_length()
         if self.mode == "graph" and (self._graphs is None or self._variant != (frozen, pairs)):
@@ -152,18 +146,6 @@ class Steps:
         if mode == "compile":
             self._compile("default")
         self.mode = mode
-
-    def _choice(self, left: int) -> Choice:
-        known, loss = self._known, self._spec.loss
-        excluded: set[Mode] = {mode for failed, mode in known.failed if failed == loss}
-        if self._config.deterministic:
-            excluded = {"compile", "graph"}
-        elif is_own(loss) or (is_own_network(self._spec.model.backbone) and not self._model.on_vectors):
-            excluded.add("graph")  # it would not run their Python again
-        return choose(
-            device=self._device.type, step_s=known.step_s, left=left + known.taken,
-            compiling_s=0.0 if known.compiled else COMPILING_S, excluded=excluded,
-        )  # fmt: skip
 
     def _compile(self, mode: str) -> None:
         # Graphs of reduce-overhead overwrite their results, and those of the loss are read at the end of an epoch.
@@ -241,10 +223,7 @@ class Steps:
 
 
 def compiled(module: nn.Module, mode: str, cache: str) -> Callable[..., Any]:
-    """Return ``module`` compiled in its first call; modules of the same structure share their programs.
-
-    The processes of a node share inductor's files below ``cache``.
-    """
+    """Return ``module`` compiled in its first call; equal modules share their programs, and a node inductor's files."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(cache, "inductor")))
     torch._dynamo.config.recompile_limit = PROGRAMS
     # A program for each size of batch: one for all sizes would depend on which of them came first, and a resumed
@@ -294,8 +273,7 @@ class RaisesOnWaits(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Graph:
+class Graph(NamedTuple):
     """A captured step with its inputs, the loss, and what the loss counted."""
 
     graph: torch.cuda.CUDAGraph
@@ -313,11 +291,7 @@ class GraphedSteps:
     """
 
     def __init__(
-        self,
-        step: Callable[[Tensor, Tensor], Tensor],
-        optimizer: torch.optim.Optimizer,
-        loss: Loss,
-        device: torch.device,
+        self, step: Callable[[Tensor, Tensor], Tensor], optimizer: Optimizer, loss: Loss, device: torch.device
     ) -> None:
         self._step, self._optimizer, self._loss = step, optimizer, loss
         self._stream = stream_of("captures", device)
@@ -378,7 +352,7 @@ class GraphedSteps:
         ):
             loss = self._step(images, labels_B)
         self._pool = self._pool or graph.pool()
-        return Graph(graph=graph, images=images, labels_B=labels_B, loss=loss, used=self._loss.used)
+        return Graph(graph, images, labels_B, loss, self._loss.used)
 
     @contextmanager
     def _capturable(self) -> Iterator[None]:
@@ -407,11 +381,6 @@ class GraphedSteps:
 # ``AdamW`` use the methods without those wrappers, and a method that has none unchanged.
 
 
-def _step(optimizer: type[Optimizer]) -> Callable[..., Any]:
-    """Return the optimizer's step without its wrapper, which also disables gradients."""
-    return torch.no_grad()(unwrap(optimizer.step))
-
-
 class _NotCompiled(Optimizer):
     add_param_group = unwrap(Optimizer.add_param_group)
     load_state_dict = unwrap(Optimizer.load_state_dict)
@@ -422,10 +391,10 @@ class _NotCompiled(Optimizer):
 class Adam(_NotCompiled, torch.optim.Adam):
     """Adam (Kingma and Ba, 2015)."""
 
-    step = _step(torch.optim.Adam)
+    step = torch.no_grad()(unwrap(torch.optim.Adam.step))
 
 
 class AdamW(_NotCompiled, torch.optim.AdamW):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
 
-    step = _step(torch.optim.AdamW)
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))

@@ -5,8 +5,7 @@ Shapes: B images of a batch, N images of a view, D embedding dimensions.
 
 import logging
 import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from trainables.common.errors import InvalidInput, listed, without_password
 from trainables.common.part_tables import OURS
 from trainables.common.storage import AnyPath, StorageFailure, cause_of
-from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.data.batch_samplers import BATCH_SAMPLERS, BatchSampler
 from trainables.data.loading import load, prefetched
 from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import FeatureView, StoreView
@@ -37,11 +36,12 @@ from trainables.training.epoch_training import (
     Untestable,
     embedder_spec,
     origin_of,
+    raise_if_diverged,
 )
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
-from trainables.training.spec import EpochRecord, Failed, TrialSpec, derived_seed
+from trainables.training.spec import EpochRecord, Failed, Trained, TrialSpec, derived_seed
 from trainables.training.steps import Steps
-from trainables.training.training_config import OPTIMIZERS, TrainingConfig, parameter_group
+from trainables.training.training_config import OPTIMIZERS, TrainingConfig
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +55,19 @@ def train(spec: TrialSpec, device: str | torch.device = "cpu") -> Iterator[Epoch
             yield training.run_epoch()
     finally:
         training.wait_for_checkpoints()
+
+
+def batch_sampler(spec: TrialSpec, labels_N: Tensor) -> BatchSampler:
+    """Return the sampler of the batches of ``spec`` among images with these labels."""
+    config = spec.training
+    return BATCH_SAMPLERS[config.sampler](
+        labels_N, batch_size=config.batch_size, images_per_class=config.images_per_class, seed=spec.seed
+    )
+
+
+def parameter_group(parameters: Iterable[nn.Parameter], lr: float) -> dict[str, Any]:
+    """Return an optimizer group of the parameters that require gradients, at the learning rate ``lr``."""
+    return {"params": [parameter for parameter in parameters if parameter.requires_grad], "lr": lr}
 
 
 def decayed(backbone: nn.Module, lr: float, decay: float) -> list[dict[str, Any]]:
@@ -71,10 +84,7 @@ def decayed(backbone: nn.Module, lr: float, decay: float) -> list[dict[str, Any]
 
 
 class Training(EpochTraining):
-    """The training of a network of images or features with a loss.
-
-    Every random draw is a function of the spec's seed and the epoch, so a resumed training gives the same results.
-    """
+    """The training of a network with a loss. Every random draw is a function of the spec's seed and the epoch."""
 
     def __init__(self, spec: TrialSpec, device: torch.device) -> None:
         self._config = spec.training
@@ -91,12 +101,7 @@ class Training(EpochTraining):
             embedding_dim=spec.model.dimensions,
             **spec.hyperparameters,
         ).to(device)
-        self.sampler = BATCH_SAMPLERS[self._config.sampler](
-            self.labels_N,
-            batch_size=self._config.batch_size,
-            images_per_class=self._config.images_per_class,
-            seed=spec.seed,
-        )
+        self.sampler = batch_sampler(spec, self.labels_N)
         self.optimizer = self._make_optimizer()
         self._base_rates: list[float] = [group["lr"] for group in self.optimizer.param_groups]
 
@@ -124,24 +129,7 @@ class Training(EpochTraining):
             )
         return OPTIMIZERS[config.optimizer](groups, weight_decay=config.weight_decay)  # type: ignore[call-arg]
 
-    def run_epoch(self) -> EpochRecord:
-        """Train and validate the next epoch, see :meth:`EpochTraining.run_epoch`."""
-        assert not self.finished, "all epochs are trained already"
-        start, began, epoch = time.time(), time.monotonic(), len(self.records) + 1
-        with deterministic(self.device, self._config.deterministic):
-            loss, batches, used = self._train(epoch)
-        record = EpochRecord(
-            epoch=epoch, loss=loss, batches=batches,
-            **self._validate(), start=start, end=start + time.monotonic() - began, checkpoint=None,
-        )  # fmt: skip
-        if used:
-            record["used"] = used
-        if isinstance(self.loss, ProxyLoss) and self.loss.proxies.shape[1] > 1:
-            record["distinct_proxies"] = distinct_proxies(self.loss.proxies)
-        return self._recorded(record)
-
-    def _train(self, epoch: int) -> tuple[float, int, dict[str, int]]:
-        """Take the steps of ``epoch``; return the mean loss, the number of batches, and the counts of the loss."""
+    def _train(self, epoch: int) -> Trained:
         self.set_train_mode(epoch)
         torch.manual_seed(derived_seed(self.spec.seed, epoch, "torch"))
         generator = torch.Generator().manual_seed(derived_seed(self.spec.seed, epoch, "augment"))
@@ -150,37 +138,41 @@ class Training(EpochTraining):
         left = len(drawn) * (self._config.epochs - epoch + 1)
         self.loss.most_pairs = self.steps.begin_epoch(left, pairs, frozen=epoch <= self._config.warmup_epochs)
         losses: list[Tensor] = []
-        used: list[Used | None] = []
+        counts: list[Used | None] = []
         previous: LateValue | None = None
         batches: Iterator[tuple[Tensor, ...]]
         if resident := isinstance(self.train_view, FeatureView) and self.train_view.is_on(self.device):
             batches = self.train_view.batches(drawn, self.labels_N)  # their indices are copied once an epoch
         else:
             batches = prefetched(drawn, lambda indices_B: self.load_batch(indices_B, generator), self.device)
-        for number, (images, labels_B) in enumerate(batches):
-            self.set_learning_rates(epoch, number, len(drawn))
-            losses.append(self.steps.take(images, labels_B))
-            used.append(self.loss.used)
-            if resident:
-                continue  # steps that need nothing of the host do not wait for it either
-            late = LateValue(losses[-1])
-            if previous is not None:  # checked one step late, so that the device always has work queued
-                raise_if_diverged(previous.read(), epoch)
-            previous = late
+        with deterministic(self.device, self._config.deterministic):
+            for number, (images, labels_B) in enumerate(batches):
+                self.set_learning_rates(epoch, number, len(drawn))
+                losses.append(self.steps.take(images, labels_B))
+                counts.append(self.loss.used)
+                if resident:
+                    continue  # steps that need nothing of the host do not wait for it either
+                late = LateValue(losses[-1])
+                if previous is not None:  # checked one step late, so that the device always has work queued
+                    raise_if_diverged(previous.read(), epoch)
+                previous = late
         assert losses, "an epoch without a batch"
         losses_S = torch.stack(losses)
-        mean = losses_S.mean().item()
-        if not math.isfinite(mean):
+        trained = Trained(loss=losses_S.mean().item(), batches=len(losses))
+        if not math.isfinite(trained["loss"]):
             for loss in losses_S.tolist():
                 raise_if_diverged(loss, epoch)
         self.steps.end_epoch()
-        return mean, len(losses), summed(used)
+        if used := summed(counts):
+            trained["used"] = used
+        if isinstance(self.loss, ProxyLoss) and self.loss.proxies.shape[1] > 1:
+            trained["distinct_proxies"] = distinct_proxies(self.loss.proxies)
+        return trained
 
     def set_train_mode(self, epoch: int) -> None:
-        """Set the network and the loss to training mode.
+        """Set the network and the loss to training mode; the backbone learns after its warm-up epochs only.
 
-        The backbone learns after its warm-up epochs only. Meanwhile it normalises by the statistics of the batch and
-        updates the running ones, unless ``model.freeze_bn`` freezes them.
+        Meanwhile it normalises by the batch and updates the running statistics, unless ``model.freeze_bn`` is set.
         """
         self.model.train()
         self.loss.train()
@@ -215,7 +207,7 @@ class Training(EpochTraining):
         if self._is_best(record):
             of_loss = {f"{LOSS}{name}": tensor for name, tensor in weights["loss"].items()}
             as_tested = partial(_embedded, self.model, self._config, self.device)
-            best = self._with_probe({**self._tensors(), **of_loss}, as_tested)
+            best = {**self._tensors(), **of_loss, PROBE: as_tested(self._probed)}
             # Training overwrites initial weights; a frozen backbone's are in the origin, and adapters are merged.
             model = replace(self.spec.model, weights=None, freeze=None, lora=Lora())
             description = embedder_spec(self.spec, model, {**self._origin, "epoch": record["epoch"]}).to_json()
@@ -248,10 +240,7 @@ def _embedded(
 
 
 class LateValue:
-    """A scalar on its way from the device, read without waiting for work that is queued after it.
-
-    ``value.item()`` also waits for the step that was enqueued in between, since its copy is queued last.
-    """
+    """A scalar on its way from the device, read without waiting for work that is queued later, as ``item`` does."""
 
     def __init__(self, value: Tensor) -> None:
         self._value = value
@@ -266,12 +255,6 @@ class LateValue:
         if self._copied is not None:
             self._copied.synchronize()
         return self._value.item()
-
-
-def raise_if_diverged(loss: float, epoch: int) -> None:
-    """Raise :class:`Diverged` if the loss of a batch is not finite."""
-    if not math.isfinite(loss):
-        raise Diverged(f"The training loss became {loss} in epoch {epoch}.")
 
 
 OUT_OF_MEMORY = ("not enough memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
@@ -307,11 +290,6 @@ def failure_of(error: BaseException) -> Failed:
 
 
 def _own_module_gone(error: BaseException) -> str | None:
-    """Return the module of this package whose absence caused ``error``, or None.
-
-    Ray rewrites the shipped code in place when a second node starts on the same machine, and a shared disk may be
-    temporarily unavailable.
-    """
+    """Return the module of this package that is missing, as while Ray rewrites the shipped code, or None."""
     missing = cause_of(error, ModuleNotFoundError)
-    name = missing.name if missing else None
-    return name if name and name.startswith(OURS) else None
+    return missing.name if missing and missing.name and missing.name.startswith(OURS) else None

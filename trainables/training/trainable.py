@@ -1,10 +1,8 @@
 """The interface of a user-defined training, and its declared ranges.
 
 A class has the five methods of :class:`Trainable`; :func:`trainable` makes one of a function. Queue, pruning, resume,
-confirmation, test and verification are those of every training. Items are embedded, and scored as retrieval among
+confirmation, test and verification are those of every training: N items are embedded, and scored as retrieval among
 unseen classes.
-
-Legend: N items.
 """
 
 import json
@@ -190,7 +188,7 @@ def seed_epoch(seed: int, epoch: int) -> None:
 
 
 def checked_embeddings(found: Any, count: int, method: str = "embed") -> "torch.Tensor":
-    """Return what ``embed`` or another ``method`` returned for ``count`` items as a float32 tensor [N, D], detached."""
+    """Return what a ``method`` returned for ``count`` items as a float32 tensor [N, D], detached."""
     import torch
 
     from trainables.common.vectors import numbers
@@ -248,12 +246,8 @@ class Report:
     """The callback of a function that trains: ``report(embed, loss=0.3)`` ends an epoch.
 
     ``embed``, a function or a network, maps items to embeddings and is used until the next report. A network gets
-    tensors, in evaluation mode. The call of the last epoch does not return.
-
-    Attributes:
-        epochs: the planned epochs.
-        seed: the trial's.
-        device: the device to train on.
+    tensors, in evaluation mode. The call of the last epoch does not return. ``epochs`` are planned, ``seed`` is the
+    trial's, and ``device`` is the device to train on.
     """
 
     def __init__(self, *, epochs: int, seed: int, device: "torch.device") -> None:
@@ -262,12 +256,7 @@ class Report:
         self._reports: SimpleQueue[tuple[Embed, Mapping[str, float]] | BaseException | None] = SimpleQueue()
 
     def __call__(self, embed: Embed, /, **numbers: float) -> None:
-        """End an epoch.
-
-        Args:
-            embed: maps items to embeddings.
-            numbers: are recorded.
-        """
+        """End an epoch, and record the ``numbers``."""
         self._reports.put((embed, numbers))
         self._wait()
 

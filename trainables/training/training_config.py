@@ -1,18 +1,16 @@
 """The ``training`` section of a search file, and the table of optimizers."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from trainables.common.errors import Mistake, raise_if_any
 from trainables.common.part_tables import PartRow, PartTable
-from trainables.common.rules import Bounds, OneOf, rule_mistakes
+from trainables.common.rules import Bounds, Count, NotNegative, OneOf, Positive, rule_mistakes
 from trainables.data import AUGMENTATIONS, Frame
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 
 if TYPE_CHECKING:
-    from torch import nn
     from torch.optim import Optimizer
 
 
@@ -24,15 +22,7 @@ _ROWS = {
 OPTIMIZERS: "PartTable[type[Optimizer], PartRow]" = PartTable("optimizer", _ROWS)
 
 
-def parameter_group(parameters: "Iterable[nn.Parameter]", lr: float) -> dict[str, Any]:
-    """Return an optimizer group of the parameters that require gradients, at the learning rate ``lr``."""
-    return {"params": [parameter for parameter in parameters if parameter.requires_grad], "lr": lr}
-
-
 RESIZE = 256 / 224  # the short side before a crop over the side after it, as in ImageNet's evaluation
-
-Count = Annotated[int, Bounds(ge=1)]
-Rate = Annotated[float, Bounds(gt=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +76,7 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """The settings of one training.
-
-    ``sampler`` is a row of ``BATCH_SAMPLERS`` or the import path of a user-defined class, imported when it is used.
-
-    During ``warmup_epochs`` only the head and the proxies are trained.
-
-    Evaluation resizes images as training does, and takes the centre crop.
-    """
+    """The settings of one training. Evaluation resizes images as training does, and takes the centre crop."""
 
     epochs: Count = 8
     """The epochs of a training."""
@@ -119,7 +102,7 @@ class TrainingConfig:
     """
     optimizer: Annotated[str, OneOf(OPTIMIZERS)] = "adamw"
     """The optimizer."""
-    lr: Rate = 1e-3
+    lr: Positive = 1e-3
     """The learning rate."""
     head_lr: Annotated[float | None, Bounds(gt=0)] = None
     """The learning rate of the layers behind the backbone; null: `lr`. Example: 1e-3."""
@@ -129,7 +112,7 @@ class TrainingConfig:
     """
     proxy_lr: Annotated[float | None, Bounds(gt=0)] = None
     """The learning rate of a loss's proxies; null: that of its paper. Example: 1e-2."""
-    weight_decay: Annotated[float, Bounds(ge=0)] = 1e-4
+    weight_decay: NotNegative = 1e-4
     """The decoupled weight decay."""
     schedule: Schedule = field(default_factory=Schedule)
     """The steps of the learning rates."""

@@ -35,11 +35,7 @@ WEIGHT, BIAS = "head.0.weight", "head.0.bias"
 
 @contained()
 def validate(spec: UntrainedSpec) -> ValidatedUntrained:
-    """Score the initial network on the validation classes of ``spec``; values are means over folds.
-
-    Raises:
-        InvalidInput: its features are not finite, or equal for all images.
-    """
+    """Score the initial network on the validation classes of ``spec``; values are means over folds."""
     inputs = Inputs(spec.images, spec.model, spec.training, torch.device("cuda" if spec.gpu else "cpu"))
     features_NF = inputs.features()
     if not torch.isfinite(features_NF).all():

@@ -24,8 +24,6 @@ from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, on_features
 from trainables.training.training_config import TrainingConfig
 
-# The split.
-
 
 @dataclass(frozen=True, kw_only=True)
 class SplitClasses:
@@ -47,16 +45,8 @@ def _split(config: SearchConfig) -> SplitClasses:
     try:
         with contained():
             classes = dataset.classes()
-            split = split_dataset(
-                dataset,
-                classes,
-                ratio=config.split.ratio,
-                seed=config.split.seed,
-                folds=config.split.folds,
-                merge=config.split.merge,
-                label_noise=config.split.label_noise,
-                held=config.final.vault is not None,
-            )
+            options = config.split.model_dump(exclude={"allow_overlap"})
+            split = split_dataset(dataset, classes, held=config.final.vault is not None, **options)
             if is_own(config.dataset.name):  # what raises later would end the search
                 _ = dataset.features(), dataset.left_out()
                 _ = [dataset.stamp(key) for key in classes[split.train[0]][:1]]
@@ -69,9 +59,6 @@ def _split(config: SearchConfig) -> SplitClasses:
             f"dataset.name: {config.dataset.name} raises {type(error).__name__}: {error}; fix its code."
         ) from error
     return SplitClasses(split=split, classes=classes)
-
-
-# Checks of a split.
 
 
 def check_split(found: Findings, config: SearchConfig, data: SplitClasses) -> None:
@@ -138,12 +125,8 @@ def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[Mistak
 
 def _comparing(config: SearchConfig, batches: tuple[str, int, int]) -> list[str]:
     """Return the built-in losses with these batches that compare the images of a batch with each other alone."""
-    trainings = {loss.name: config.training_of(loss.name) for loss in config.losses if loss.path is None}
-    return [
-        name
-        for name, training in trainings.items()
-        if _batches(training) == batches and loss_row(name).proxy_lr is None
-    ]
+    built_in = [loss.name for loss in config.losses if loss.path is None and loss_row(loss.name).proxy_lr is None]
+    return [name for name in built_in if _batches(config.training_of(name)) == batches]
 
 
 def _batches(training: TrainingConfig) -> tuple[str, int, int]:
@@ -152,9 +135,11 @@ def _batches(training: TrainingConfig) -> tuple[str, int, int]:
 
 def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) -> Iterator[str]:
     """Yield the metrics that need more images, or other groups of classes, than the data set has."""
-    objective = _given(found, "search.objective", (config.search.objective,))
-    during = (*_given(found, "metrics.validation", config.metrics.validation), *objective)
-    test = () if isinstance(config.metrics.test, str) else _given(found, "metrics.test", config.metrics.test)
+    # a list that was left out is replaced by a default, of which nothing is said
+    objective = () if found.replaced("search.objective") else (config.search.objective,)
+    during = (*(() if found.replaced("metrics.validation") else config.metrics.validation), *objective)
+    is_named = not (isinstance(config.metrics.test, str) or found.replaced("metrics.test"))
+    test: Sequence[str] = config.metrics.test if is_named else ()
     dataset, source = config.dataset.name, config.dataset.source
     if of_subset := [name for name in dict.fromkeys(during) if split_subset(name)[1]]:
         yield (
@@ -177,43 +162,32 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
         )
     scored = [("validation", validation, during) for _, validation in data.split.divisions]
     if not isinstance(config.metrics.test, str) and config.final.vault is None:
-        scored.append(("test", data.split.test, (*_of_subset(test, None), *objective)))
-        scored += [(f"{subset} test", names, _of_subset(test, subset)) for subset, names in subsets.items()]
+        of = {part: tuple(name for name in test if split_subset(name)[1] == part) for part in (None, *subsets)}
+        scored.append(("test", data.split.test, (*of[None], *objective)))
+        scored += [(f"{subset} test", names, of[subset]) for subset, names in subsets.items()]
     for part, names, metrics in scored:
         found_in = Counter(parts.get(key) for name in names for key in data.classes[name])
-        images, queries, k = found_in.total(), found_in[QUERY], largest_k(metrics)
-        if not queries and k >= images:
-            yield (
-                f"metrics: k = {k} needs more than {k} {source.noun} and the {len(names)} {part} classes have "
-                f"{images}; name a smaller k."
-            )
-        if queries and k > images - queries:
+        gallery, k = found_in.total() - (found_in[QUERY] or 1), largest_k(metrics)
+        if k > gallery:
             yield (
                 f"metrics: k = {k} needs a gallery of {k} {source.noun} and that of the {len(names)} {part} classes "
-                f"has {images - queries}; name a smaller k."
+                f"has {gallery}; name a smaller k."
             )
 
 
-def _of_subset(names: Sequence[str], subset: str | None) -> tuple[str, ...]:
-    """Return the metrics on the part ``subset`` of the test classes, or on all of them (None)."""
-    return tuple(name for name in names if split_subset(name)[1] == subset)
-
-
-def _given(found: Findings, key: str, names: Sequence[str]) -> Sequence[str]:
-    """Return ``names``, or nothing if the list at ``key`` was left out and replaced by a default."""
-    return () if found.replaced(key) else names
-
-
-# Checks of the images.
-
-
-def check_store_size(found: Findings, config: SearchConfig) -> None:
-    """Check that images are stored as large as the training needs them."""
+def check_sizes_and_gallery(found: Findings, config: SearchConfig) -> None:
+    """Check that images are stored as large as trainings need, and that an objective can use a training gallery."""
     stored, needed = config.dataset.store_size, config.training.frame.short_side
     if stored < needed and config.trainable is None:
         text = f"is {stored} and the training resizes images to {needed}: they would be shrunk and then enlarged again"
         keys = ("dataset.store_size", "training.image_size", "training.resize_size", "trainable")
         found.add([Mistake("dataset.store_size", text, f"set dataset.store_size to {needed} or more", keys)])
+    objective, gallery = config.search.objective, config.metrics.gallery
+    if gallery != "validation" and not is_retrieval(objective):
+        why = "which ranks no items for a query and so cannot use the training items"
+        fix = "name a ranking metric such as map_at_r, or set metrics.gallery to validation"
+        text = f"is {gallery} and search.objective {objective}, {why}"
+        found.add([Mistake("metrics.gallery", text, fix, ("metrics.gallery", "search.objective"))])
 
 
 OF_IMAGES = (
@@ -236,24 +210,11 @@ def check_features(found: Findings, config: SearchConfig) -> None:
         found.add([Mistake("model.backbone", text, f"leave it out, or set it to {FEATURES}:{features}")])
     defaults = {"dataset": DatasetSection(name="glyphs"), "model": ModelConfig(), "training": TrainingConfig()}
     changed = [key for name, of in defaults.items() for key in changed_keys(name, getattr(config, name), of)]
-    if wrong := [*(key for key in OF_IMAGES if key in changed), *_searched(config)]:
-        text = ": settings for images, and the data are features"
-        found.add([Mistake(", ".join(wrong), text, "remove them", wrong)])
-
-
-def _searched(config: SearchConfig) -> Iterator[str]:
-    """Yield the settings for images that are searched."""
+    wrong = [key for key in OF_IMAGES if key in changed]
     sections = {"space": config.space, **{f"space.{name}": of for name, of in config.space.items()}}
     for written, wishes in sections.items():
         if isinstance(asked := wishes.get(MODEL), dict):
-            yield from (f"{written}.{MODEL}.{key}" for key in asked if f"{MODEL}.{key}" in OF_IMAGES)
-
-
-def check_gallery(found: Findings, config: SearchConfig) -> None:
-    """Check that the objective is a ranking metric if training images are in the gallery."""
-    objective, gallery = config.search.objective, config.metrics.gallery
-    if gallery != "validation" and not is_retrieval(objective):
-        why = "which ranks no items for a query and so cannot use the training items"
-        fix = "name a ranking metric such as map_at_r, or set metrics.gallery to validation"
-        text, keys = f"is {gallery} and search.objective {objective}, {why}", ("metrics.gallery", "search.objective")
-        found.add([Mistake("metrics.gallery", text, fix, keys)])
+            wrong += [f"{written}.{MODEL}.{key}" for key in asked if f"{MODEL}.{key}" in OF_IMAGES]
+    if wrong:
+        text = ": settings for images, and the data are features"
+        found.add([Mistake(", ".join(wrong), text, "remove them", wrong)])

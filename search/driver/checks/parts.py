@@ -12,11 +12,10 @@ from search.config.validation import Findings
 from search.records.plan import BY_LOSS, Plan
 from spaces.search_space import SearchSpace
 from spaces.space import MODEL
-from trainables.common.errors import Mistake, raise_if_any
+from trainables.common.errors import Mistake
 from trainables.common.part_tables import is_own
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics import name_conflicts, own_metric
-from trainables.models import ModelConfig
 from trainables.models.backbones import backbone, is_of_timm, is_own_network
 from trainables.models.config import pooling_problems
 
@@ -28,10 +27,7 @@ def of_trainings(config: SearchConfig, *names: str) -> tuple[str, ...]:
 
 
 def check_parts(found: Findings, config: SearchConfig) -> None:
-    """Check that user-defined metrics, batch samplers, network and shipped packages can be imported and used.
-
-    User-defined losses are checked with their spaces, the data set when the file is read.
-    """
+    """Check that user-defined metrics, batch samplers, network and shipped packages can be imported and used."""
     parts = list(_own_parts(config))
     for key, path, load in parts:
         if not found.replaced(key):
@@ -77,9 +73,6 @@ def check_compiler(found: Findings, config: SearchConfig) -> None:
         found.add([Mistake("training.compile", text, fix, of_trainings(config, "compile"))])
 
 
-# The network.
-
-
 class Notice(Mistake):
     """A sentence on an entry that is no mistake; one with a fix is a warning."""
 
@@ -93,15 +86,14 @@ def check_network(
 ) -> tuple[Notice, ...]:
     """Check that the network can be built, with its weights, and embeds one image; return notices about them.
 
-    Weights that may be a variant's are scored on the training classes of ``plan``. The built-in network is not tried:
-    importing torch takes seconds. A user-defined training has none.
+    Weights that may be a variant's are scored on the training classes of ``plan``.
     """
     if config.trainable is not None:
         return ()
     model, size = config.model, config.training.image_size
     rank = next(filter(None, (model.lora.rank, *_searched(spaces, "lora.rank"))), None)
     if model.backbone == "convnet" and model.weights is None and size >= SMALLEST and rank is None:
-        return ()
+        return ()  # without importing torch, which takes seconds
     if found.touched("training.image_size"):
         from trainables.models.weights import weights_file
 
@@ -118,8 +110,9 @@ def check_network(
 
         tried = EmbedderSpec(model=model, decoded_side=size, frame=config.training.frame, batch_size=1, origin={})
         found.check(partial(program_of, tried), "model", "training")
-    for pooling in _searched(spaces, "pooling"):
-        found.check(partial(_fits, model, pooling), "model.backbone", "space")
+    for pooling in _searched(spaces, "pooling"):  # may not fit a backbone that a library or a user describes
+        problems = pooling_problems(pooling, model.backbone, backbone(model.backbone))
+        found.add(problem.at(f"space.{MODEL}.pooling", ["space"]) for problem in problems)
     # adapters of any rank learn at the same weights
     adapters = rank and found.check(lambda: learning_adapters(model.changed({"lora.rank": rank}), size), "model")
     notices = (*_of_timm(config), *([Notice("LoRA", f": {adapters}")] if adapters else []))
@@ -166,12 +159,6 @@ def _of_timm(config: SearchConfig) -> Iterator[Notice]:
 def _searched(spaces: Mapping[str, SearchSpace], name: str) -> set[Any]:
     entries = [space.parameters.get(f"{MODEL}.{name}") for space in spaces.values()]
     return {value for entry in entries if entry is not None for value in entry.steps or entry.ends}
-
-
-def _fits(model: ModelConfig, pooling: str) -> None:
-    """Raise if the backbone, which a library or a user describes, does not give what ``pooling`` pools."""
-    found = pooling_problems(pooling, model.backbone, backbone(model.backbone))
-    raise_if_any([mistake.at(f"space.{MODEL}.pooling") for mistake in found])
 
 
 def slow_precision(config: SearchConfig) -> Mistake | None:

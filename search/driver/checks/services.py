@@ -2,8 +2,8 @@
 
 import os
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,9 @@ from search.addresses import expand, health_page, sqlite_file
 from search.config.search_config import SearchConfig
 from search.config.validation import Findings
 from search.tables import engine_name, ray_address, ray_mistakes
-from trainables.common.errors import InvalidInput, Mistake, raise_if_any, shortened, without_password
-from trainables.common.files import as_path
+from trainables.common.errors import InvalidInput, Mistake, raise_if_any, without_password
+from trainables.common.files import given_path
 from trainables.common.process import allotted_cpus, driver_problem
-from trainables.common.storage import in_time
-
-# Addresses and folders.
-
 
 TRACKING_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql")
 PATIENCE_S = 10
@@ -49,25 +45,19 @@ def check_folder(key: str, folder: Path) -> None:
 
 def _check_store(address: str) -> None:
     try:
-        path = as_path(address)
-        in_time(path.exists)
-        if isinstance(path, Path):
-            check_folder("checkpoints.storage_path", path)
-    except InvalidInput:
-        raise
-    except Exception as error:  # each storage library has its own error types
+        path = given_path(address)
+    except InvalidInput as error:
+        raise InvalidInput(f"checkpoints.storage_path: {error}") from error
+    if isinstance(path, Path):
+        check_folder("checkpoints.storage_path", path)
+
+
+def _check_sqlite(file: Path, shown: Path) -> None:
+    """Raise if MLflow cannot use a SQLite file; ``shown`` is its path as written, with references to variables."""
+    if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
         raise InvalidInput(
-            f"checkpoints.storage_path: {shortened(address)} cannot be read ({type(error).__name__}: "
-            f"{getattr(error, 'strerror', None) or error}); install its library, make sure that this machine has "
-            "access, or correct the address."
-        ) from error
-
-
-def _refuse_foreign(file: Path, shown: Path) -> None:
-    """Raise :class:`InvalidInput` if a SQLite file has tables, but not those of MLflow.
-
-    ``shown`` is its path as written, with references to variables.
-    """
+            f"tracking.uri: the folder {shown.parent} does not exist or cannot be written to; make it first."
+        )
     if not file.exists():
         return
     import sqlite3
@@ -91,19 +81,13 @@ def _check_database(address: str, url: str, scheme: str) -> None:
     if scheme == "sqlite":
         if (file := sqlite_file(url)) is None:
             raise InvalidInput(f"tracking.uri must name a file, as in sqlite:////home/me/x.db; it is {address!r}.")
-        shown = sqlite_file(address) or file
-        if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
-            raise InvalidInput(
-                f"tracking.uri: the folder {shown.parent} does not exist or cannot be written to; make it first."
-            )
-        _refuse_foreign(file, shown)
+        _check_sqlite(file, sqlite_file(address) or file)
         return
     import sqlalchemy
 
     try:
         arguments = {"connect_timeout": PATIENCE_S}
-        with sqlalchemy.create_engine(url, connect_args=arguments, poolclass=sqlalchemy.NullPool).connect():
-            pass
+        sqlalchemy.create_engine(url, connect_args=arguments, poolclass=sqlalchemy.NullPool).connect().close()
     except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as error:
         reason = without_password(str(getattr(error, "orig", error)).strip()).splitlines()[0]
         raise InvalidInput(
@@ -123,10 +107,8 @@ def check_tracking(address: str) -> None:
         _check_database(address, uri, parts.scheme.partition("+")[0])
         return
     try:
-        with urlopen(health_page(uri), timeout=PATIENCE_S):
-            pass
-    except HTTPError:
-        pass  # it answers; a server before MLflow may ask for a user here, too
+        with suppress(HTTPError):  # it answers; a server before MLflow may ask for a user here, too
+            urlopen(health_page(uri), timeout=PATIENCE_S).close()
     except (OSError, ValueError, HTTPException) as error:
         raise InvalidInput(
             f"tracking.uri: no MLflow server answers at {address} ({error}); start it or correct the address."
@@ -137,65 +119,51 @@ def check_tracking(address: str) -> None:
         raise InvalidInput(f"tracking.uri: the server at {address} {refusal}")
 
 
-# Machines.
-
-
 def check_machine(found: Findings, config: SearchConfig) -> None:
     """Check that this machine has the resources of a trial or, with a Ray cluster, that it answers.
 
     Ray must be able to start this Python. A cluster's resources are checked on connection, before anything is created.
     """
-    address = ray_address()
-    is_ray = engine_name(config.resources.engine, config.resources.gpus_per_trial) == "ray"
+    resources, address = config.resources, ray_address()
+    is_ray = engine_name(resources.engine, resources.gpus_per_trial) == "ray"
     if address and is_ray:
         found.add(ray_mistakes() or _cluster_mistakes(address))
-    else:
-        asked = {"cpus_per_trial": allotted_cpus, "gpus_per_trial": _gpus}
-        lacking = [each for key, there in asked.items() for each in _lacking(config, key, there)]
-        found.add(lacking or (ray_mistakes() if is_ray else ()))
+        return
+    lacking = [*_lacking("cpus_per_trial", resources.cpus_per_trial, allotted_cpus())]
+    if resources.gpus_per_trial:
+        import torch  # takes seconds, and most searches of a machine without GPUs ask for none
+
+        lacking += _lacking("gpus_per_trial", resources.gpus_per_trial, torch.cuda.device_count())
+    found.add(lacking or (ray_mistakes() if is_ray else ()))
 
 
-def _lacking(config: SearchConfig, key: str, there: Callable[[], int]) -> Iterator[Mistake]:
-    wanted = getattr(config.resources, key)
-    if wanted and wanted > (available := there()):
+def _lacking(key: str, wanted: float, available: int) -> Iterator[Mistake]:
+    if wanted > available:
         problem = driver_problem() if key == "gpus_per_trial" else None
         because = f" ({problem})" if problem else ""
         text = f"is {wanted:g} and this machine has {available} {key[:3].upper()}s{because}"
         yield Mistake(f"resources.{key}", text, "ask for fewer, or set RAY_ADDRESS to a cluster that has them")
 
 
-def _gpus() -> int:
-    import torch  # takes seconds, and most searches of a machine without GPUs ask for none
-
-    return torch.cuda.device_count()
-
-
-def _cluster_mistakes(address: str) -> list[str]:
-    """Return a mistake if nothing listens at ``RAY_ADDRESS``: Ray itself would retry for minutes."""
+def _cluster_mistakes(address: str) -> Iterator[str]:
+    """Yield a mistake if nothing listens at ``RAY_ADDRESS``: Ray itself would retry for minutes."""
     host, _, port = address.rpartition("/")[2].rpartition(":")
-    if not port.isdigit():
-        return []  # a word of Ray's own, such as auto
     try:
-        socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
+        if port.isdigit():  # else a word of Ray's own, such as auto
+            socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
     except OSError as error:
-        return [
+        yield (
             f"RAY_ADDRESS is {address!r} and nothing answers there ({error.strerror or error}); start Ray there, "
             "correct the address, or unset it to search on this machine alone."
-        ]
-    return []
+        )
 
-
-# The vault.
 
 FROZEN = ("key", "test", "classes", "items", "by_class", "labels_only")
-"""What a split freezes of what a vault says of itself."""
+"""The entries of a vault's description that a split freezes."""
 
 
 def check_vault(config: SearchConfig, key: str | None = None) -> dict[str, Any]:
-    """Return what the vault of a search says of itself; raise :class:`InvalidInput` with all that prevents its test.
-
-    ``key`` is that with which the search began, None if it begins.
-    """
+    """Return the description of a search's vault; raise with all that prevents its test. ``key`` is a resumed one's."""
     from search.vault.held import TEST
     from search.vault.protocol import describe
 

@@ -1,7 +1,7 @@
 """All checks of a search in the order in which its records depend on each other."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -40,11 +40,7 @@ from trainables.inference import model_files
 
 
 def verify(folder: RunFolder) -> Iterator[Check]:
-    """Yield the checks of the search in ``folder``, up to the first that finds a problem.
-
-    Raises:
-        InvalidInput: it names checkpoints elsewhere that the user did not allow; or code, after the checks without it.
-    """
+    """Yield the checks of the search in ``folder`` up to the first problem; raise if it names what is not trusted."""
     code, problem = code_named(folder), None
     for found in guarded(
         lambda: _checks(folder) if is_trusted(folder.path, code) else _checks_without_code(Records(folder))
@@ -82,8 +78,7 @@ def guarded(checks: Callable[[], Iterator[Check]]) -> Iterator[Check]:
 
 
 def _checks_without_code(search: Records) -> Iterator[Check]:
-    yield check(BEGINNING, _changed(_beginning(search)))
-    yield check(LEFT_OVER, _left_over(search))
+    yield from _check_begun(search)
     yield from check_digests(search)
     if selection := search.selection:
         yield from check_ledger(search, selection)
@@ -105,8 +100,7 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
     what = f"split.json: the split {plan.split.digest[:12]}, from its rule and the training images"
     yield check(what, file_problems(folder.split, plan.split.to_json()))
     yield check(f"{folder.trained_on_opened.name}: the openings in the ledger", _opened_problems(search, training))
-    yield check(BEGINNING, _changed(_beginning(search)))
-    yield check(LEFT_OVER, _left_over(search))
+    yield from _check_begun(search)
     later = [path.name for path in (folder.selection, folder.test, folder.summary) if path.exists()]
     if not folder.journal.exists():
         problem = f"The studies are missing, but there is {' and '.join(later)}." if later else None
@@ -165,31 +159,26 @@ def _check_models(search: Records, selection: Selection) -> Iterator[Check]:
 
 def _model_problems(search: Records, selection: Selection, loss: str) -> Iterator[str]:
     """Compare the files of a written model, except its card, with those that its checkpoint gives."""
+    if (model := chosen_model(search, selection, loss)) is None:
+        yield f"models/{loss}: the model exists, but no final training does."
+        return
     with tempfile.TemporaryDirectory(prefix="holdout-verify-") as place:
-        if (model := chosen_model(search, selection, loss)) is None:
-            yield f"models/{loss}: the model exists, but no final training does."
-            return
         model_files.write_model(Path(place), model.weights, model.spec, "")
         written, anew = search.folder.model(loss), Path(place)
         yield from file_problems(written / model_files.DESCRIPTION, read_json(anew / model_files.DESCRIPTION))
-        yield from differing(f"{written}/ ", _digests(written), _digests(anew))
-
-
-def _digests(folder: Path) -> dict[str, str | None]:
-    left_out = {folder / model_files.CARD, folder / model_files.DESCRIPTION}
-    files = (path for path in folder.rglob("*") if not (path.is_dir() or path in left_out or is_draft(path)))
-    return {path.relative_to(folder).as_posix(): file_digest(path) for path in files}
+        found: list[dict[str, str | None]] = []
+        for folder in (written, anew):
+            left_out = {folder / model_files.CARD, folder / model_files.DESCRIPTION}
+            files = [path for path in folder.rglob("*") if not (path.is_dir() or path in left_out or is_draft(path))]
+            found.append({path.relative_to(folder).as_posix(): file_digest(path) for path in files})
+        yield from differing(f"{written}/ ", found[0], found[1])
 
 
 def _check_files(search: Records) -> Iterator[Check]:
     """Check each ``trial.json`` of the finished trials, and that the best models are theirs and whole."""
     for stage, loss in studies_in(search):
-        trials = [
-            trial
-            for trial in search.trials(loss, stage)
-            if trial.state.is_finished() and COPIED_FROM not in trial.user_attrs and epochs_of(trial)
-        ]
-        if trials:
+        own = [trial for trial in search.trials(loss, stage) if COPIED_FROM not in trial.user_attrs]
+        if trials := [trial for trial in own if trial.state.is_finished() and epochs_of(trial)]:
             what = f"{study_name(search.name, loss, stage)}: the files of {counted(len(trials), 'trial')}"
             yield check(what, chain.from_iterable(_file_problems(search, loss, stage, trial) for trial in trials))
 
@@ -234,13 +223,13 @@ def _copy_problems(earlier: Records, loss: str, stage: Stage, copies: Sequence[F
 def _file_problems(search: Records, loss: str, stage: Stage, trial: FrozenTrial) -> Iterator[str]:
     from trainables.losses.loss import distinct_proxies  # imports torch
     from trainables.training.epoch_training import origin_of
-    from trainables.training.inputs import backbone_digest
+    from trainables.training.inputs import described_backbone
 
     spec = training_of(search.plan, loss, stage, trial)
     removable = stage is Stage.SEARCH and search.config.checkpoints.max_gb is not None
     for of_fold in by_fold(epochs_of(trial)):
         training = spec.of_fold(of_fold[0]["fold"]) if spec.folds else spec
-        digest = backbone_digest(training.model) if training.model.is_frozen else None
+        digest = described_backbone(training.model)[0] if training.model.is_frozen else None
         origin = {**origin_of(training), **model_files.frozen_backbone(digest)}
         yield from file_problems(as_path(training.directory) / "trial.json", origin)
         for record in [record for record in of_fold if record["checkpoint"]][-1:]:
@@ -271,8 +260,6 @@ def _summary_check(search: Records) -> Check:
 
 # The manifest of a search: all that a stored digest covers. No code is imported and nothing is computed again.
 
-BEGINNING = "search.yaml, trained_on_opened.json: as they were when the search began"
-LEFT_OVER = "test/: the files of the openings alone"
 Entry = tuple[str, str | None, str | None]
 """A part of the records with the stored digest and that of its content, None if it is missing."""
 
@@ -295,16 +282,19 @@ def check_digests(search: Records) -> Iterator[Check]:
             yield check(f"{what}: their digests", _changed(chain([first], entries)))
 
 
-def _beginning(search: Records) -> Iterator[Entry]:
-    """Yield the search file and the record of earlier openings, with the digests that the studies began with."""
+def _check_begun(search: Records) -> Iterator[Check]:
+    """Check that the search file and the record of earlier openings are as the studies began, and what is in test/."""
     settled, warning = settled_digest(read_yaml(search.folder.config)), search.folder.trained_on_opened
+    files: list[Entry] = []
     for begun in search.counts.attributes.values():
-        yield search.folder.config.name, begun.get("settled_digest"), settled
-        yield warning.name, begun.get(warning.stem), file_digest(warning)
+        files.append((search.folder.config.name, begun.get("settled_digest"), settled))
+        files.append((warning.name, begun.get(warning.stem), file_digest(warning)))
+    yield check("search.yaml, trained_on_opened.json: as they were when the search began", _changed(files))
+    yield check("test/: the files of the openings alone", _left_over(search))
 
 
 def lacking(what: str, mistakes: InvalidInput) -> Check:
-    """Return the check that this machine cannot make, and the first of the ``mistakes`` of a file that is none here."""
+    """Return a check that this machine cannot make, with the first of the ``mistakes``."""
     first = mistakes.sentences[0].rstrip(".")
     return Check(f"{what} ({first}{' with --images' if 'dataset.' in first else ''})", is_there=False)
 
@@ -321,7 +311,7 @@ def _left_over(search: Records) -> Iterator[str]:
             yield f"{path} is of no opening; remove it."
 
 
-def _changed(entries: Iterator[Entry]) -> Iterator[str]:
+def _changed(entries: Iterable[Entry]) -> Iterator[str]:
     for name, stored, found in entries:
         if found is None and stored:
             yield f"{name} is missing."

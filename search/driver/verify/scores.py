@@ -6,23 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.driver import sealed
 from search.driver.inputs import sealed_images
 from search.driver.make_plan import plan_from_rules
-from search.driver.sealed import (
-    ANSWER,
-    Scorings,
-    files_of,
-    final_model,
-    parts_of,
-    scored_as,
-    test_items,
-    test_scorings,
-)
 from search.driver.verify.studies import Check, check, differing
 from search.records import (
     BaselineScoring,
@@ -51,9 +43,6 @@ if TYPE_CHECKING:
 
 # The scores of an opening.
 
-CLOSE = partial(math.isclose, rel_tol=1e-9)
-"""Comparison of means recomputed in another order."""
-
 
 @contextmanager
 def decoded_anew(images: StoreSpec) -> Iterator[Path]:
@@ -63,9 +52,7 @@ def decoded_anew(images: StoreSpec) -> Iterator[Path]:
 
 
 @contextmanager
-def decoded_test(
-    search: Records, selection: Selection, record: ScoredOpening
-) -> "Iterator[tuple[StoreSpec, Path, Any]]":
+def decoded_test(search: Records, selection: Selection, record: ScoredOpening) -> Iterator[tuple[StoreSpec, Path, Any]]:
     """Decode the images of a scored opening anew; yield them, their store, and what the ledger knows of them."""
     openings = search.ledger.of_selection(selection.digest)
     (opening,) = (entry for entry in openings if entry.id == record.id)
@@ -90,10 +77,7 @@ def check_scores(search: Records, selection: Selection, record: ScoredOpening, t
         overlap = int(found.known_images(training).sum())
         anew = dict(zip(stored, (found.digest, found.digest, overlap, found.copies), strict=True))
         yield check(f"{what}: its images, and how many of them trained", differing(f"{what} ", stored, anew))
-        yield check(
-            f"{what}: the trainings and the networks without training that were scored",
-            scored_problems(what, search, selection, record),
-        )
+        yield _scored_check(what, search, selection, record)
         problems = _metric_problems(what, plan, selection, record, Store(store).subset(plan.split.test))
         yield check(f"{what}: its metrics, from the results of each image", problems)
         scorings = kept_scorings(search, selection, record, images)
@@ -108,20 +92,17 @@ def kept_scorings(
 
     scored = {*(model.per_image for model in record.scores), *(model.per_image for model in record.failed)}
     finals = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
-    models = [final_model(search.plan, *of) for of in finals if scored_as(*of)["per_image"] in scored]
-    return test_scorings(search.plan, selection, models, images, gpu=torch.cuda.is_available())
+    models = [sealed.final_model(search.plan, *of) for of in finals if sealed.scored_as(*of)["per_image"] in scored]
+    return sealed.test_scorings(search.plan, selection, models, images, gpu=torch.cuda.is_available())
 
 
-def scored_problems(what: str, search: Records, selection: Selection, record: ScoredOpening) -> Iterator[str]:
-    """Check that exactly the frozen baselines and all final trainings that did not fail were scored.
-
-    Those that could not be scored are listed in ``failed`` of the record.
-    """
+def _scored_check(what: str, search: Records, selection: Selection, record: ScoredOpening) -> Check:
+    """Check that exactly the frozen baselines and the final trainings that did not fail are in the record."""
     frozen = search.baselines if selection.baselines else None
     trials = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
     ended = (TrialState.PRUNED, TrialState.FAIL)
     due = {
-        "scores": [scored_as(loss, trial) for loss, trial in trials if trial.state not in ended],
+        "scores": [sealed.scored_as(loss, trial) for loss, trial in trials if trial.state not in ended],
         "baselines": [baseline_entry(name, frozen.network, frozen.whitening_sha256) for name in BASELINES if frozen],
     }
     failed = {entry.per_image for entry in record.failed}
@@ -132,8 +113,9 @@ def scored_problems(what: str, search: Records, selection: Selection, record: Sc
         for part, entries in wanted.items()
     }
     configurations = {(entry["loss"], entry["source_trial"]) for entry in due["scores"]}
-    yield from differing(f"{what} configurations", content["configurations"].get(search.name), len(configurations))
-    yield from differing(f"{what} ", stored, wanted)
+    count = differing(f"{what} configurations", content["configurations"].get(search.name), len(configurations))
+    problems = chain(count, differing(f"{what} ", stored, wanted))
+    return check(f"{what}: the trainings and the networks without training that were scored", problems)
 
 
 def _metric_problems(
@@ -165,7 +147,8 @@ def _metric_problems(
                 stored[part], anew[part] = values.tolist(), superclasses_N[of_N].tolist()
         yield from differing(f"{what} {name} ", stored, anew)
         found = kept_metrics(kept, view.class_names, dataset, names)
-        yield from differing(f"{what} {name} ", {key: metrics[key] for key in found}, defined(found), CLOSE)
+        close = partial(math.isclose, rel_tol=1e-9)  # means are computed in another order
+        yield from differing(f"{what} {name} ", {key: metrics[key] for key in found}, defined(found), close)
 
 
 AGAIN = {True: 2e-3, False: 2e-2}
@@ -212,9 +195,8 @@ def check_vault(
     what = f"test.json opening {record.id[:12]}"
     yield check(f"{what}: scores, selection and number, as the vault signed them", check_answer(search, record))
     if training is not None:
-        problems = scored_problems(what, search, selection, record)
-        yield check(f"{what}: the trainings and the networks without training that were scored", problems)
-        scorings = kept_scorings(search, selection, record, test_items(search.plan))
+        yield _scored_check(what, search, selection, record)
+        scorings = kept_scorings(search, selection, record, sealed.test_items(search.plan))
         problems = check_sent(search, record, scorings, training)
         yield check(f"{what}: the models and training images that the vault saw", problems)
 
@@ -224,14 +206,14 @@ def check_answer(search: Records, record: ScoredOpening) -> Iterator[str]:
     answer, what = _answer(search, record), f"test.json opening {record.id[:12]} "
     frozen = {"selection": search.frozen_selection.digest, "test": search.split.test_digest}
     said = {name: answer[name] for name in frozen}
-    said |= {name: part for name, part in parts_of(answer).items() if part != []}
+    said |= {name: part for name, part in sealed.parts_of(answer).items() if part != []}
     kept = {**record.content(), **frozen}
     yield from differing(what, {name: kept.get(name) for name in said}, said)
-    files = {name: digest for name, digest in record.files.items() if name != ANSWER}
-    yield from differing(f"{what}files ", files, files_of(answer))
+    files = {name: digest for name, digest in record.files.items() if name != sealed.ANSWER}
+    yield from differing(f"{what}files ", files, sealed.files_of(answer))
 
 
-def check_sent(search: Records, record: ScoredOpening, scorings: Scorings, training: ImageSet) -> Iterator[str]:
+def check_sent(search: Records, record: ScoredOpening, scorings: sealed.Scorings, training: ImageSet) -> Iterator[str]:
     """Yield which models or training images that are kept here are not those of the signed answer."""
     from search.vault.models import models_of  # imports torch
 
@@ -243,7 +225,7 @@ def check_sent(search: Records, record: ScoredOpening, scorings: Scorings, train
 
 def _answer(search: Records, record: ScoredOpening) -> dict[str, Any]:
     """Return the content of the answer beside a ``record``; raise if another key than the frozen one signed it."""
-    path = search.folder.path / "test" / record.id / ANSWER
+    path = search.folder.path / "test" / record.id / sealed.ANSWER
     return content_of(read_json(path), dict(search.split.vault)["key"])
 
 
@@ -264,7 +246,7 @@ def trial_to_retrain(search: Records, text: str) -> tuple[str, FrozenTrial]:
     if _on_gpu(epochs_of(trial)):
         import torch
 
-        _, spec = _training(search, study, trial)
+        spec = training_of(plan_from_rules(search.folder), *search.study_of(study), trial)
         if spec.trainable is None and not spec.training.deterministic:  # a user-defined training states its tolerance
             raise InvalidInput(
                 f"{what} was trained on a GPU, where results are not reproducible bit for bit without "
@@ -280,22 +262,25 @@ def trial_to_retrain(search: Records, text: str) -> tuple[str, FrozenTrial]:
 
 def check_retrained(search: Records, study: str, trial: FrozenTrial) -> Iterator[Check]:
     """Train as many epochs of a trial as are stored, with as many threads as a worker uses, and compare them."""
-    plan, spec = _training(search, study, trial)
+    plan = plan_from_rules(search.folder)
+    spec = training_of(plan, *search.study_of(study), trial)
     tolerance = 0.0 if spec.trainable is None else trainable_class(spec.trainable).tolerance
     same = f"the same within {tolerance:g}" if tolerance else "bit for bit the same"
-    what = f"{search.name}/{study} trial {trial.number}: {len(epochs_of(trial))} epochs retrained, {same}"
-    yield check(what, _retrained_problems(search, plan, study, trial, spec, tolerance))
+    what = f"{search.name}/{study} trial {trial.number}"
+    problems = _retrained_problems(what, search, plan, study, trial, spec, tolerance)
+    yield check(f"{what}: {len(epochs_of(trial))} epochs retrained, {same}", problems)
 
 
 def _retrained_problems(
-    search: Records, plan: Plan, study: str, trial: FrozenTrial, spec: TrialSpec, tolerance: float
+    what: str, search: Records, plan: Plan, study: str, trial: FrozenTrial, spec: TrialSpec, tolerance: float
 ) -> Iterator[str]:
+    """Train a trial again, and score a final training on the test images again; compare with what is stored."""
     import torch
 
     from trainables.training.cross_validation import begin
 
     torch.set_num_threads(max(1, int(plan.config.resources.cpus_per_trial)))
-    what, records = f"{search.name}/{study} trial {trial.number}", epochs_of(trial)
+    records, (loss, stage) = epochs_of(trial), search.study_of(study)
     with tempfile.TemporaryDirectory(prefix="holdout-verify-") as folder:
         training = begin(replace(spec, directory=folder), torch.device("cuda" if _on_gpu(records) else "cpu"))
         try:
@@ -305,39 +290,20 @@ def _retrained_problems(
                     record["metrics"][EMBED_MS] = stored["metrics"].get(EMBED_MS, math.nan)
                 fold = f" fold {record['fold']}" if "fold" in record else ""
                 before, after = ({key: of.get(key) for key in COMPARED} for of in (stored, record))
-                yield from differing(
-                    f"{what}{fold} epoch {record['epoch']} retrained, ",
-                    before,
-                    after,
-                    lambda first, second: abs(first - second) <= tolerance,
-                )
+                close = partial(math.isclose, rel_tol=0, abs_tol=tolerance)
+                yield from differing(f"{what}{fold} epoch {record['epoch']} retrained, ", before, after, close)
             training.wait_for_checkpoints()
             kept = [record["checkpoint"] for record in training.records if record["checkpoint"]]
-            yield from _retested(search, plan, study, trial, training.spec, f"{folder}/{kept[-1]}")
+            models = [(loss, trial, training.spec, f"{folder}/{kept[-1]}")]
+            for scored in search.openings if stage is Stage.TEST else ():
+                if sealed.scored_as(loss, trial)["per_image"] in scored_names(scored):
+                    selection, of_split = search.frozen_selection, replace(plan, split=search.split)
+                    with decoded_test(Records(search.folder, of_split), selection, scored) as (images, _, _):
+                        scorings = sealed.test_scorings(of_split, selection, models, images, gpu=_on_gpu(records))
+                        yield from again_problems(what, scorings[:1], scored)
         finally:  # also if the caller stops at the first problem: nothing may write to the folder when it is removed
             training.wait_for_checkpoints()
             training.end()
-
-
-def _retested(
-    search: Records, plan: Plan, study: str, trial: FrozenTrial, spec: TrialSpec, checkpoint: str
-) -> Iterator[str]:
-    """Score the ``checkpoint`` of a retrained final training on the test images, and compare with its scores."""
-    loss, stage = search.study_of(study)
-    if stage is not Stage.TEST or not search.openings:
-        return
-    selection, plan = search.frozen_selection, replace(plan, split=search.split)
-    for record in search.openings:
-        if scored_as(loss, trial)["per_image"] in scored_names(record):
-            with decoded_test(Records(search.folder, plan), selection, record) as (images, _, _):
-                models = [(loss, trial, spec, checkpoint)]
-                scorings = test_scorings(plan, selection, models, images, gpu=_on_gpu(epochs_of(trial)))
-                yield from again_problems(f"{search.name}/{study} trial {trial.number}", scorings[:1], record)
-
-
-def _training(search: Records, study: str, trial: FrozenTrial) -> tuple[Plan, TrialSpec]:
-    plan = plan_from_rules(search.folder)
-    return plan, training_of(plan, *search.study_of(study), trial)
 
 
 def _on_gpu(records: Sequence[EpochRecord]) -> bool:

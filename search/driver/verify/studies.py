@@ -26,16 +26,12 @@ from trainables.training.spec import TrialSpec, derived_seed
 
 LONGEST = 160
 """Most characters of a value in a sentence."""
-
 ABSENT = object()
 """A value that a record does not have."""
 
 
 class Check(NamedTuple):
-    """The outcome of checking ``what``: the first problem, or None.
-
-    ``is_there`` is False if there is nothing to check yet.
-    """
+    """The outcome of checking ``what``: the first problem, or None; ``is_there`` is False if nothing is stored yet."""
 
     what: str
     problem: str | None = None
@@ -49,23 +45,17 @@ def check(what: str, problems: Iterable[str]) -> Check:
 
 def differing(what: str, stored: Any, recomputed: Any, same: Callable[[Any, Any], bool] = operator.eq) -> Iterator[str]:
     """Yield a sentence for each place at which two records differ, with the path to it; ``same`` compares floats."""
+    pairs: dict[Any, tuple[Any, Any]] = {}
+    both_lists = all(isinstance(each, Sequence) and not isinstance(each, str) for each in (stored, recomputed))
     if isinstance(stored, Mapping) and isinstance(recomputed, Mapping):
-        for key in dict.fromkeys((*stored, *recomputed)):
-            pair = stored.get(key, ABSENT), recomputed.get(key, ABSENT)
-            yield from differing(_at(what, key), *pair, same)
-    elif _is_list(stored) and _is_list(recomputed) and len(stored) == len(recomputed):
-        for position, pair in enumerate(zip(stored, recomputed, strict=True)):
-            yield from differing(_at(what, position), *pair, same)
+        keys = dict.fromkeys((*stored, *recomputed))
+        pairs = {key: (stored.get(key, ABSENT), recomputed.get(key, ABSENT)) for key in keys}
+    elif both_lists and len(stored) == len(recomputed):
+        pairs = dict(enumerate(zip(stored, recomputed, strict=True)))
     elif not (same if isinstance(stored, float) and isinstance(recomputed, float) else operator.eq)(stored, recomputed):
         yield f"{what.rstrip()}: {_shown(stored)} is stored, {_shown(recomputed)} recomputed."
-
-
-def _at(what: str, key: object) -> str:
-    return f"{what}{key}" if what.endswith(" ") else f"{what}.{key}"
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str)
+    for key, pair in pairs.items():
+        yield from differing(f"{what}{'' if what.endswith(' ') else '.'}{key}", *pair, same)
 
 
 def _shown(value: Any) -> str:
@@ -78,8 +68,6 @@ def file_problems(path: AnyPath, recomputed: Any) -> Iterator[str]:
     stored = read_json(path) if path.is_file() else ABSENT
     yield from differing(f"{path} ", stored, json.loads(json.dumps(recomputed)))
 
-
-# The studies.
 
 Pair = tuple[str, Any, Any]
 """The name of a part of a trial, with its stored and its recomputed value."""
@@ -95,7 +83,7 @@ def studies_in(search: Records) -> list[tuple[Stage, str]]:
 
 
 def check_studies(search: Records) -> Iterator[Check]:
-    """Check every study: its attributes, and what follows of each trial from its params and epochs."""
+    """Check every study: its attributes, and all that follows of each trial from its params and epochs."""
     reports, known = search.counts.reports, {study_name(search.name, loss, stage) for stage, loss in studies_in(search)}
     if others := sorted({study.study_name for study in search.studies.get_all_studies()} - known):
         yield Check("", f"study.journal: {listed(others)} {'is' if len(others) == 1 else 'are'} not of this search.")
@@ -104,11 +92,8 @@ def check_studies(search: Records) -> Iterator[Check]:
         trials = search.trials(loss, stage)
         prunings = " and prunings" if stage is Stage.SEARCH else ""
         what = f"{name}: {counted(len(trials), 'trial')}, seeds, epochs, values{prunings}"
-        yield (
-            check(what, _study_problems(search, loss, stage, trials, reports.get(name, ())))
-            if trials
-            else Check(name, is_there=False)
-        )
+        problems = _study_problems(search, loss, stage, trials, reports.get(name, ()))
+        yield check(what, problems) if trials else Check(name, is_there=False)
 
 
 def _study_problems(
@@ -172,10 +157,9 @@ def _parts(
 
 
 def _epochs(trial: FrozenTrial, spec: TrialSpec, queries_of: Mapping[str, int]) -> Iterator[Pair]:
-    """Yield the folds, metrics, checkpoints and classes of the epochs.
+    """Yield the folds, metrics, checkpoints and classes of the epochs; ``queries_of`` counts those of each class.
 
     Exactly the best epochs so far have a checkpoint and values by class, whose mean by query is the objective.
-    ``queries_of`` counts the queries of each class.
     """
     records, objective = epochs_of(trial), metric_name(spec.objective)
     folds = range(1, len(spec.folds) + 1) if spec.folds else (None,)
@@ -191,11 +175,8 @@ def _epochs(trial: FrozenTrial, spec: TrialSpec, queries_of: Mapping[str, int]) 
         best = -math.inf if epoch == 1 else best
         found, is_best, best = record.get("classes"), value > best, max(value, best)
         stored = sorted(record["metrics"]), record["checkpoint"] is not None, found is not None
-        yield (
-            f"epoch {epoch}: metrics, checkpoint, classes",
-            stored,
-            (sorted(measured), is_best, is_best and spec.by_class),
-        )
+        anew = sorted(measured), is_best, is_best and spec.by_class
+        yield f"epoch {epoch}: metrics, checkpoint, classes", stored, anew
         if found and is_retrieval(objective):
             validating = (spec.of_fold(fold) if fold else spec).validation_classes
             queries = {name: count for name in validating if (count := queries_of[name])}
@@ -225,9 +206,6 @@ def _due_prunings(search: Records, loss: str, trials: Sequence[FrozenTrial], rep
     return due
 
 
-# The trials of a stage.
-
-
 def check_enqueued(search: Records, stage: Stage, queue: Callable[[WritableRecords], QueuedStage]) -> Iterator[Check]:
     """Check that the studies of ``stage`` have the trials that ``queue`` enqueues, if the stage has begun."""
     stored = {study_name(search.name, loss, stage): search.trials(loss, stage) for loss in search.config.loss_names}
@@ -240,19 +218,14 @@ def check_enqueued(search: Records, stage: Stage, queue: Callable[[WritableRecor
 
 
 def _enqueued_problems(name: str, stored: Sequence[FrozenTrial], wanted: Sequence[FrozenTrial]) -> Iterator[str]:
-    """Yield the wanted trials that are not stored exactly once, or with other params, and unexpected seeds.
-
-    Other stored trials are accepted: trials added to the search since may have changed the finalists.
-    """
+    """Yield the wanted trials that are not stored once as wanted; those of earlier finalists may be there, too."""
     for trial in wanted:
         found = [entry for entry in stored if trial.user_attrs.items() <= entry.user_attrs.items()]
-        params = trial.system_attrs["fixed_params"]
         yield from differing(f"{name} trials with {trial.user_attrs}, their number", len(found), 1)
         for entry in found:
-            stored_params = (
-                entry.system_attrs.get("fixed_params") if entry.state == TrialState.WAITING else entry.params
-            )
-            yield from differing(f"{name} trial {entry.number}: params", stored_params, params)
+            is_waiting = entry.state == TrialState.WAITING
+            params = entry.system_attrs.get("fixed_params") if is_waiting else entry.params
+            yield from differing(f"{name} trial {entry.number}: params", params, trial.system_attrs["fixed_params"])
     seeds = sorted({trial.user_attrs["seed"] for trial in wanted})
     for entry in stored:
         if (seed := entry.user_attrs["seed"]) not in seeds:

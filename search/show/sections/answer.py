@@ -9,7 +9,7 @@ from search.records.records import Records
 from search.records.runs import mlflow_page
 from search.results.comparison import Comparison
 from search.results.pairs import Pair, the_same
-from search.results.rows import Row, SeedStatistics, sentence, shown_interval
+from search.results.rows import sentence, shown_interval
 from search.results.summary import Summary
 from search.show.comparison_tables import (
     baselines_sentences,
@@ -19,6 +19,7 @@ from search.show.comparison_tables import (
     loss_label,
     losses_table,
     pairs_table,
+    row_label,
     shown_rows,
 )
 from search.show.drawing import (
@@ -28,14 +29,12 @@ from search.show.drawing import (
     Figure,
     Section,
     axis_title,
-    bars_between,
     hover_text,
     looks_of,
     named_rows,
     of_loss,
     plotted,
     rounded,
-    row_label,
     scatter,
 )
 from search.stages import Role
@@ -109,29 +108,22 @@ def anytime_curves(summaries: Sequence[Summary]) -> Figure | None:
     )
 
 
-def _openings(searches: Sequence[Records]) -> TextTable:
-    scored = {opening.id for search in searches for opening in search.openings}
-    found = [opening for opening in searches[0].ledger.openings() if opening.id in scored]
-    return TextTable(
-        title="Scored openings of the test classes",
-        header=("time", "search", "reason", "configurations"),
-        rows=tuple(
-            (opening.time, opening.search, opening.reason, str(sum(opening.configurations.values())))
-            for opening in found
-        ),
-        labels=3,
-    )
-
-
-# Default and tuned.
-
-
 def outcome(comparison: Comparison, searches: Sequence[Records]) -> Section:
     """Return the values of each stage, the differences of all pairs, and the test metrics with their intervals."""
     others = (dots(comparison, metric) for metric in comparison.test_metrics if metric != comparison.objective)
     progress = anytime_curves(comparison.searches) if comparison.test_metrics else None
     untrained = any(row.role is Role.BASELINE for row in comparison.rows)
-    openings = _openings(searches)
+    scored = {opening.id for search in searches for opening in search.openings}
+    openings = TextTable(
+        title="Scored openings of the test classes",
+        header=("time", "search", "reason", "configurations"),
+        rows=tuple(
+            (opening.time, opening.search, opening.reason, str(sum(opening.configurations.values())))
+            for opening in searches[0].ledger.openings()
+            if opening.id in scored
+        ),
+        labels=3,
+    )
     return Section(
         name="comparison",
         title="Untrained, default and tuned" if untrained else "Default and tuned",
@@ -160,6 +152,16 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
         face = "circle" if row.role is Role.TUNED else "circle-open"
         shared = {"showlegend": False, **of_loss(loss)}
         text = f"{label}: {score_text(metric, entry.mean)} {shown_interval(metric, entry.ci95)}".strip()
+        low, high = entry.ci95 or (entry.mean, entry.mean)
+        bars = {
+            "type": "data",
+            "symmetric": False,
+            "array": [rounded(scale * (high - entry.mean))],
+            "arrayminus": [rounded(scale * (entry.mean - low))],
+            "thickness": 1.5,
+            "width": 4,
+            "color": colour,
+        }
         traces += [
             scatter(
                 label,
@@ -176,15 +178,18 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
                 [rounded(scale * entry.mean)],
                 [place],
                 marker={"symbol": face, "size": 10, "color": colour},
-                error_x=bars_between(entry.ci95, entry.mean, colour, scale),
+                error_x=bars,
                 **hover_text([text]),
                 **shared,
             ),
         ]
+    best, highest = max(zip(labels, tested, strict=True), key=lambda found: found[1][1].mean)
+    worst, lowest = min(zip(labels, tested, strict=True), key=lambda found: found[1][1].mean)
     return Figure(
         name=f"test-{metric}",
         title=f"{metric} on the test classes",
-        finding=_finding(comparison, tested, metric),
+        finding=f"Mean {metric} is highest for {best} ({score_text(metric, highest[1].mean)}) and lowest for {worst} "
+        f"({score_text(metric, lowest[1].mean)}). Circles are means with 95 % intervals, ticks are seeds.",
         picture=plotted(traces, named_rows(labels, axis_title(metric)), height=110 + 26 * len(tested)),
         table=TextTable(
             header=("configuration", metric, "deviation", "95 % interval", "seeds"),
@@ -199,16 +204,6 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
                 for label, (_, entry) in zip(labels, tested, strict=True)
             ),
         ),
-    )
-
-
-def _finding(comparison: Comparison, tested: Sequence[tuple[Row, SeedStatistics]], metric: str) -> str:
-    best, entry = max(tested, key=lambda found: found[1].mean)
-    worst, least = min(tested, key=lambda found: found[1].mean)
-    return (
-        f"Mean {metric} is highest for {row_label(comparison, best)} ({score_text(metric, entry.mean)}) and lowest for "
-        f"{row_label(comparison, worst)} ({score_text(metric, least.mean)}). Circles are means "
-        "with 95 % intervals, ticks are seeds."
     )
 
 
@@ -280,9 +275,6 @@ def _mark(pair: Pair, difference: float) -> str:
     return "=" if pair.same else "?"
 
 
-# Reproduction: the commands, the search file, the digests, the seeds, and the version.
-
-
 def again(searches: Sequence[Records], campaign: Path | None = None) -> Section:
     """Return the commands that run and verify these searches, and their digests, seeds and files.
 
@@ -306,19 +298,18 @@ def again(searches: Sequence[Records], campaign: Path | None = None) -> Section:
             TextTable(
                 title="Searches",
                 header=("search", "command", "split", "frozen choice", "seed"),
-                rows=tuple(_row(search) for search in searches),
+                rows=tuple(
+                    (
+                        search.name,
+                        f"holdout run {search.folder.config}",
+                        search.split.digest[:12],
+                        search.selection.digest[:12] if search.selection else "not yet",
+                        str(search.content["search"]["seed"]),
+                    )
+                    for search in searches
+                ),
                 labels=2,
             ),
         ),
         files=tuple((str(file.relative_to(file.parents[1])), file.read_text("utf-8")) for file in files),
-    )
-
-
-def _row(search: Records) -> tuple[str, ...]:
-    return (
-        search.name,
-        f"holdout run {search.folder.config}",
-        search.split.digest[:12],
-        search.selection.digest[:12] if search.selection else "not yet",
-        str(search.content["search"]["seed"]),
     )

@@ -1,15 +1,19 @@
 """The section on the search of one loss: the choice, learning curves, importances, values by hyperparameter."""
 
+import re
 import textwrap
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 from optuna.trial import FrozenTrial, TrialState
 
 from search.records.records import Records
 from search.results.rows import parameters, sentence
-from search.results.summary import Summary
+from search.results.summary import LossSummary, Summary
 from search.show.drawing import (
+    BAD,
     COLOURS,
     FAINT,
     Figure,
@@ -22,50 +26,141 @@ from search.show.drawing import (
     rounded,
     scatter,
 )
-from search.show.sections.searched import (
-    DEFAULT,
-    LOOKS,
-    MIN_TRIALS,
-    SearchedLoss,
-    choices,
-    in_state,
-    last_step,
-    param_text,
-    range_text,
-    searched_loss,
-    value_of,
-)
-from search.text_table import TextTable
+from search.show.sections.importances import MIN_TRIALS, Importances, importances
+from search.tables import PRUNERS
+from search.text_table import NOTHING, TextTable
 from search.trials import epochs_of, value_in
-from spaces.space import Float, Range, Value, value_text
+from spaces.space import Choice, Float, Range, Value, value_text
 from trainables.common.errors import counted
+from trainables.common.ranges import range_of
 from trainables.metrics import score_text, unit
+
+DEFAULT: Final = 0
+"""Number of the trial with the paper's default configuration."""
+
+
+class Look(NamedTuple):
+    """The name, colour and Plotly mark of a trial's state."""
+
+    name: str
+    colour: str
+    mark: str
+
+
+LOOKS: Final[Mapping[TrialState, Look]] = {
+    TrialState.COMPLETE: Look("complete", COLOURS[0], "circle"),
+    TrialState.PRUNED: Look("pruned", FAINT, "triangle-down-open"),
+    TrialState.FAIL: Look("failed", BAD, "x"),
+    TrialState.RUNNING: Look("running", COLOURS[5], "circle-open"),
+}
+"""By state, in the order of legends."""
+
+
+def choice_texts(entry: Range) -> list[str]:
+    """Return the choices as text, numbers sorted."""
+    numbers = entry.numbers if isinstance(entry, Choice) else []
+    return [*map(value_text, numbers if len(numbers) == len(entry.ends) else entry.ends)]
+
+
+def range_text(entry: Range) -> str:
+    if not isinstance(entry, Float):
+        return ", ".join(choice_texts(entry))
+    ends = f"[{value_text(entry.low)}, {value_text(entry.high)}]"
+    return f"{ends}, log" if entry.log else ends
+
+
+def param_text(params: Mapping[str, Value], name: str) -> str:
+    return value_text(params[name]) if name in params else NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchedLoss:
+    """The search of ``loss``, as its figures read it: its pruner (of :data:`PRUNERS`), and the started trials."""
+
+    loss: str
+    objective: str
+    summary: LossSummary
+    pruner: Any
+    trials: tuple[FrozenTrial, ...]
+
+    @property
+    def name(self) -> str:
+        """Return the name of its section: letters, digits and hyphens."""
+        plain = re.sub(r"[^A-Za-z0-9_]", lambda found: f"-{ord(found[0]):x}-", self.loss)
+        return f"loss-{plain.replace('_', '-')}"
+
+    @cached_property
+    def varying(self) -> Mapping[str, Range]:
+        """Return the hyperparameters that vary, each with the range of the last trial that has it."""
+        drawn = {name: entry for trial in self.trials for name, entry in trial.distributions.items()}
+        return {name: range_of(entry) for name, entry in drawn.items() if not entry.single()}
+
+    @property
+    def constants(self) -> Mapping[str, Value]:
+        """Return the hyperparameters with a single possible value."""
+        found = {name: value for trial in self.trials for name, value in trial.params.items()}
+        return {name: value for name, value in found.items() if name not in self.varying}
+
+    @cached_property
+    def valued(self) -> list[FrozenTrial]:
+        """Return the trials with a value, best first: complete ones, then those with the most steps, each by value."""
+        return sorted(
+            (trial for trial in self.trials if trial.intermediate_values),
+            key=lambda of: (of.state != TrialState.COMPLETE, -max(of.intermediate_values), -value_of(of)),
+        )
+
+    @property
+    def chosen(self) -> int | None:
+        """Return the number of the chosen trial; before the choice, of the best one so far."""
+        return self.summary.tuned.number
+
+    @property
+    def special(self) -> dict[int | None, Look]:
+        """Return the looks of the default's trial and of the chosen one, by number."""
+        chosen = Look("chosen" if self.summary.chosen else "best so far", COLOURS[2], "star")
+        return {DEFAULT: Look("default", COLOURS[1], "diamond"), self.chosen: chosen}
+
+    @cached_property
+    def importances(self) -> Importances | None:
+        return importances(self.trials, (*self.pruner.milestones, self.pruner.steps), list(self.varying))
+
+
+def value_of(trial: FrozenTrial) -> float:
+    """Return the value after the last step, as pruning compares it."""
+    return float(trial.intermediate_values[max(trial.intermediate_values)])
+
+
+def in_state(trials: Sequence[FrozenTrial], state: TrialState) -> list[FrozenTrial]:
+    return [trial for trial in trials if trial.state == state]
 
 
 def loss_section(search: Records, summary: Summary, loss: str) -> Section:
-    searched = searched_loss(search, summary, loss)
+    """Return the section on the search of ``loss``, which is read from its studies."""
+    steps = int(search.content["training"]["epochs"]) * (summary.split.folds or 1)
+    searched = SearchedLoss(
+        loss=loss,
+        objective=summary.objective,
+        summary=summary.losses[loss],
+        pruner=PRUNERS[search.content["search"]["pruner"]](steps=steps),
+        trials=tuple(trial for trial in search.trials(loss) if trial.state != TrialState.WAITING),
+    )
+    counts = searched.summary.trials
     if not searched.trials:
         return Section(name=searched.name, title=loss, pending=("No trial has started.",), loss=loss)
-    figures = [draw(searched) for draw in (learning_curves, importances, slices)]
+    figures = [draw(searched) for draw in (learning_curves, importances_figure, slices)]
     return Section(
         name=searched.name,
         title=loss,
         results=(_table(searched),) if searched.varying else (),
-        sentences=tuple(_sentences(searched)),
+        sentences=(
+            _choice(searched),
+            f"{counted(counts.complete, 'trial')} completed, {counts.pruned} pruned and {counts.failed} failed in "
+            f"{counted(searched.summary.epochs, 'epoch')}; {searched.pruner.plan}.",
+        ),
         figures=tuple(figure for figure in figures if figure),
         remarks=tuple(_remarks(searched)),
         pending=tuple(_pending(searched)),
         loss=loss,
-    )
-
-
-def _sentences(searched: SearchedLoss) -> Iterator[str]:
-    entry = searched.summary
-    yield _choice(searched)
-    counts = entry.trials
-    yield (
-        f"{counted(counts.complete, 'trial')} completed, {counts.pruned} pruned and {counts.failed} failed in "
-        f"{counted(entry.epochs, 'epoch')}; {searched.pruner.plan}."
     )
 
 
@@ -116,8 +211,6 @@ def _pending(searched: SearchedLoss) -> Iterator[str]:
             f"{counted(len(searched.valued), 'trial')} {'has' if len(searched.valued) == 1 else 'have'} a value."
         )
 
-
-# The figures.
 
 MOST_ROWS = 200
 """Rows of a table of trials."""
@@ -195,11 +288,11 @@ def _curves(searched: SearchedLoss, trials: Sequence[FrozenTrial], state: TrialS
     )
 
 
-def importances(searched: SearchedLoss) -> Figure | None:
+def importances_figure(searched: SearchedLoss) -> Figure | None:
     """Draw each hyperparameter's share in placing a trial in the better half; None with too few trials.
 
     Trials are compared at each rung and at the end, and each rung weighs as much as the number of trials that reached
-    it (:func:`search.show.sections.searched.importances`).
+    it (:func:`search.show.sections.importances.importances`).
     """
     found = searched.importances
     if found is None or len(found.shares) < 2:
@@ -277,15 +370,12 @@ def slices(searched: SearchedLoss) -> Figure | None:
 def _axis(entry: Range) -> dict[str, Any]:
     if isinstance(entry, Float):
         return {"type": "log", "dtick": 1, "exponentformat": "power"} if entry.log else {"type": "linear"}
-    return {"type": "category", "categoryarray": list(map(value_text, choices(entry)))}
+    return {"type": "category", "categoryarray": choice_texts(entry)}
 
 
 def _place(value: Value, entry: Range) -> Value:
     """Return a value as an axis takes it: a number of a range, and a choice as text."""
     return rounded(float(value)) if isinstance(entry, Float) else value_text(value)  # type: ignore[arg-type]
-
-
-# Trials as text.
 
 
 def _title(searched: SearchedLoss, trial: FrozenTrial) -> str:
@@ -301,7 +391,7 @@ def _trials(searched: SearchedLoss) -> TextTable:
             (
                 _title(searched, trial),
                 score_text(searched.objective, value_of(trial)),
-                str(last_step(trial)),
+                str(trial.last_step),
                 *(param_text(trial.params, name) for name in names),
                 textwrap.shorten(str(trial.user_attrs.get("outcome", "still running")), 120, placeholder=" …"),
             )

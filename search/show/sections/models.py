@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from search.records import FOLDER, THUMBNAILS, ExampleKind, RetrievalFile, ScoredModel, Thumbnails
+from search.records import FOLDER, THUMBNAILS, ExampleKind, RetrievalFile, Thumbnails
 from search.records.records import Records
 from search.results.comparison import Comparison, comparison_of
 from search.results.pairs import class_scores, per_image_metrics
 from search.results.rows import Row
-from search.show.comparison_tables import loss_label
+from search.show.comparison_tables import loss_label, row_label
 from search.show.drawing import (
     COLOURS,
     MARKS,
@@ -29,7 +29,6 @@ from search.show.drawing import (
     hover_text,
     plotted,
     rounded,
-    row_label,
     scatter,
 )
 from search.stages import Role
@@ -64,20 +63,16 @@ def models_section(search: Records) -> Section:
         tables += _hardest(search, comparison, test, remarks)
     return replace(
         empty,
-        sentences=(_introduction(test),),
+        sentences=(
+            f"Rankings of the {counted(len(test.keys), 'image')} of the {len(test.class_names)} test classes by "
+            f"{counted(sum(len(entry.files) for entry in test.configurations), 'model')} of "
+            f"{counted(len(test.configurations), 'configuration')}, stored when they were scored. This report did not "
+            "open the test classes.",
+        ),
         figures=tuple(figures),
         remarks=tuple(remarks),
         tables=tuple(tables),
         missing=tuple(missing),
-    )
-
-
-def _introduction(test: "RankedTest") -> str:
-    models, configurations = sum(len(entry.seeds) for entry in test.configurations), len(test.configurations)
-    return (
-        f"Rankings of the {counted(len(test.keys), 'image')} of the {len(test.class_names)} test classes by "
-        f"{counted(models, 'model')} of {counted(configurations, 'configuration')}, stored when they were scored. This "
-        "report did not open the test classes."
     )
 
 
@@ -98,15 +93,10 @@ def _noted(missing: list[str]) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RankedConfiguration:
-    """A row of the comparison with the seeds of its models and the ranking by the ``first`` one (first seed and fold).
-
-    ``confused`` counts wrong nearest neighbours of all models by the numbers of the query's and the neighbour's class.
-    """
+    """A row of the comparison with the rankings by its models, that of the first seed and fold first."""
 
     row: Row
-    seeds: tuple[int, ...]
-    first: RetrievalFile
-    confused: Counter[tuple[int, int]]
+    files: tuple[RetrievalFile, ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,97 +134,72 @@ def read_rankings(search: Records, rows: Sequence[Row]) -> RankedTest | None:
             raise ValueError(f"{len(keys_N)} keys, and labels of other images or classes")
     tuned = {(row.loss, row.number) for row in rows if row.role is Role.TUNED}
     shown = [row for row in rows if row.role is Role.TUNED or (row.loss, row.number) not in tuned]
-    models_of: dict[tuple[str, int | None], list[ScoredModel]] = {}
+    files_of: dict[tuple[str, int | None], list[RetrievalFile]] = {}
     for model in opening.scores:
-        models_of.setdefault((model.loss, model.source_trial), []).append(model)
+        ranked = RetrievalFile.read(path / FOLDER / model.per_image)
+        files_of.setdefault((model.loss, model.source_trial), []).append(ranked)
     return RankedTest(
         folder=path,
         keys=tuple(keys_N.tolist()),
         labels_N=labels_N,
         class_names=class_names,
         configurations=tuple(
-            _configuration(row, models_of[row.loss, row.number], path / FOLDER, labels_N)
+            RankedConfiguration(row=row, files=tuple(files))
             for row in shown
-            if (row.loss, row.number) in models_of
+            if (files := files_of.get((row.loss, row.number)))
         ),
     )
-
-
-def _configuration(
-    row: Row, models: Sequence[ScoredModel], folder: Path, labels_N: NDArray[np.int64]
-) -> RankedConfiguration:
-    first, *_ = files = [RetrievalFile.read(folder / model.per_image) for model in models]
-    confused = sum((_confused(file, labels_N) for file in files), Counter[tuple[int, int]]())
-    return RankedConfiguration(row=row, seeds=tuple(model.seed for model in models), first=first, confused=confused)
-
-
-def _confused(file: RetrievalFile, labels_N: NDArray[np.int64]) -> Counter[tuple[int, int]]:
-    if not file.neighbours_QK.size:
-        return Counter()
-    own_Q, found_Q = labels_N[file.queries_Q], labels_N[file.neighbours_QK[:, 0]]
-    wrong_Q = own_Q != found_Q
-    return Counter(zip(own_Q[wrong_Q].tolist(), found_Q[wrong_Q].tolist(), strict=True))
-
-
-# Queries with their nearest images.
-
-TITLES = {
-    ExampleKind.BEST: "Best queries",
-    ExampleKind.MEDIAN: "Median queries",
-    ExampleKind.WORST: "Worst queries",
-    ExampleKind.CHANGED: "Queries most changed by tuning",
-}
 
 
 def _galleries(comparison: Comparison, test: RankedTest, remarks: list[str]) -> Iterator[Figure]:
     """Yield the queries of each kind with their nearest images; append to ``remarks`` why there are none."""
     thumbnails = Thumbnails.read(test.folder / THUMBNAILS)
-    if thumbnails.metric is None:
-        remarks.append("Queries are not shown: no metric of the test has a score per image (metrics.test).")
-    elif not thumbnails.queries:
-        remarks.append("Queries are not shown: no test class has two images.")
-    for kind in ExampleKind:
-        if queries := [query.row for query in thumbnails.queries if query.kind is kind]:
-            yield _gallery(comparison, test, thumbnails, kind, queries)
-
-
-def _gallery(
-    comparison: Comparison, test: RankedTest, thumbnails: Thumbnails, kind: ExampleKind, queries: Sequence[int]
-) -> Figure:
-    place_of = {int(row): place for place, row in enumerate(test.configurations[0].first.queries_Q)}
+    if not thumbnails.queries:
+        without_metric = "no metric of the test has a score per image (metrics.test)"
+        why = without_metric if thumbnails.metric is None else "no test class has two images"
+        remarks.append(f"Queries are not shown: {why}.")
+        return
+    first = test.configurations[0].files[0]
+    place_of = {int(row): place for place, row in enumerate(first.queries_Q)}
 
     def photograph(image: int, query: int | None = None) -> Photograph:
         right = None if query is None else bool(test.labels_N[image] == test.labels_N[query])
         name = test.class_names[test.labels_N[image]]
         return Photograph(content=thumbnails.pictures.get(image), name=name, right=right)
 
-    found = [
-        ShownQuery(
-            key=test.keys[query],
-            photograph=photograph(query),
-            neighbours={
-                row_label(comparison, entry.row): tuple(
-                    photograph(image, query) for image in entry.first.neighbours_QK[place_of[query]].tolist()
-                )
-                for entry in test.configurations
-            },
+    for kind in ExampleKind:
+        queries = [query.row for query in thumbnails.queries if query.kind is kind]
+        if not queries:
+            continue
+        found = [
+            ShownQuery(
+                key=test.keys[query],
+                photograph=photograph(query),
+                neighbours={
+                    row_label(comparison, entry.row): tuple(
+                        photograph(image, query) for image in entry.files[0].neighbours_QK[place_of[query]].tolist()
+                    )
+                    for entry in test.configurations
+                },
+            )
+            for query in queries
+        ]
+        ranks = first.neighbours_QK.shape[1]
+        title, which = f"{kind.capitalize()} queries", f"{kind} value"
+        if kind is ExampleKind.CHANGED:
+            title, which = "Queries most changed by tuning", "largest change"
+        yield Figure(
+            name=f"gallery-{kind}",
+            title=title,
+            finding=(
+                f"Nearest images of the query's class by each configuration's first model, mean over "
+                f"{counted(len(queries), 'query', 'queries')} with the "
+                f"{which} of {thumbnails.metric}: {', '.join(_rights(comparison, test, found, ranks))}. "
+                "Images of a class may look unlike each other."
+            ),
+            picture=tuple(found),
+            wide=True,
         )
-        for query in queries
-    ]
-    ranks = test.configurations[0].first.neighbours_QK.shape[1]
-    which = "largest change" if kind is ExampleKind.CHANGED else f"{kind} value"
-    return Figure(
-        name=f"gallery-{kind}",
-        title=TITLES[kind],
-        finding=(
-            f"Nearest images of the query's class by each configuration's first model, mean over "
-            f"{counted(len(queries), 'query', 'queries')} with the "
-            f"{which} of {thumbnails.metric}: {', '.join(_rights(comparison, test, found, ranks))}. "
-            "Images of a class may look unlike each other."
-        ),
-        picture=tuple(found),
-        wide=True,
-    )
 
 
 def _rights(comparison: Comparison, test: RankedTest, found: Sequence[ShownQuery], ranks: int) -> Iterator[str]:
@@ -246,8 +211,6 @@ def _rights(comparison: Comparison, test: RankedTest, found: Sequence[ShownQuery
             yield f"{np.mean(counts):.1f} of {ranks} for {role} models"
 
 
-# Maps of embeddings: images of a few test classes in two dimensions.
-
 FEWEST = 5
 """Smallest number of images that makes a map."""
 
@@ -257,12 +220,19 @@ def embedding_map(comparison: Comparison, test: RankedTest, entry: RankedConfigu
 
     The places are those of t-SNE (van der Maaten and Hinton 2008).
     """
-    sample_S, embeddings_SD = entry.first.sample_S, entry.first.embeddings_SD.astype(np.float64)
+    sample_S, embeddings_SD = entry.files[0].sample_S, entry.files[0].embeddings_SD.astype(np.float64)
     if len(sample_S) < FEWEST:
         return None
-    labels_S = test.labels_N[sample_S]
-    places_S2, how = _tsne(embeddings_SD)
-    traces = []
+    from sklearn.manifold import TSNE  # before the limit, which only holds for loaded libraries
+    from threadpoolctl import threadpool_limits  # a dependency of scikit-learn
+
+    perplexity = min(30.0, (len(sample_S) - 1) / 3)
+    spread = embeddings_SD.shape[1] > 1 and bool(np.ptp(embeddings_SD, axis=0).any())
+    made = TSNE(init="pca" if spread else "random", perplexity=perplexity, max_iter=350, random_state=0)
+    # Waiting for threads makes short loops ten times slower on a busy machine; identical embeddings have no scale.
+    with threadpool_limits(1), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+        places_S2 = made.fit_transform(embeddings_SD).astype(np.float64)
+    labels_S, traces = test.labels_N[sample_S], []
     for place, label in enumerate(np.unique(labels_S).tolist()):
         of_class = np.flatnonzero(labels_S == label)
         x, y = ([rounded(value) for value in places_S2[of_class, axis].tolist()] for axis in (0, 1))
@@ -279,26 +249,11 @@ def embedding_map(comparison: Comparison, test: RankedTest, entry: RankedConfigu
         name=f"map-tsne-{test.configurations.index(entry)}",
         title=f"t-SNE map of {label}",
         finding=f"{len(sample_S)} images of {counted(len(traces), 'class', 'classes')} by its first model, "
-        f"sampled by the SHA-256 of their names; {how}.",
+        f"sampled by the SHA-256 of their names; t-SNE, perplexity {perplexity:g}, KL divergence "
+        f"{made.kl_divergence_:.2f}.",
         picture=plotted(traces, {"xaxis": hidden, "yaxis": hidden, "showlegend": False}, height=460),
     )
 
-
-def _tsne(embeddings_SD: NDArray[np.float64]) -> tuple[NDArray[np.float64], str]:
-    """Return the places [S, 2], and how they were found."""
-    from sklearn.manifold import TSNE  # before the limit, which only holds for loaded libraries
-    from threadpoolctl import threadpool_limits  # a dependency of scikit-learn
-
-    perplexity = min(30.0, (len(embeddings_SD) - 1) / 3)
-    spread = embeddings_SD.shape[1] > 1 and bool(np.ptp(embeddings_SD, axis=0).any())
-    made = TSNE(init="pca" if spread else "random", perplexity=perplexity, max_iter=350, random_state=0)
-    # Waiting for threads makes short loops ten times slower on a busy machine; identical embeddings have no scale.
-    with threadpool_limits(1), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-        places_S2 = made.fit_transform(embeddings_SD).astype(np.float64)
-    return places_S2, f"t-SNE, perplexity {perplexity:g}, KL divergence {made.kl_divergence_:.2f}"
-
-
-# The hardest classes and their confusions.
 
 SHOWN = 10
 OTHERS = 3
@@ -347,8 +302,10 @@ def _hardest(search: Records, comparison: Comparison, test: RankedTest, remarks:
 
 def _confusions(test: RankedTest, label: int) -> str:
     """Return the most frequent classes of wrong nearest neighbours, with their share of all tuned models' queries."""
-    queries = int((test.labels_N[test.tuned[0].first.queries_Q] == label).sum())
-    asked = queries * sum(len(entry.seeds) for entry in test.tuned)
-    found = sum((entry.confused for entry in test.tuned), Counter[tuple[int, int]]())
-    wrong = Counter({other: count for (own, other), count in found.items() if own == label})
+    asked, wrong = 0, Counter[int]()
+    for file in (file for entry in test.tuned for file in entry.files):
+        of_class_Q = test.labels_N[file.queries_Q] == label
+        asked += int(of_class_Q.sum())
+        found_Q = test.labels_N[file.neighbours_QK[of_class_Q, :1].ravel()]
+        wrong.update(found_Q[found_Q != label].tolist())
     return ", ".join(f"{test.class_names[n]} {count / asked:.0%}" for n, count in wrong.most_common(OTHERS)) or NOTHING

@@ -14,28 +14,17 @@ import pytest
 from PIL import Image
 from support.finished_search import finish
 from support.journals import rewrite, without_openings
+from support.made_search import compared
 from support.small_search import GLYPHS
 
-from search.records.records import Records
-from search.records.runs import RunFolder
-from search.results.comparison import Comparison, compare
+from search.records.records import stored_search
 from search.show.drawing import Plot, Section, ShownQuery
 from search.show.sections.models import models_section
 from search.stages import Role
 
 
-@pytest.fixture
-def copied(tested: Path, tmp_path: Path) -> Path:
-    shutil.copytree(tested, tmp_path / "tested")
-    return tmp_path / "tested"
-
-
-def comparison_of(runs: Path) -> Comparison:
-    return compare([Records(RunFolder(runs, "small"))])
-
-
 def section_of(runs: Path) -> Section:
-    return models_section(Records(RunFolder(runs, "small")))
+    return models_section(stored_search(runs, "small"))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +71,7 @@ def test_every_figure_can_be_shown(tested: Path, section: Section) -> None:
 
 
 def test_best_and_worst_queries_are_those_of_the_tuned_models(tested: Path, section: Section) -> None:
-    comparison = comparison_of(tested)
+    comparison = compared(tested, "small")
     tuned = [row for row in comparison.rows if row.role is Role.TUNED]
     by_loss = [
         np.mean([found["map_at_r"] for found in per_image(tested, row.loss, row.number)], axis=0) for row in tuned
@@ -101,7 +90,7 @@ def test_best_and_worst_queries_are_those_of_the_tuned_models(tested: Path, sect
 
 def test_a_gallery_counts_the_correct_images(tested: Path, section: Section) -> None:
     """Their number is the test metric precision_at_8, computed independently."""
-    comparison = comparison_of(tested)
+    comparison = compared(tested, "small")
     rows = {f"{row.loss}, {row.role}": per_image(tested, row.loss, row.number)[0] for row in comparison.rows}
     for entry in section.figures:
         if entry.name.startswith("gallery-"):
@@ -114,7 +103,7 @@ def test_a_gallery_counts_the_correct_images(tested: Path, section: Section) -> 
 
 
 def test_class_values_are_the_means_of_their_images(tested: Path, section: Section) -> None:
-    comparison = comparison_of(tested)
+    comparison = compared(tested, "small")
     names = json.loads((tested / "small" / "split.json").read_text())["test"]
     expected: dict[str, dict[str, float]] = {}
     for row in comparison.rows:
@@ -136,7 +125,7 @@ def test_class_values_are_the_means_of_their_images(tested: Path, section: Secti
 def test_confusions_are_the_wrong_nearest_neighbours(tested: Path, section: Section) -> None:
     folder, models = scored(tested)
     names = json.loads((tested / "small" / "split.json").read_text())["test"]
-    tuned = {(row.loss, row.number) for row in comparison_of(tested).rows if row.role is Role.TUNED}
+    tuned = {(row.loss, row.number) for row in compared(tested, "small").rows if row.role is Role.TUNED}
     taken: Counter[tuple[str, str]] = Counter()
     asked: Counter[str] = Counter()
     for model in models:

@@ -15,7 +15,9 @@ import plotly.graph_objects as go
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from support.driving import only, record
+from support.driving import begun, only, record
+from support.figures import plot_of
+from support.journals import epochs_in
 from support.summaries import made_loss, made_row
 
 from search.driver.choice import freeze
@@ -25,9 +27,15 @@ from search.records.records import Records
 from search.records.writable import WritableRecords
 from search.results.rows import SeedStatistics
 from search.results.summary import BestTrial, Finding
-from search.show.drawing import Figure, Plot, Section
-from search.show.sections.loss import importances as importances_figure, learning_curves, loss_section, slices
-from search.show.sections.searched import SearchedLoss, importances
+from search.show.drawing import Figure, Section
+from search.show.sections.importances import importances
+from search.show.sections.loss import (
+    SearchedLoss,
+    importances_figure,
+    learning_curves,
+    loss_section,
+    slices,
+)
 from search.stages import Role, Stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.tables import PRUNERS
@@ -83,8 +91,7 @@ def chosen(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> Wri
     search.begin_session(0.0, 2)
     clock = count(1)
     train(search_stage(search), goodness, FAILURES, clock)
-    for stage in [confirm_stage(search)]:
-        train(stage, lambda job, epoch: goodness(job, epoch) - 0.02, {}, clock)
+    train(confirm_stage(search), lambda job, epoch: goodness(job, epoch) - 0.02, {}, clock)
     freeze(search)
     return search
 
@@ -102,47 +109,44 @@ def figures_of(section: Section) -> dict[str, Figure]:
         if figure.table:
             assert figure.table.rows
             assert all(len(row) == len(figure.table.header) for row in figure.table.rows)
-        if isinstance(figure.picture, Plot):
-            go.Figure(figure.picture.figure)
-            json.dumps(figure.picture.figure, allow_nan=False)
+        go.Figure(plot_of(figure))
+        json.dumps(plot_of(figure), allow_nan=False)
     return {figure.name.removeprefix(f"{section.name}-"): figure for figure in section.figures}
 
 
 def traces_of(figure: Figure | None) -> dict[str, list[dict[str, Any]]]:
-    assert figure is not None
-    assert isinstance(figure.picture, Plot)
     found: dict[str, list[dict[str, Any]]] = {}
-    for trace in figure.picture.figure["data"]:
+    for trace in plot_of(figure)["data"]:
         found.setdefault(trace.get("name", trace["type"]), []).append(trace)
     return found
 
 
+def points_of(curves: Figure) -> dict[int, list[tuple[int, float]]]:
+    """Return the points of each trial's curve, by number."""
+    found: dict[int, list[tuple[int, float]]] = {}
+    for trace in plot_of(curves)["data"]:
+        for x, y, number in zip(trace["x"], trace["y"], trace.get("customdata", ())):
+            if number is not None:
+                found.setdefault(number, []).append((x, y))
+    return found
+
+
 def last_value(trial: FrozenTrial) -> float:
-    return max(value["metrics"]["map_at_r"] for key, value in trial.user_attrs.items() if key.startswith("epoch:"))
+    return max(found["metrics"]["map_at_r"] for found in epochs_in(trial))
 
 
 def test_the_curves_are_what_was_measured(chosen: WritableRecords) -> None:
     trials = chosen.trials("pnp", Stage.SEARCH)
     figure = figures_of(section_of(chosen, "pnp"))["learning-curves"]
-    traces = traces_of(figure)
-    found: dict[int, list[tuple[int, float]]] = {}
-    for name in ("complete", "pruned", "failed"):
-        for trace in traces[name]:
-            for x, y, number in zip(trace["x"], trace["y"], trace["customdata"]):
-                if number is not None:
-                    found.setdefault(number, []).append((x, y))
+    found = points_of(figure)
     measured = {
         trial.number: [
-            (value["epoch"], pytest.approx(100 * value["metrics"]["map_at_r"], rel=1e-4))
-            for key, value in sorted(trial.user_attrs.items())
-            if key.startswith("epoch:")
+            (found["epoch"], pytest.approx(100 * found["metrics"]["map_at_r"], rel=1e-4)) for found in epochs_in(trial)
         ]
         for trial in trials
     }
     assert found == {number: points for number, points in measured.items() if points}
-    assert isinstance(figure.picture, Plot)
-    layout = figure.picture.figure["layout"]
-    assert [shape["x0"] for shape in layout["shapes"]] == [2, 4]
+    assert [shape["x0"] for shape in plot_of(figure)["layout"]["shapes"]] == [2, 4]
     assert figure.table is not None
     assert {row[0].split()[1]: row[1] for row in figure.table.rows} == {
         str(trial.number): f"{100 * last_value(trial):.2f}" for trial in trials if found.get(trial.number)
@@ -153,8 +157,7 @@ def test_slices_show_each_hyperparameter(chosen: WritableRecords) -> None:
     for loss, varying in (("proxy_anchor", ["scale"]), ("pnp", ["variant", "temperature", "alpha", "bound"])):
         trials = [trial for trial in chosen.trials(loss, Stage.SEARCH) if trial.intermediate_values]
         figure = figures_of(section_of(chosen, loss))["slices"]
-        assert isinstance(figure.picture, Plot)
-        layout, traces = figure.picture.figure["layout"], traces_of(figure)
+        layout, traces = plot_of(figure)["layout"], traces_of(figure)
         for place, name in enumerate(varying):
             axis = layout["xaxis" + str(place + 1) * (place > 0)]
             assert axis["title"]["text"] == name
@@ -176,9 +179,8 @@ def test_the_text_names_the_chosen_configuration(chosen: WritableRecords) -> Non
     assert "against scale, with the default and the chosen configuration" in figures_of(section)["slices"].finding
     text = " ".join(section.sentences)
     number = write_summary(chosen).losses["proxy_anchor"].tuned.number
-    assert f"trial {number} is " in text
-    assert "; it is chosen" in text
-    assert "after epochs 2, 4 the top half continues" in text
+    for said in (f"trial {number} is ", "; it is chosen", "after epochs 2, 4 the top half continues"):
+        assert said in text
     assert "Fixed hyperparameters: margin=0.1." in section.remarks
     (table,) = section.results
     trials = chosen.trials("proxy_anchor", Stage.SEARCH)
@@ -203,18 +205,15 @@ def test_the_text_warns(chosen: WritableRecords) -> None:
     summary = summary.model_copy(update={"losses": {**summary.losses, "pnp": entry}})
     section = loss_section(Records(chosen.plan.folder), summary, "pnp")
     assert len(section.sentences) <= 3
-    text = section.remarks
-    assert "The grid has 4 points." in text
-    assert "The values still rise." in text
-    assert any(line.startswith("Overtuned? with the fresh seeds") for line in text)
+    assert {"The grid has 4 points.", "The values still rise."} < {*section.remarks}
+    assert any(line.startswith("Overtuned? with the fresh seeds") for line in section.remarks)
 
 
 def test_a_trial_that_runs_is_shown(opened: Opened) -> None:
     search = opened(losses=["pnp"])
     assert section_of(search, "pnp").pending == ("No trial has started.",)
     queue = TrialQueue(only(search_stage(search)))
-    job = queue.next_trial()
-    assert job is not None
+    job = begun(queue)
     assert not section_of(search, "pnp").figures
     queue.on_trial_result(job, Epochs([record(1, 0.25)], finished=False))
     section = section_of(search, "pnp")
@@ -227,10 +226,7 @@ STATES: dict[str, tuple[dict[str, Any], dict[int, str], set[str], tuple[str, ...
         {"losses": ["pnp"], "search": {"trials": 1}},
         {},
         {"learning-curves", "slices"},
-        (
-            "the best trial so far is 0 with map_at_r 5",
-            "they need 10 trials at the same rung, and 1 trial has a value",
-        ),
+        ("best trial so far is 0 with map_at_r 5", "need 10 trials at the same rung, and 1 trial has a value"),
     ),
     "all failed": (
         {"losses": ["pnp"], "search": {"trials": 3}},
@@ -278,19 +274,14 @@ def test_folds_are_the_steps(opened: Opened) -> None:
                 break
     trials = search.trials("pnp", Stage.SEARCH)
     figures = figures_of(section_of(search, "pnp"))
-    found: dict[int, list[float]] = {}
-    for (line,) in (traces_of(figures["learning-curves"])[name] for name in ("complete", "pruned")):
-        for number, y in zip(line["customdata"], line["y"]):
-            if number is not None:
-                found.setdefault(number, []).append(y)
+    found = points_of(figures["learning-curves"])
     for trial in trials:
         of_folds = [[-math.inf, -math.inf] for _ in range(4)]
-        for key, value in trial.user_attrs.items():
-            if key.startswith("epoch:"):
-                of_folds[value["fold"] - 1][value["epoch"] - 1] = 100 * value["metrics"]["map_at_r"]
+        for entry in epochs_in(trial):
+            of_folds[entry["fold"] - 1][entry["epoch"] - 1] = 100 * entry["metrics"]["map_at_r"]
         bests = [max(fold) for fold in of_folds if -math.inf not in fold]
         means = [of_folds[0][0], *(statistics.fmean(bests[: max(1, epochs // 2)]) for epochs in range(2, 9))]
-        assert found[trial.number] == pytest.approx(means[: len(found[trial.number])], rel=1e-4)
+        assert [y for _, y in found[trial.number]] == pytest.approx(means[: len(found[trial.number])], rel=1e-4)
     assert {len(values) for values in found.values()} == {2, 8}
     assert f"{len(trials)} reached epoch 2" in figures["learning-curves"].finding
 
@@ -389,10 +380,7 @@ def test_importances_need_ten_trials() -> None:
 def test_the_rungs_are_those_of_the_pruner(pruner: str, rungs: list[int], looked_at: set[int]) -> None:
     trials = halved(0, 60, 0.05)
     searched = replace(made_searched(trials), pruner=PRUNERS[pruner](steps=EPOCHS))
-    figure = learning_curves(searched)
-    assert figure is not None
-    assert isinstance(figure.picture, Plot)
-    assert [shape["x0"] for shape in figure.picture.figure["layout"].get("shapes", ())] == rungs
+    assert [shape["x0"] for shape in plot_of(learning_curves(searched))["layout"].get("shapes", ())] == rungs
     assert searched.importances is not None
     reached = {step: sum(step in trial.intermediate_values for trial in trials) for step in looked_at}
     assert searched.importances.rungs == {step: count for step, count in reached.items() if count >= 10}
@@ -401,29 +389,19 @@ def test_the_rungs_are_those_of_the_pruner(pruner: str, rungs: list[int], looked
 def test_markup_stays_text_and_tables_end_after_200_trials() -> None:
     """Plotly interprets ``<b>`` and ``<a>`` in texts."""
     evil = '<a href="https://x.y">$z$</a>'
-    ranges = {
-        evil: CategoricalDistribution((evil, "<b>", "c")),
-        "<i>": FloatDistribution(0, 1),
-        "y": FloatDistribution(0, 1),
-    }
-    trials = [
-        made_trial(
-            {evil: (evil, "<b>", "c")[n % 3], "<i>": n / 210, "y": (n * 7 % 210) / 210},
-            ranges,
-            [n / 210, n / 205],
-            pruned=n % 2 == 1,
-            end=n * 2.0,
-        )
-        for n in range(210)
-    ]
+    names = (evil, "<b>", "c")
+    ranges = {evil: CategoricalDistribution(names), **dict.fromkeys(("<i>", "y"), FloatDistribution(0, 1))}
+    trials = []
+    for n in range(210):
+        params = {evil: names[n % 3], "<i>": n / 210, "y": (n * 7 % 210) / 210}
+        trials.append(made_trial(params, ranges, [n / 210, n / 205], pruned=n % 2 == 1, end=n * 2.0))
     searched = made_searched(made_trials(trials), loss="a.b_c-d", steps=2)
     assert searched.name == "loss-a-2e-b-c-2d-d"
     for draw in (learning_curves, importances_figure, slices):
         figure = draw(searched)
+        text = json.dumps(plot_of(figure))
         assert figure is not None
-        assert isinstance(figure.picture, Plot)
         assert re.fullmatch(r"[A-Za-z0-9-]+", figure.name)
-        text = json.dumps(figure.picture.figure)
         assert re.findall(r"<(?!br>|extra></extra>|/extra>)", text) == []
         assert draw is learning_curves or "$z$" in text
         if draw is learning_curves:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.small_training import drawn_images, small_spec, worker_of
+from support.small_training import drawn_images, run, small_spec, worker_of
 from support.stores import ftp_store, silent_server
 
 from trainables import losses
@@ -23,7 +23,7 @@ from trainables.common.storage import DiskFull, Limits, StorageFailure, ask, sto
 from trainables.data.sets.folders import Folder
 from trainables.training.checkpoints import Checkpoints
 from trainables.training.spec import Failed, TrialSpec
-from trainables.training.train import Training, failure_of
+from trainables.training.train import failure_of
 
 CPU = torch.device("cpu")
 
@@ -33,14 +33,9 @@ def spec(tmp_path: Path) -> TrialSpec:
     return small_spec(drawn_images(tmp_path), tmp_path, epochs=2)
 
 
-def train_all(training: Training) -> None:
-    while not training.finished:
-        training.run_epoch()
-
-
 def failure(spec: TrialSpec) -> Failed:
     with pytest.raises(Exception) as raised:  # noqa: PT011  any exception
-        train_all(Training(spec, CPU))
+        run(spec)
     return failure_of(raised.value)
 
 
@@ -55,19 +50,16 @@ def test_a_full_disk_is_told_apart(tmp_path: Path) -> None:
 def test_an_unreachable_store_is_not_a_code_error(spec: TrialSpec, tmp_path: Path) -> None:
     with ftp_store(tmp_path / "ftp") as url:
         elsewhere = replace(spec, directory=f"{url}/trial")
-        training = Training(elsewhere, CPU)
-        training.run_epoch()
-        training.wait_for_checkpoints()
+        training = run(elsewhere, 1)
     with pytest.raises(StorageFailure) as raised:
-        train_all(training)
+        training.run_epoch()
     found = failure_of(raised.value)
     assert found.cause == "LOST"
     assert found.reason.startswith("ftp://127.0.0.1/trial/attempt-1/")
     assert failure(elsewhere).cause == "LOST"  # a training that starts now
     with ftp_store(tmp_path / "ftp", int(url.rpartition(":")[2])):
-        again = Training(elsewhere, CPU)  # in the same process, whose connection was cut
-        assert len(again.records) == 1
-        train_all(again)
+        assert len(run(elsewhere, 0).records) == 1  # in the same process, whose connection was cut
+        run(elsewhere)
 
 
 @pytest.mark.parametrize("store", ["folder", "memory"])

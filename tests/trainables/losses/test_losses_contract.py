@@ -28,12 +28,7 @@ def test_every_loss_keeps_the_contract(name: str) -> None:
     assert [outcome for outcome in outcomes(LossContract, name) if not outcome.ok] == []
 
 
-def test_every_loss_has_the_defaults_of_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if a class inherits its constructor from another one."""
-    for name in LOSSES:
-        arguments = inspect.signature(LOSSES[name].__init__).parameters
-        found = {key: arguments[key].default for key in LOSSES.rows[name].defaults if key in arguments}
-        assert found == {key: LOSSES.rows[name].defaults[key] for key in found}, name
+def test_an_heir_has_the_defaults_of_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
     row = replace(LOSSES.rows["mpa_dw"], defaults={**LOSSES.rows["mpa_dw"].defaults, "margin": 0.7})
     monkeypatch.setattr(LOSSES, "rows", {**LOSSES.rows, "mpa_dw": row})
 

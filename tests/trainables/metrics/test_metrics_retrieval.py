@@ -253,15 +253,15 @@ def test_one_image_is_a_miss() -> None:
 NAMES = ("recall_at_1", "recall_at_4", "precision_at_4", "map_at_4", "ndcg_at_4", "map_at_r", "r_precision", "map")
 
 
-def drawn(images: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, RetrievalProtocol]:
-    """Draw embeddings of six classes, queries and gallery, which share images, and three cameras."""
+def drawn(images: int, seed: int, cameras: bool = True) -> tuple[torch.Tensor, torch.Tensor, RetrievalProtocol]:
+    """Draw embeddings of six classes, queries and gallery, which share images, and three ``cameras``."""
     generator = torch.Generator().manual_seed(seed)
     labels_N = torch.randint(6, (images,), generator=generator)
     embeddings_ND = torch.randn(6, 5, generator=generator)[labels_N] + torch.randn(images, 5, generator=generator)
     embeddings_ND[images // 2] = embeddings_ND[1]
     queries_N, gallery_N = torch.rand(2, images, generator=generator) < torch.tensor([[0.5], [0.7]])
     queries_N[0], gallery_N[1:3] = True, True
-    cameras_N = torch.randint(3, (images,), generator=generator)
+    cameras_N = torch.randint(3, (images,), generator=generator) if cameras else None
     return embeddings_ND, labels_N, RetrievalProtocol(queries_N=queries_N, gallery_N=gallery_N, cameras_N=cameras_N)
 
 
@@ -280,15 +280,10 @@ def galleries(labels_N: torch.Tensor, protocol: RetrievalProtocol) -> dict[int, 
     }
 
 
-def without_cameras(protocol: RetrievalProtocol) -> RetrievalProtocol:
-    return RetrievalProtocol(queries_N=protocol.queries_N, gallery_N=protocol.gallery_N)
-
-
 @settings(max_examples=15, deadline=None)
 @given(images=st.integers(4, 40), seed=st.integers(0, 1000), cameras=st.booleans())
 def test_every_metric_of_queries_against_a_gallery(images: int, seed: int, cameras: bool) -> None:
-    embeddings_ND, labels_N, protocol = drawn(images, seed)
-    protocol = protocol if cameras else without_cameras(protocol)
+    embeddings_ND, labels_N, protocol = drawn(images, seed, cameras)
     found = per_query_metrics(embeddings_ND, labels_N, NAMES, protocol=protocol)
     for name in NAMES:
         assert (~found[name].isnan()).tolist() == protocol.queries_N.tolist(), name
@@ -299,9 +294,8 @@ def test_every_metric_of_queries_against_a_gallery(images: int, seed: int, camer
 @pytest.mark.parametrize("cameras", [False, True])
 def test_candidates_rank_as_a_sort_of_all(cameras: bool) -> None:
     """Use more images than are ranked exhaustively, so that the float32 search is used."""
-    embeddings_ND, labels_N, protocol = drawn(600, 0)
+    embeddings_ND, labels_N, protocol = drawn(600, 0, cameras)
     labels_N = labels_N + 6 * (torch.arange(600) // 30)
-    protocol = protocol if cameras else without_cameras(protocol)
     unit_ND = torch.nn.functional.normalize(embeddings_ND.double())
     cosine = (unit_ND @ unit_ND.T).numpy()
     found = per_query_metrics(embeddings_ND, labels_N, ["recall_at_1", "map_at_r"], protocol=protocol)

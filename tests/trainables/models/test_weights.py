@@ -20,8 +20,7 @@ from torchvision.models import ResNet, VisionTransformer
 from torchvision.models.resnet import BasicBlock
 from torchvision.transforms import v2
 
-from search.config.image_facts import dataset_facts
-from search.config.initial_file import Pretrained
+from search.config.initial_file import Pretrained, dataset_facts
 from search.config.search_config import parse_config
 from search.driver.make_plan import make_plan
 from trainables.common.errors import InvalidInput

@@ -10,7 +10,7 @@ from typing import IO, Any
 import pytest
 import torch
 from support.forks import forked
-from support.small_training import small_spec, worker_of
+from support.small_training import run, small_spec, with_training, worker_of
 
 from trainables.common.files import write_whole
 from trainables.common.storage import AnyPath, StorageFailure
@@ -36,10 +36,7 @@ def spec(images: StoreSpec, tmp_path: Path) -> TrialSpec:
 @pytest.fixture(scope="module")
 def undisturbed(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> Training:
     """Train the same spec without interruption."""
-    training = Training(small_spec(images, tmp_path_factory.mktemp("undisturbed"), epochs=EPOCHS), CPU)
-    while not training.finished:
-        training.run_epoch()
-    return training
+    return run(small_spec(images, tmp_path_factory.mktemp("undisturbed"), epochs=EPOCHS))
 
 
 @pytest.fixture
@@ -83,9 +80,7 @@ def test_an_epoch_does_not_wait_and_what_is_written_is_of_its_end(spec: TrialSpe
     writing.set()
     training.wait_for_checkpoints()
     assert files(spec) == {"attempt-1/best.safetensors", "attempt-1/last.pt"}
-    alone = Training(replace(spec, directory=f"{spec.directory}-alone"), CPU)
-    alone.run_epoch()
-    alone.wait_for_checkpoints()
+    alone = run(replace(spec, directory=f"{spec.directory}-alone"), 1)
     for name in ("best.safetensors", "last.pt"):
         assert_equal_models(*(Path(run.spec.directory) / "attempt-1" / name for run in (training, alone)))
     last = parsed_state((Path(spec.directory) / "attempt-1" / "last.pt").read_bytes())
@@ -93,12 +88,12 @@ def test_an_epoch_does_not_wait_and_what_is_written_is_of_its_end(spec: TrialSpe
 
 
 def last_epoch(spec: TrialSpec) -> Callable[[], Any]:
-    return Training(replace(spec, training=replace(spec.training, epochs=1)), CPU).run_epoch
+    return Training(with_training(spec, epochs=1), CPU).run_epoch
 
 
 def fold(spec: TrialSpec) -> Callable[[], Any]:
-    names, training = spec.train_classes, replace(spec.training, epochs=1)
-    return begin(replace(spec, training=training, folds=(names[:2], names[2:4], names[4:])), CPU).run_epoch
+    names = spec.train_classes
+    return begin(replace(with_training(spec, epochs=1), folds=(names[:2], names[2:4], names[4:])), CPU).run_epoch
 
 
 def stopped(spec: TrialSpec) -> Callable[[], Any]:
@@ -136,7 +131,7 @@ def refuse(path: AnyPath, write: Write) -> None:
 
 def test_a_full_disk_fails_no_training_and_hinders_no_other(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last epoch reports it, others in the next one; of a trial that the driver has ended, the log alone."""
-    worker = worker_of(replace(spec, training=replace(spec.training, epochs=1)))
+    worker = worker_of(with_training(spec, epochs=1))
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "write_whole", refuse)
         news = worker.step()
@@ -184,16 +179,10 @@ def test_a_kill_in_the_middle_of_writing_loses_the_epoch_before(
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "write_whole", writing)
-        begun = Training(spec, CPU)
-        for _ in range(2):
-            begun.run_epoch()
         with pytest.raises(KeyboardInterrupt):
-            begun.wait_for_checkpoints()
+            run(spec, 2)
     assert len(list(Path(spec.directory).rglob(f".{file}.*.draft"))) == 1
-    resumed = Training(spec, CPU)
-    assert len(resumed.records) == 1
-    while not resumed.finished:
-        resumed.run_epoch()
+    resumed = run(spec)
     assert lasting(resumed.records) == lasting(undisturbed.records)
     kept = [f"attempt-{attempt}/best.safetensors" for attempt in (1, 2, 2)]
     assert [record["checkpoint"] for record in resumed.records] == kept

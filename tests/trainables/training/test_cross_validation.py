@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.small_training import small_spec
+from support.small_training import run, small_spec
 
 from trainables.data.store.store_spec import StoreSpec
 from trainables.inference.model_files import read_tensors
@@ -58,11 +58,9 @@ def test_a_cross_validation_that_dies_after_each_epoch_is_its_folds(spec: TrialS
     """Later attempts have the records of the earlier ones."""
     attempts: list[list[EpochRecord]] = []
     while not attempts or len(attempts[-1]) < 2 * EPOCHS:
-        attempt = begin(spec, CPU)
+        assert begin(spec, CPU).records == (attempts[-1] if attempts else [])
+        attempt = run(spec, 1)
         assert isinstance(attempt, CrossValidation)
-        assert attempt.records == (attempts[-1] if attempts else [])
-        attempt.run_epoch()
-        attempt.wait_for_checkpoints()
         attempts.append(attempt.records)
     assert attempt.finished
     assert len(attempts) == 2 * EPOCHS
@@ -71,21 +69,13 @@ def test_a_cross_validation_that_dies_after_each_epoch_is_its_folds(spec: TrialS
 
 
 def test_a_death_between_the_last_epoch_and_closing_loses_nothing(spec: TrialSpec, expected: list[Any]) -> None:
-    first = Training(spec.of_fold(1), CPU)
-    while not first.finished:
-        first.run_epoch()
-    second = begin(spec, CPU)
-    assert lasting(second.records) == expected[:EPOCHS]
-    while not second.finished:
-        second.run_epoch()
-    assert lasting(second.records) == expected
+    run(spec.of_fold(1))
+    assert lasting(begin(spec, CPU).records) == expected[:EPOCHS]
+    assert lasting(run(spec).records) == expected
 
 
 def test_every_fold_keeps_its_best_model_and_a_done_one_nothing_to_go_on_from(spec: TrialSpec) -> None:
-    running = begin(spec, CPU)
-    for _ in range(EPOCHS + 1):
-        running.run_epoch()
-    running.wait_for_checkpoints()
+    running = run(spec, EPOCHS + 1)
     directory = Path(spec.directory)
     assert [path.parts[-3] for path in directory.rglob("last.pt")] == ["fold-2"]
     for fold, record in {record["fold"]: record for record in running.records if record["checkpoint"]}.items():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.small_training import small_spec
+from support.small_training import run, small_spec, with_training
 
 from trainables.common.errors import InvalidInput
 from trainables.data.loading import load
@@ -72,9 +72,7 @@ def test_it_equals_a_training_on_images(spec: TrialSpec) -> None:
 
 
 def test_a_checkpoint_and_its_backbone_are_the_whole_network(spec: TrialSpec) -> None:
-    first = Training(spec, CPU)
-    first.run_epoch()
-    first.wait_for_checkpoints()
+    run(spec, 1)
     *_, record = train(spec)  # resumes it
     path = next(Path(spec.directory).rglob("best.safetensors"))
     head, description = read_network(path)
@@ -101,7 +99,7 @@ def tables(spec: TrialSpec) -> list[Path]:
 
 
 def test_features_are_computed_once_a_node(spec: TrialSpec, tmp_path: Path) -> None:
-    spec = replace(spec, training=replace(spec.training, epochs=1))
+    spec = with_training(spec, epochs=1)
     list(train(spec))
     (table,) = tables(spec)
     written = table.stat().st_mtime_ns

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.own_trainings import own_spec, trained
-from support.small_training import small_spec
+from support.small_training import small_spec, with_training
 from torch import Tensor
 
 from trainables.common.errors import InvalidInput
@@ -92,8 +92,7 @@ def test_a_training_that_saves_all_passes(name: str, tmp_path: Path) -> None:
     ids=str,
 )
 def test_networks_are_kept_as_they_are_in_memory(model: dict[str, Any], images: StoreSpec, tmp_path: Path) -> None:
-    spec = image_spec(images, tmp_path, **model)
-    spec = replace(spec, training=replace(spec.training, precision="bfloat16"))
+    spec = with_training(image_spec(images, tmp_path, **model), precision="bfloat16")
     (record,) = train(spec)
     checkpoint = Path(spec.directory) / str(record["checkpoint"])
     assert Training.kept_problem(spec, checkpoint, CPU) is None

@@ -144,8 +144,8 @@ def keeps_the_contract(
     return found
 
 
-def uses(table: Mapping[str, Any]) -> list[Any]:
-    return [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in table]
+def use(adapter: type[Trainable], made: Callable[[], Any]) -> type[Trainable]:
+    return type("Use", (adapter,), {"function": lambda self, params, train, report: made()})
 
 
 # Lightning.
@@ -349,10 +349,6 @@ class Compiled(Net):
         self.network = torch.compile(self.network, backend="eager")
 
 
-def compiled() -> Any:
-    return torch.compile(Net(), backend="eager"), loader()
-
-
 class Starts(WeightAveraging):
     def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
         return epoch_idx is not None
@@ -372,7 +368,7 @@ MODULES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "average_of_epochs": (lambda: (Net(), loader()), {"callbacks": Starts(use_buffers=False)}),
     "hand_written_average": (lambda: (Net(), loader()), {"callbacks": [StoresAverages()]}),
     "stochastic_average": (lambda: (Net(norm=True), loader()), {"callbacks": [StochasticWeightAveraging(0.01, 1)]}),
-    "compiled_module": (compiled, {}),
+    "compiled_module": (lambda: (torch.compile(Net(), backend="eager"), loader()), {}),
     "average_of_a_compiled_part": (lambda: (Compiled(), loader()), {"callbacks": [EMAWeightAveraging(decay=0.9)]}),
     "arrays_in_the_checkpoint": (lambda: (KeepsArrays(), loader()), {}),
     "data_module_and_hyperparameters": (lambda: (Watched(np.ones(3), Path("x"), len), Data(Path("x"))), {}),
@@ -393,20 +389,10 @@ MODULES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
 
 
 def of_lightning(made: Callable[[], Any], options: Mapping[str, Any]) -> type[Trainable]:
-    class Use(LightningTrainable):
-        def function(self, params: Any, train: Any, report: Any) -> Any:
-            given = made()
-            return (Trainer(accelerator="cpu", **copy.deepcopy(dict(options))), *given) if options else given
+    def with_trainer() -> Any:
+        return (Trainer(accelerator="cpu", **copy.deepcopy(dict(options))), *made()) if options else made()
 
-    return Use
-
-
-@pytest.mark.parametrize("name", uses(MODULES))
-def test_what_lightning_validates_is_restored(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (place := tmp_path / "saved").mkdir()
-    keeps_the_contract(of_lightning(*MODULES[name]), OF_VECTORS, place)
-    assert [*tmp_path.iterdir()] == [place]
+    return use(LightningTrainable, with_trainer)
 
 
 class FindsRate(Net):
@@ -574,10 +560,6 @@ def evaluated(**arguments: Any) -> Any:
     return trainer(given=given, eval_strategy="epoch", **arguments)
 
 
-def scored() -> Any:
-    return TripletEvaluator(SENTENCES[:6], SENTENCES[1:7], SENTENCES[-6:])
-
-
 def with_adapters() -> Any:
     model = SentenceTransformer(tiny.bert(), device="cpu")
     inject_adapter_in_model(LoraConfig(r=4, target_modules=["query", "value"]), model)
@@ -595,7 +577,8 @@ def of_model_init() -> Any:
 TRAINERS: dict[str, Callable[[], Any]] = {
     "plain": trainer,
     "best_by_an_evaluator": lambda: evaluated(
-        save_strategy="epoch", load_best_model_at_end=True, given={"evaluator": scored()}
+        save_strategy="epoch", load_best_model_at_end=True,
+        given={"evaluator": TripletEvaluator(SENTENCES[:6], SENTENCES[1:7], SENTENCES[-6:])},
     ),
     "two_losses": two,
     "round_robin": lambda: two(multi_dataset_batch_sampler="round_robin"),
@@ -610,7 +593,9 @@ TRAINERS: dict[str, Callable[[], Any]] = {
     "steps": lambda: trainer(max_steps=5),
     "accumulated": lambda: trainer(gradient_accumulation_steps=3, batch_sampler="no_duplicates"),
     "bf16": lambda: trainer(bf16=True),
-    "matryoshka": lambda: trainer(loss=of_parts),
+    "matryoshka": lambda: trainer(
+        loss=lambda model: MatryoshkaLoss(model, MultipleNegativesRankingLoss(model), [32, 8])
+    ),
     "cached": lambda: trainer(loss=lambda model: CachedMultipleNegativesRankingLoss(model, mini_batch_size=4)),
     "loss_with_parameters": lambda: trainer(labelled(), lambda model: SoftmaxLoss(model, 32, 2)),
     "components": lambda: trainer(loss=GlobalOrthogonalRegularizationLoss),
@@ -632,36 +617,15 @@ class GroupOfFour(DefaultBatchSampler):
         yield from ([*range(self.epoch, self.epoch + 4)] for _ in range(len(self)))
 
 
-def of_parts(model: Any) -> Any:
-    return MatryoshkaLoss(model, MultipleNegativesRankingLoss(model), [32, 8])
-
-
 def labelled() -> Any:
     data = pairs()
     return data.add_column("label", [row % 2 for row in range(len(data))])
 
 
-def of_sentences(made: Callable[[], Any]) -> type[Trainable]:
-    class Use(SentenceTransformerTrainable):
-        def function(self, params: Any, train: Any, report: Any) -> Any:
-            return made()
-
-    return Use
-
-
-@pytest.mark.parametrize("name", uses(TRAINERS))
-def test_what_sentence_transformers_validates_is_restored(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (place := tmp_path / "saved").mkdir()
-    keeps_the_contract(of_sentences(TRAINERS[name]), OF_TEXTS, place)
-
-
 def test_the_loss_is_that_of_the_epoch_however_often_it_is_logged() -> None:
     found = {}
     for name in ("plain", "saved_and_logged_often", "best_by_an_evaluator"):
-        with begun(of_sentences(TRAINERS[name]), OF_TEXTS) as training:
+        with begun(use(SentenceTransformerTrainable, TRAINERS[name]), OF_TEXTS) as training:
             found[name] = [dict(trained(training, epoch)) for epoch in (1, 2)]
     for name, epochs in found.items():
         for epoch, whole in zip(epochs, found["plain"], strict=True):
@@ -670,7 +634,7 @@ def test_the_loss_is_that_of_the_epoch_however_often_it_is_logged() -> None:
 
 
 def test_a_sentence_transformer_that_stops_keeps_its_last_state(tmp_path: Path) -> None:
-    own = of_sentences(lambda: trainer(given={"callbacks": [Stops()]}))
+    own = use(SentenceTransformerTrainable, lambda: trainer(given={"callbacks": [Stops()]}))
     with begun(own, OF_TEXTS, epochs=3) as training:
         numbers = [dict(trained(training, epoch)) for epoch in (1, 2, 3)]
         training.save(tmp_path)
@@ -693,32 +657,37 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     "unseeded": lambda: SparseRandomProjection(4),
     "sparse": lambda: RandomTreesEmbedding(3, max_depth=2),
     "table": lambda: PCA(3).set_output(transform="pandas"),
+    "texts": lambda: TfidfVectorizer(analyzer="char"),
     "warm_start": lambda: MLPClassifier(8, warm_start=True, max_iter=1),
 }
 
 
-def of_scikit(made: Callable[[], Any]) -> type[Trainable]:
-    class Use(EstimatorTrainable):
-        def function(self, params: Any, train: Any, report: Any) -> Any:
-            return made()
-
-    return Use
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_what_an_estimator_embeds_is_repeated(name: str, tmp_path: Path) -> None:
-    keeps_the_contract(of_scikit(ESTIMATORS[name]), OF_VECTORS, tmp_path, logs=False)
-
-
-def test_an_estimator_of_texts_is_repeated(tmp_path: Path) -> None:
-    keeps_the_contract(of_scikit(lambda: TfidfVectorizer(analyzer="char")), OF_TEXTS, tmp_path, logs=False)
-
-
 def test_an_estimator_without_embeddings_is_refused() -> None:
-    with begun(of_scikit(LinearSVC), OF_VECTORS) as training:
+    with begun(use(EstimatorTrainable, LinearSVC), OF_VECTORS) as training:
         trained(training, 1)
         with pytest.raises(
             InvalidInput, match=r"^LinearSVC has neither transform nor predict_proba; return an estimator"
         ):
             training.embed(VECTORS)
+
+
+USES: dict[str, tuple[type[Trainable], Items]] = {
+    **{f"lightning, {name}": (of_lightning(*given), OF_VECTORS) for name, given in MODULES.items()},
+    **{f"texts, {name}": (use(SentenceTransformerTrainable, made), OF_TEXTS) for name, made in TRAINERS.items()},
+    **{
+        f"scikit, {name}": (use(EstimatorTrainable, made), OF_TEXTS if name == "texts" else OF_VECTORS)
+        for name, made in ESTIMATORS.items()
+    },
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name.split(", ")[1] in SLOW)) for name in USES]
+)
+def test_what_a_library_validates_is_restored(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (place := tmp_path / "saved").mkdir()
+    own, items = USES[name]
+    keeps_the_contract(own, items, place, logs=not issubclass(own, EstimatorTrainable))
+    assert {path.name for path in tmp_path.iterdir()} - {"trainer_output"} == {"saved"}  # transformers makes the first

@@ -14,7 +14,7 @@ import pytest
 import torch
 from support.odd_input import IMPORTS, NO_NUMBERS, REAL
 from support.own_trainings import EACH, PlaceInTheList, Records, own_spec, trained, vectors
-from support.small_training import drawn_images, small_spec, worker_of
+from support.small_training import drawn_images, run, small_spec, worker_of
 
 from trainables.common.errors import InvalidInput
 from trainables.data.dataset import Dataset
@@ -82,19 +82,13 @@ def test_the_objective_is_that_of_the_embeddings(tmp_path: Path) -> None:
 def test_a_resumed_training_gives_the_same_numbers(tmp_path: Path, path: str) -> None:
     whole = trained(own_spec(tmp_path / "whole", path, validates=(1, 3)))
     spec = own_spec(tmp_path / "killed", path, validates=(1, 3))
-    killed = begin(spec, CPU)
-    killed.run_epoch()
-    killed.run_epoch()
-    killed.wait_for_checkpoints()
-    killed.end()
+    run(spec, 2).end()
     assert numbers(trained(spec)) == numbers(whole)
 
 
 def test_the_tested_model_is_that_of_the_best_epoch(tmp_path: Path) -> None:
     spec = own_spec(tmp_path, SCALES, validates=())
-    training = begin(spec, CPU)
-    while not training.finished:
-        training.run_epoch()
+    training = run(spec)
     test = replace(spec.images, class_names=("class-6", "class-7"))
     view, embeddings_ND = OwnTraining.tested(spec, Path(spec.directory) / "attempt-1/best.safetensors", test, CPU)
     assert view.image_keys == tuple(f"{label}-{number}" for label in (6, 7) for number in range(EACH))

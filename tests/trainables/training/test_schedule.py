@@ -1,14 +1,13 @@
 """Learning rates and optimizers equal torch's step by step."""
 
 import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from support.exact_training import CPU
-from support.small_training import small_spec
+from support.small_training import small_spec, with_training
 from torch import nn
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LinearLR, LRScheduler, MultiStepLR
 
@@ -65,7 +64,7 @@ def test_every_step_has_its_rate_after_a_resumption_too(
 ) -> None:
     """Final trainings on all classes end after the best epoch, with the first rates of a longer one."""
     spec = small_spec(images, tmp_path, epochs=2, schedule_epochs=schedule_epochs)
-    spec = replace(spec, training=replace(spec.training, batch_size=10, schedule=Schedule(decay="cosine")))
+    spec = with_training(spec, batch_size=10, schedule=Schedule(decay="cosine"))
     found: list[list[float]] = []
     for _ in range(2):
         training = Training(spec, CPU)

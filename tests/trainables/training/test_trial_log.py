@@ -50,6 +50,11 @@ def test_attempts_are_read_one_after_the_other(tmp_path: Path) -> None:
     assert "loss support.own_parts:Pull, {'power': 1.5}, seed 7, 2 epochs" in said
 
 
+@pytest.fixture
+def spec(tmp_path: Path) -> TrialSpec:
+    return spec_in(str(tmp_path / "trial"), tmp_path / "cache")
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -57,19 +62,16 @@ def test_attempts_are_read_one_after_the_other(tmp_path: Path) -> None:
         ({"model": ModelConfig(weights="nowhere.pth")}, "InvalidInput: model.weights is 'nowhere.pth', not a file"),
     ],
 )
-def test_a_failure_is_written_whole(changes: dict[str, object], words: str, tmp_path: Path) -> None:
-    spec = replace(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), hyperparameters={}, **changes)
-    trial = worker_of(spec)
-    news = trial.step()
-    assert news.cause == "CODE_ERROR"
+def test_a_failure_is_written_whole(changes: dict[str, object], words: str, spec: TrialSpec) -> None:
+    assert worker_of(replace(spec, hyperparameters={}, **changes)).step().cause == "CODE_ERROR"
     said = read_log(spec.directory)
     assert "Training failed.\nTraceback (most recent call last):" in said
     assert words in said
     assert "stopped" not in said
 
 
-def test_messages_and_warnings_of_ours_and_of_one_s_own_modules_are_in_it(tmp_path: Path) -> None:
-    log = TrialLog(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), "cpu")
+def test_messages_and_warnings_of_ours_and_of_one_s_own_modules_are_in_it(spec: TrialSpec) -> None:
+    log = TrialLog(spec, "cpu")
     before = logging.getLogger("support").level, warnings.showwarning
     log.open()
     logging.getLogger("support.own_parts").info("from the user's part")
@@ -79,7 +81,7 @@ def test_messages_and_warnings_of_ours_and_of_one_s_own_modules_are_in_it(tmp_pa
         log._warning("odd", UserWarning, "mylab/losses.py", 3)
     log.close()
     logging.getLogger("support.own_parts").warning("afterwards")
-    said = read_log(str(tmp_path / "trial"))
+    said = read_log(spec.directory)
     assert "INFO support.own_parts: from the user's part" in said
     assert "WARNING trainables.data: of ours" in said
     assert "UserWarning: odd (mylab/losses.py:3)" in said
@@ -88,10 +90,9 @@ def test_messages_and_warnings_of_ours_and_of_one_s_own_modules_are_in_it(tmp_pa
     assert (logging.getLogger("support").level, warnings.showwarning) == before
 
 
-def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    spec = spec_in(str(tmp_path / "trial"), tmp_path / "cache")
-    (tmp_path / "trial").mkdir()
-    (tmp_path / "trial" / "logs").touch()  # a file where the folder should be
+def test_a_log_that_cannot_be_written_fails_nothing(spec: TrialSpec, caplog: pytest.LogCaptureFixture) -> None:
+    Path(spec.directory).mkdir()
+    Path(spec.directory, "logs").touch()  # a file where the folder should be
     trial = worker_of(spec)
     results = [trial.step() for _ in range(2)]
     trial.end()
@@ -99,16 +100,16 @@ def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path, caplog: pyte
     assert len([record for record in caplog.records if "cannot be written" in record.getMessage()]) == 1
 
 
-def test_messages_beyond_all_measure_are_counted(tmp_path: Path) -> None:
+def test_messages_beyond_all_measure_are_counted(spec: TrialSpec) -> None:
     """The draft that a killed attempt left is removed."""
-    draft = tmp_path / "trial" / "logs" / ".20260101T000000.000000Z-node-1.log.1-00000000.draft"
+    draft = Path(spec.directory) / "logs" / ".20260101T000000.000000Z-node-1.log.1-00000000.draft"
     draft.parent.mkdir(parents=True)
     draft.write_text("Training beg")
-    log = TrialLog(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), "cpu", messages=10)
+    log = TrialLog(spec, "cpu", messages=10)
     log.open()
     for number in range(100):
         logging.getLogger("trainables").info("step %d", number)
     log.close()
-    assert len(read_log(str(tmp_path / "trial")).splitlines()) == 12
-    assert "92 further messages were left out." in read_log(str(tmp_path / "trial"))
+    assert len(read_log(spec.directory).splitlines()) == 12
+    assert "92 further messages were left out." in read_log(spec.directory)
     assert [path.suffix for path in draft.parent.iterdir()] == [".log"]
