@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -40,7 +41,7 @@ def read_image(path: Path) -> np.ndarray:
         Exception: any error from Pillow on a damaged file; ValueError if the white level of deep grey is unknown.
     """
     with open_file(path) as file:  # given a path, Pillow 13 maps uncompressed TIFFs and garbles rotated grey ones
-        return np.asarray(opened_image(file))
+        return np.asarray(as_it_looks(identified(file)))
 
 
 def open_file(path: Path) -> IO[bytes]:
@@ -56,11 +57,6 @@ def open_file(path: Path) -> IO[bytes]:
     if not status.st_size:
         raise ValueError("the file is empty")
     return path.open("rb")
-
-
-def opened_image(file: IO[bytes]) -> Image.Image:
-    """Decode the image in an open file, as :func:`identified` and :func:`as_it_looks`."""
-    return as_it_looks(identified(file))
 
 
 def identified(file: IO[bytes]) -> Image.Image:
@@ -133,6 +129,9 @@ class Unreadable:
     key: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.key} ({self.reason})"
+
 
 def unreadable(key: str, error: Exception) -> Unreadable:
     """Return the image ``key`` with the reason from ``error``, any exception of an image decoder."""
@@ -141,40 +140,34 @@ def unreadable(key: str, error: Exception) -> Unreadable:
 
 def cannot_be_read(images: Sequence[Unreadable], total: int, noun: str = "images") -> str:
     """Return the sentence that lists the unreadable ``images``, called ``noun``, out of ``total``."""
-    shown = listed([f"{image.key} ({image.reason})" for image in images], "; ")
-    return f"{len(images):,} of {total:,} {noun} cannot be read: {shown}."
+    return f"{len(images):,} of {total:,} {noun} cannot be read: {listed([*map(str, images)], '; ')}."
 
 
 # Scaling
 
 
-def fitted(pixels: np.ndarray, short_side: int) -> np.ndarray:
-    """Scale an image, uint8 [H, W, 3], down to ``short_side``, keeping its aspect ratio; never enlarge it."""
-    if min(pixels.shape[:2]) <= short_side:
-        return pixels
-    return np.asarray(fitted_image(Image.fromarray(pixels), short_side))
+def fitted(image: np.ndarray | Image.Image, short_side: int) -> np.ndarray:
+    """Return an image, uint8 [H, W, 3], scaled down to ``short_side``; its aspect ratio is kept."""
+    if isinstance(image, np.ndarray):
+        if min(image.shape[:2]) <= short_side:
+            return image
+        image = Image.fromarray(image)
+    height, width = fitted_shape(image.height, image.width, short_side)
+    return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
 
 
-def fitted_image(image: Image.Image, short_side: int) -> Image.Image:
-    """Scale a PIL image as :func:`fitted` does."""
-    if min(image.size) <= short_side:
-        return image
-    height, width = resized_shape(image.height, image.width, short_side)
-    return image.resize((width, height), Image.Resampling.BILINEAR)
-
-
-def resized_shape(height: int, width: int, short_side: int) -> tuple[int, int]:
-    """Return height and width after resizing to ``short_side``; the long side is rounded down, as by torchvision."""
-    if height <= width:
-        return short_side, int(short_side * width / height)
-    return int(short_side * height / width), short_side
+def fitted_shape(height: int, width: int, short_side: int) -> tuple[int, int]:
+    """Return height and width scaled down to ``short_side``; the long side is rounded down, as by torchvision."""
+    short = min(height, width)
+    if short <= short_side:
+        return height, width
+    return int(short_side * height / short), int(short_side * width / short)
 
 
 # A picture of a sample of images.
 
 COLUMNS, ROWS = 8, 5
-SIDE, GAP = 128, 4
-"""Size of a picture and of the gap between two, in pixels."""
+SIDE, GAP = 128, 4  # pixels of a picture and between two
 
 
 def sample(keys: Sequence[str]) -> list[str]:
@@ -210,8 +203,7 @@ def random_images(dataset: Dataset, keys: Sequence[str]) -> Image.Image:
 
 ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
 """What the last bytes of a file hold, by Pillow's format. Pillow finds a WebP that was cut by itself."""
-TAIL = 64
-"""Bytes that are searched for it before the whole file is."""
+TAIL = 64  # bytes that are searched for it before the whole file is
 
 
 def damage_in(path: Path) -> str | None:
@@ -232,7 +224,6 @@ def damage_in(path: Path) -> str | None:
 
 
 THREADS = 8  # a network file system answers them in parallel; more would wait for the interpreter lock
-SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,8 +242,8 @@ class HeaderCheck:
             which = f"of the {self.looked:,} {which} that could be checked in {self.seconds:.0f} s"
         if not self.damaged:
             return None if self.looked == self.total else f"None {which} looks damaged."
-        shown = listed([f"{image.key} ({image.reason})" for image in self.damaged], "; ", shown=SHOWN)
-        return f"{len(self.damaged):,} {which} {'looks' if len(self.damaged) == 1 else 'look'} damaged: {shown}."
+        look = "looks" if len(self.damaged) == 1 else "look"
+        return f"{len(self.damaged):,} {which} {look} damaged: {listed([*map(str, self.damaged)], '; ', shown=5)}."
 
 
 def inspect(damage_of: Callable[[str], str | None], keys: Sequence[str], *, seconds: float) -> HeaderCheck:
@@ -265,18 +256,17 @@ def inspect(damage_of: Callable[[str], str | None], keys: Sequence[str], *, seco
     """
     end = time.monotonic() + seconds
 
-    def look(key: str) -> Unreadable | bool | None:
+    def look(key: str) -> list[Unreadable] | None:
         if time.monotonic() > end:
-            return False
+            return None
         try:
             damage = damage_of(key)
         except InvalidInput:
             raise
         except Exception as error:  # image decoders raise anything
-            return unreadable(key, error)
-        return None if damage is None else Unreadable(key=key, reason=damage)
+            return [unreadable(key, error)]
+        return [] if damage is None else [Unreadable(key=key, reason=damage)]
 
     with ThreadPoolExecutor(THREADS) as pool:
-        seen = [found for found in pool.map(look, keys) if found is not False]
-    damaged = tuple(found for found in seen if isinstance(found, Unreadable))
-    return HeaderCheck(looked=len(seen), total=len(keys), seconds=seconds, damaged=damaged)
+        seen = [found for found in pool.map(look, keys) if found is not None]
+    return HeaderCheck(looked=len(seen), total=len(keys), seconds=seconds, damaged=tuple(chain.from_iterable(seen)))

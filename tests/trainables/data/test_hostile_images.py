@@ -24,7 +24,7 @@ from support.image_stores import build_store
 from support.refusals import sentences_of
 
 from trainables.data import AUGMENTATIONS, DATASETS, Dataset, Frame
-from trainables.data.images import damage_in, inspect, opened_image, read_image
+from trainables.data.images import as_it_looks, damage_in, identified, inspect, read_image
 from trainables.data.loading import load
 from trainables.data.sets.folders import Folder
 from trainables.data.store.contents import read_contents
@@ -161,7 +161,7 @@ def test_an_image_is_read_or_reported(name: str, tmp_path: Path) -> None:
     value=st.binary(min_size=4, max_size=4),
 )
 def test_an_image_is_upright_whatever_else_its_metadata_hold(tag: int, kind: int, count: int, value: bytes) -> None:
-    assert opened_image(io.BytesIO(with_tag(tag, kind, count, value))).size == COLOUR.size[::-1]
+    assert as_it_looks(identified(io.BytesIO(with_tag(tag, kind, count, value)))).size == COLOUR.size[::-1]
 
 
 @pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG"])
