@@ -35,7 +35,7 @@ class Published:
 
 def published(address: str) -> Published:
     """Return published weights whose local file has the name in ``address``."""
-    return Published(address=address, file=address.rsplit("/", 1)[1])
+    return Published(address=address, file=address.rpartition("/")[2])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +87,17 @@ def _built_by(path: str, *arguments: str) -> "Callable[[], nn.Module]":
     return build
 
 
-def _torchvision(name: str) -> "Callable[[], nn.Module]":
-    return _built_by("trainables.models.library_networks:trunk", name)
+def _of_torchvision(name: str, summary: str, *, features: int, numbers: int, file: str, half: bool = False) -> Backbone:
+    """Describe torchvision's network ``name``; with ``half``, images are scaled to -1 … 1."""
+    return Backbone(
+        summary=summary,
+        build=_built_by("trainables.models.library_networks:trunk", name),
+        features=features,
+        numbers=numbers,
+        mean=(0.5, 0.5, 0.5) if half else IMAGENET_MEAN,
+        scale=(0.5, 0.5, 0.5) if half else IMAGENET_SCALE,
+        imagenet=published(f"https://download.pytorch.org/models/{file}"),
+    )
 
 
 BACKBONES: dict[str, Backbone] = {
@@ -100,33 +109,19 @@ BACKBONES: dict[str, Backbone] = {
         mean=(0.5, 0.5, 0.5),
         scale=(0.5, 0.5, 0.5),
     ),
-    "resnet18": Backbone(
-        summary="ResNet-18 (He et al., 2016), from torchvision",
-        build=_torchvision("resnet18"),
-        features=512,
-        numbers=11_186_132,
-        mean=IMAGENET_MEAN,
-        scale=IMAGENET_SCALE,
-        imagenet=published("https://download.pytorch.org/models/resnet18-f37072fd.pth"),
+    "resnet18": _of_torchvision(
+        "resnet18", "ResNet-18 (He et al., 2016), from torchvision",
+        features=512, numbers=11_186_132, file="resnet18-f37072fd.pth",
     ),
-    "resnet50": Backbone(
-        summary="ResNet-50 (He et al., 2016), from torchvision",
-        build=_torchvision("resnet50"),
-        features=2048,
-        numbers=23_561_205,
-        mean=IMAGENET_MEAN,
-        scale=IMAGENET_SCALE,
-        imagenet=published("https://download.pytorch.org/models/resnet50-0676ba61.pth"),
+    "resnet50": _of_torchvision(
+        "resnet50", "ResNet-50 (He et al., 2016), from torchvision",
+        features=2048, numbers=23_561_205, file="resnet50-0676ba61.pth",
     ),
     # weights from TensorFlow, where images were scaled to -1 … 1; without the auxiliary classifiers
-    "googlenet": Backbone(
-        summary="GoogLeNet (Szegedy et al., 2015), from torchvision: with batch normalisation, 3×3 instead of 5×5",
-        build=_torchvision("googlenet"),
-        features=1024,
-        numbers=5_614_521,
-        mean=(0.5, 0.5, 0.5),
-        scale=(0.5, 0.5, 0.5),
-        imagenet=published("https://download.pytorch.org/models/googlenet-1378be20.pth"),
+    "googlenet": _of_torchvision(
+        "googlenet",
+        "GoogLeNet (Szegedy et al., 2015), from torchvision: with batch normalisation, 3×3 instead of 5×5",
+        features=1024, numbers=5_614_521, file="googlenet-1378be20.pth", half=True,
     ),
     "bninception": Backbone(
         summary="BN-Inception (Ioffe & Szegedy, 2015), Caffe's variant, as in most papers of metric learning",
@@ -138,16 +133,11 @@ BACKBONES: dict[str, Backbone] = {
         bgr=True,
         imagenet=published("http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"),
     ),
-    "densenet201": Backbone(
-        summary="DenseNet-201 (Huang et al., 2017), from torchvision",
-        build=_torchvision("densenet201"),
-        features=1920,
-        numbers=18_322_185,
-        mean=IMAGENET_MEAN,
-        scale=IMAGENET_SCALE,
-        imagenet=published("https://download.pytorch.org/models/densenet201-c1103571.pth"),
+    "densenet201": _of_torchvision(
+        "densenet201", "DenseNet-201 (Huang et al., 2017), from torchvision",
+        features=1920, numbers=18_322_185, file="densenet201-c1103571.pth",
     ),
-}
+}  # fmt: skip
 
 
 def features_backbone(number: str) -> Backbone:
@@ -167,10 +157,10 @@ def features_backbone(number: str) -> Backbone:
 
 FEATURES = "features"
 
-LIBRARIES: dict[str, str] = {
+LIBRARIES = {
     "torchvision": "trainables.models.library_networks:torchvision_backbone",
     "timm": "trainables.models.library_networks:timm_backbone",
-    FEATURES: "trainables.models.backbones:features_backbone",
+    FEATURES: f"{__name__}:features_backbone",
 }
 """Path of the function that describes any network of a library, by the library's name."""
 

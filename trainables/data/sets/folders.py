@@ -1,10 +1,10 @@
-"""Data sets stored as folders of images: the base class, and one sub-folder per class; and paths as on the disk."""
+"""Data sets of image files: their base class, folders with one sub-folder per class, and paths as on the disk."""
 
 import errno
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -35,8 +35,7 @@ class RootedDataset(Dataset):
 
     @cached_property
     def _root(self) -> Path:
-        assert self.root is not None
-        return Path(self.root)
+        return Path(str(self.root))
 
     def path(self, key: str) -> Path:
         return self._root / key
@@ -49,9 +48,8 @@ class RootedDataset(Dataset):
         return read_image(self.path(key))
 
     def damage(self, key: str) -> str | None:
-        if type(self).read is not RootedDataset.read:
-            return None  # a subclass reads files of another kind
-        return damage_in(self.path(key))
+        reads_images = type(self).read is RootedDataset.read  # a subclass may read files of another kind
+        return damage_in(self.path(key)) if reads_images else None
 
     def __getstate__(self) -> dict[str, Any]:
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # cached properties are not pickled
@@ -97,14 +95,16 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
             )
         below = above + path[len(str(folder).rstrip("/")) :]
         for name in files:
-            if name.startswith("."):
-                continue
-            if _is_image(name):
+            if _is_image(name) and not name.startswith("."):
                 yield f"{below}/{name}"
-            elif _is_broken_link(f"{path}/{name}"):
+            elif _is_broken_link(f"{path}/{name}") and not name.startswith("."):
                 lost.append(f"{below}/{name}")
-    if lost:
-        raise InvalidInput(f"{counted(len(lost), 'broken link')} in {str(folder)!r}: {listed(lost)}. Fix or remove.")
+    raise_if_any(_broken(lost, folder))
+
+
+def _broken(links: Sequence[str], folder: object) -> list[str]:
+    what = f"{counted(len(links), 'broken link')} in {str(folder)!r}"
+    return [f"{what}: {listed(links)}. Fix or remove."] if links else []
 
 
 def _walked(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -119,13 +119,12 @@ def _walked(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
-                    if _is_folder(entry):
-                        if _is_system(entry.name):
-                            skipped.append(entry.name)
-                        else:
-                            left.append(entry.path)
-                    else:
+                    if not _is_folder(entry):
                         files.append(entry.name)
+                    elif _is_system(entry.name):
+                        skipped.append(entry.name)
+                    else:
+                        left.append(entry.path)
         except OSError as error:
             raise InvalidInput(f"{error.filename!r} cannot be read: {error.strerror}. Fix or remove it.") from error
         yield path, files, skipped
@@ -140,7 +139,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         raise
 
 
-def _is_broken_link(path: str | os.PathLike[str]) -> bool:
+def _is_broken_link(path: str) -> bool:
     return os.path.islink(path) and not os.path.exists(path)
 
 
@@ -187,11 +186,8 @@ kestrel/anything.jpg"""
         classes = {
             name: tuple(sorted(images_below(self._root / name, self._root, seen))) for name in self._class_names()
         }
-        sentences = []
-        if lost := sorted(entry.name for entry in self._entries() if _is_broken_link(entry.path)):
-            sentences.append(
-                f"{counted(len(lost), 'broken link')} in {str(self.root)!r}: {listed(lost)}. Fix or remove."
-            )
+        lost = sorted(entry.name for entry in self._entries() if _is_broken_link(entry.path))
+        sentences = _broken(lost, self.root)
         if empty := [name for name, keys in classes.items() if not keys]:
             sentences.append(
                 f"{len(empty)} of the {len(classes)} class folders in {str(self.root)!r} without images: "
@@ -220,18 +216,18 @@ def left_out(root: Path, *, of_classes: bool) -> str | None:
         hidden += sum(map(_is_image, files)) - sum(map(_is_image, shown))
         beside += sum(map(_is_image, shown)) if of_classes and path == str(root) else 0
         suffixes.update(os.path.splitext(name)[1].lower() or "none" for name in shown if not _is_image(name))
+
+    def most(names: Counter[str]) -> str:
+        return listed([f"{name} {count:,}" for name, count in sorted(names.items())], shown=8)
+
     found = {
-        f"{counted(suffixes.total(), 'file')} without the suffix of an image ({_most(suffixes)})": suffixes,
+        f"{counted(suffixes.total(), 'file')} without the suffix of an image ({most(suffixes)})": suffixes,
         f"{counted(hidden, 'hidden image')}": hidden,
         f"{counted(beside, 'image')} beside the folders of classes": beside,
-        f"{counted(folders.total(), 'folder')} of systems ({_most(folders)})": folders,
+        f"{counted(folders.total(), 'folder')} of systems ({most(folders)})": folders,
     }
     left = [words for words, count in found.items() if count]
     return f"Left out in {str(root)!r}: {'; '.join(left)}." if left else None
-
-
-def _most(names: Counter[str]) -> str:
-    return listed([f"{name} {count:,}" for name, count in sorted(names.items())], shown=8)
 
 
 # Paths that people write differently from the disk: in another Unicode form or case, or with backslashes.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,7 +66,7 @@ class Store:
         labels_N = relabelled_C[self.labels_N]
         rows = torch.nonzero(labels_N >= 0).squeeze(1)
         view = StoreView(store=self, class_names=tuple(class_names), rows_N=rows, labels_N=labels_N[rows])
-        return view if self.features is None else FeatureView(**vars(view), table=self)
+        return view if self.features is None else FeatureView(**vars(view), features_NF=self.features_NF)
 
     @property
     def bytes(self) -> int:
@@ -146,40 +146,30 @@ def blindly(view: StoreView, embed: Callable[[StoreView], Tensor]) -> Tensor:
     return embed(view.rows(order_N))[order_N.argsort()]
 
 
-class Table(Protocol):
-    """Features of all images of a store, float32 [N, F]."""
-
-    @property
-    def features_NF(self) -> Tensor:
-        """F features of N images."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FeatureView(StoreView, Features):
-    """Some classes of a store, as features."""
+    """Some classes of a store, as features; ``features_NF`` are those of all its images, float32 [N, F]."""
 
-    table: Table
+    features_NF: Tensor
 
     def features(self, indices_B: Tensor) -> Tensor:
         """Return float32 [B, F]: features of the given items, where they lie."""
-        features_NF = self.table.features_NF
-        return features_NF[self.rows_N[indices_B].to(features_NF.device)]
+        return self.features_NF[self.rows_N[indices_B].to(self.features_NF.device)]
 
     def is_on(self, device: torch.device) -> bool:
         """Return True if the features lie on the GPU ``device``."""
-        return device.type == "cuda" and self.table.features_NF.is_cuda
+        return device.type == "cuda" and self.features_NF.is_cuda
 
     def batches(self, drawn: Sequence[Tensor], labels_N: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield features [B, F] and labels [B] of each batch, on the device of the features.
 
         Their indices ``drawn`` are copied there at once.
         """
-        features_NF, indices_M = self.table.features_NF, torch.cat(list(drawn))
-        sizes = [len(indices_B) for indices_B in drawn]
+        sizes, indices_M = [len(indices_B) for indices_B in drawn], torch.cat(list(drawn))
         everything = (self.rows_N[indices_M], labels_N[indices_M])
-        parts = (to_device(features_NF.device, tensor_M).split(sizes) for tensor_M in everything)
+        parts = (to_device(self.features_NF.device, tensor_M).split(sizes) for tensor_M in everything)
         for rows_B, labels_B in zip(*parts, strict=True):
-            yield features_NF[rows_B], labels_B
+            yield self.features_NF[rows_B], labels_B
 
 
 # Pixels on the GPU
