@@ -242,5 +242,6 @@ def available_device(asked: str | torch.device | None) -> torch.device:
     try:
         return torch.empty(0, device=torch.device(asked)).device
     except (AssertionError, NotImplementedError, RuntimeError) as error:
-        found = f"{str(asked)!r}, which is not available here ({str(error).partition(chr(10))[0]})"
+        reason = str(error).partition("\n")[0]
+        found = f"{str(asked)!r}, which is not available here ({reason})"
         raise InvalidInput(f"device is {found}; give cpu, or leave it out.") from error

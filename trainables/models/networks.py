@@ -10,8 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-# ConvNet.
-
 WIDTHS = (32, 32, 64, 128)
 
 
@@ -39,12 +37,7 @@ class ConvNet(nn.Module):
         return self.blocks(images)
 
 
-# BN-Inception.
-
-Widths = tuple[int, int, int, int, int, int]
-"""Channels of a block: 1×1; 3×3 reduced, 3×3; double 3×3 reduced, both double 3×3; pool projection. 0 for no layer."""
-
-BLOCKS: dict[str, Widths] = {
+BLOCKS = {
     "3a": (64, 64, 64, 64, 96, 32),
     "3b": (64, 64, 96, 64, 96, 64),
     "3c": (0, 128, 160, 64, 96, 0),
@@ -56,6 +49,7 @@ BLOCKS: dict[str, Widths] = {
     "5a": (352, 192, 320, 160, 224, 128),
     "5b": (352, 192, 320, 192, 224, 128),
 }
+"""Channels of a block: 1×1; 3×3 reduced, 3×3; double 3×3 reduced, both double 3×3; pool projection. 0 for no layer."""
 MAX_POOLED = "5b"  # the other blocks that keep the sides use average pooling
 
 
@@ -83,7 +77,7 @@ class BNInception(nn.Module):
         self.add_module(name, nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2))
         self.add_module(f"{name}_bn", nn.BatchNorm2d(outputs))
 
-    def _block(self, name: str, inputs: int, widths: Widths) -> int:
+    def _block(self, name: str, inputs: int, widths: tuple[int, ...]) -> int:
         """Add a block's layers and return its number of output channels."""
         single, reduced, triple, double_reduced, double, projected = widths
         stride = 1 if single else 2

@@ -95,16 +95,11 @@ PIXELS, ARRAYS, INDEX = "pixels.bin", "arrays.npz", "index.json"
 # Items as bytes, and their digests.
 
 KINDS = "a text, bytes, a number, a path, a NumPy array of numbers, or a list or mapping of these"
-LENGTH_BYTES = 8
-"""Bytes of the length of the JSON at the beginning."""
+LENGTH_BYTES = 8  # of the length of the JSON at the beginning
 
 
 def item_bytes(item: object) -> bytes:
-    """Return ``item`` as bytes: a JSON that describes it, and the content of its arrays and bytes.
-
-    Raises:
-        ValueError: it is of another kind.
-    """
+    """Return ``item`` as bytes: a JSON that describes it, and the content of its arrays and bytes."""
     blocks: list[bytes] = []
 
     def kept(content: bytes, **entry: Any) -> dict[str, Any]:
@@ -145,12 +140,11 @@ def item_digest(item: object) -> str:
     def kept(content: bytes, **entry: Any) -> dict[str, Any]:
         return {**entry, "sha256": digest_of(content)}
 
-    return digest_of(json.dumps(_described(item, kept, file=_content_of)).encode())
+    def digest(path: PurePath) -> str:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
-
-def _content_of(path: PurePath) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return digest_of(json.dumps(_described(item, kept, file=digest)).encode())
 
 
 def _described(item: object, kept: Callable[..., dict[str, Any]], file: Callable[[PurePath], str] = str) -> Any:

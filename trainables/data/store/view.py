@@ -5,7 +5,6 @@ Legend: N images; B images of a batch, M of all batches; C classes; H, W the lar
 """
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,10 +33,7 @@ class Store:
     """An open image store; pixels are memory-mapped, so that all processes of a node share them.
 
     ``features`` is the number of features if it holds vectors, else None. The store is locked against removal during
-    the lifetime of this object.
-
-    Raises:
-        InvalidInput: there is no store at ``path``, or it is damaged.
+    the lifetime of this object. Raises :class:`InvalidInput` if there is none at ``path``, or it is damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -77,9 +73,9 @@ class Store:
     def features_NF(self) -> Tensor:
         """The vectors of a store of features, float32 [N, F]."""
         assert self.features is not None, "a store of images"
-        shape = (len(self), self.features)
-        mapped = torch.from_file(str(self.path / PIXELS), shared=False, size=math.prod(shape), dtype=torch.float32)
-        return mapped.view(shape)
+        size = len(self) * self.features
+        mapped = torch.from_file(str(self.path / PIXELS), shared=False, size=size, dtype=torch.float32)
+        return mapped.view(len(self), self.features)
 
     def items(self, rows_N: Tensor) -> Any:
         """Return a copy of some items: a list of images (uint8 [H, W, 3]) or other items, or vectors float32 [N, F]."""
@@ -182,10 +178,9 @@ class ResidentStore(Store):
         super().__init__(path)
         if self.features is not None:
             self.features_NF = self.features_NF.to(device)
-            return
-        size = len(self._pixels)
-        mapped = torch.from_file(str(path / PIXELS), shared=False, size=size, dtype=torch.uint8)
-        self._flat_P3 = mapped.to(device).view(-1, 3)
+        else:
+            mapped = torch.from_file(str(path / PIXELS), shared=False, size=self.bytes, dtype=torch.uint8)
+            self._flat_P3 = mapped.to(device).view(-1, 3)
 
     def gather(self, rows_B: Tensor, windows_B4: Tensor) -> Tensor:
         """Return windows as :meth:`Store.gather` does, on ``device``, padded with arbitrary pixels."""
@@ -210,13 +205,13 @@ def on_device(store: Store, device: torch.device) -> Store:
     if key not in _resident:
         _resident.clear()
         torch.cuda.empty_cache()  # what PyTorch keeps of the store before is not free
-        size = store.bytes
         free, _ = torch.cuda.mem_get_info(device)
-        if size > SHARE * free:
-            logger.info("The data (%.1f GB) stay in main memory: the GPU has %.1f GB free.", size / 1e9, free / 1e9)
+        sizes = store.bytes / 1e9, free / 1e9
+        if store.bytes > SHARE * free:
+            logger.info("The data (%.1f GB) stay in main memory: the GPU has %.1f GB free.", *sizes)
             return store
         _resident[key] = ResidentStore(store.path, device)
-        logger.info("The data (%.1f GB) are on the GPU.", size / 1e9)
+        logger.info("The data (%.1f GB) are on the GPU, which had %.1f GB free.", *sizes)
     return _resident[key]
 
 
@@ -250,10 +245,8 @@ def protocol_for(dataset: Dataset, keys: Sequence[str]) -> RetrievalProtocol | N
 def training_half(view: StoreView, seed: int) -> StoreView:
     """Return half of each class's images, rounded up: those with the lowest SHA-256 of ``seed:key``.
 
-    The half joins the gallery of the validation as further wrong neighbours. Validation classes are few, so a metric on
-    them alone depends on the choice of classes as much as on the configuration; with images of all training classes the
-    gallery resembles that of the test (``python -m benchmarks gallery``). A subset of the classes has a subset of the
-    half.
+    The half joins the gallery of the validation as further wrong neighbours: validation classes are few, so a metric on
+    them alone depends on the choice of classes as much as on the configuration (``python -m benchmarks gallery``).
     """
     half: set[str] = set()
     for keys in grouped(zip(view.labels_N.tolist(), view.image_keys, strict=True)).values():
