@@ -172,8 +172,6 @@ they are one class, give them one name: one may train and the other test."
     )
 
 
-# Official parts, groups of images, and the check of all that a data set lists.
-
 PARTS = TRAIN, QUERY, GALLERY, DISTRACTOR = ("train", "query", "gallery", "distractor")
 """The official parts of a data set; a distractor is in the gallery, of a class without queries."""
 
@@ -224,15 +222,12 @@ class ListedDataset(Dataset):
 def check_listing(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> None:
     """Check, without opening an image, that a data set lists each image once, by names that every file can hold.
 
-    ``classes`` are those of the data set, whose folder may be slow to list.
-
-    Raises:
-        InvalidInput: the keys of a class are in no tuple or list, a name is no text in UTF-8, an image is listed twice;
-            or groups, parts, cameras, superclasses or subsets are of other images and classes, or of too few.
+    ``classes`` are those of the data set, whose folder may be slow to list. Groups, parts, cameras, superclasses and
+    subsets have to be of these images and classes.
     """
     if loose := [f"{name} ({type(of).__name__})" for name, of in classes.items() if not isinstance(of, tuple | list)]:
-        wrong = f"{counted(len(loose), 'class', 'classes')} whose images are in no tuple or list"
-        raise InvalidInput(f"{wrong}: {listed(loose, shown=3)}. Give a tuple of keys.")
+        what = f"{counted(len(loose), 'class', 'classes')} whose images are in no tuple or list"
+        raise InvalidInput(f"{what}: {listed(loose, shown=3)}. Give a tuple of keys.")
     counts = Counter(key for keys in classes.values() for key in keys)
     parts, cameras, superclasses = dataset.parts(), dataset.cameras(), dataset.superclasses()
     of_subsets = [name for names in dataset.test_subsets().values() for name in names]
@@ -247,13 +242,8 @@ def check_listing(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> Non
         "classes without a superclass": [] if superclasses is None else classes.keys() - superclasses.keys(),
         "classes of test_subsets() that are not in classes()": set(of_subsets) - classes.keys(),
     }
-    raise_if_any(
-        [
-            f"The data set lists {what} ({len(names):,}): {listed(sorted(map(ascii, names)), shown=3)}. Correct it."
-            for what, names in found.items()
-            if names
-        ]
-    )
+    wrong = {what: listed(sorted(map(ascii, names)), shown=3) for what, names in found.items() if names}
+    raise_if_any([f"The data set lists {what} ({len(found[what]):,}): {wrong[what]}. Correct it." for what in wrong])
 
 
 def joined_classes(classes: Mapping[str, Sequence[str]], groups: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:

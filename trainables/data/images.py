@@ -31,28 +31,16 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 TIFF_BITS_PER_SAMPLE, TIFF_PHOTOMETRIC, TIFF_WHITE_IS_ZERO = 258, 262, 0
 
 
-# Reading
-
-
 def read_image(path: Path) -> np.ndarray:
-    """Read an image file as displayed: uint8, height × width × 3.
-
-    Raises:
-        Exception: any error from Pillow on a damaged file; ValueError if the white level of deep grey is unknown.
-    """
+    """Read an image file as displayed: uint8, height × width × 3. May raise any error of Pillow."""
     with open_file(path) as file:  # given a path, Pillow 13 maps uncompressed TIFFs and garbles rotated grey ones
         return np.asarray(as_it_looks(identified(file)))
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """Open the file at ``path`` for reading.
-
-    Raises:
-        OSError: it cannot be opened.
-        ValueError: it is empty, or not a regular file (reading a pipe without a writer would block forever).
-    """
+    """Open the file at ``path`` for reading; raise OSError, or ValueError if it is empty or not a regular file."""
     status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
+    if not stat.S_ISREG(status.st_mode):  # reading a pipe without a writer would block forever
         raise ValueError("not a file")
     if not status.st_size:
         raise ValueError("the file is empty")
@@ -60,11 +48,7 @@ def open_file(path: Path) -> IO[bytes]:
 
 
 def identified(file: IO[bytes]) -> Image.Image:
-    """Open the image in an open file without decoding pixels; format and size are those of its header.
-
-    Raises:
-        ValueError: the format is unknown, or the header claims a size that would exhaust the memory.
-    """
+    """Open the image in an open file without decoding pixels; format and size are those of its header."""
     try:
         return Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
@@ -119,9 +103,6 @@ def _deep_grey(grey: np.ndarray, tiff_tags: Mapping[int, Any]) -> np.ndarray:
     return 255 - scaled if tiff_tags.get(TIFF_PHOTOMETRIC) == TIFF_WHITE_IS_ZERO else scaled
 
 
-# Unreadable images
-
-
 @dataclass(frozen=True, kw_only=True)
 class Unreadable:
     """An image that cannot be read, and the reason."""
@@ -143,9 +124,6 @@ def cannot_be_read(images: Sequence[Unreadable], total: int, noun: str = "images
     return f"{len(images):,} of {total:,} {noun} cannot be read: {listed([*map(str, images)], '; ')}."
 
 
-# Scaling
-
-
 def fitted(image: np.ndarray | Image.Image, short_side: int) -> np.ndarray:
     """Return an image, uint8 [H, W, 3], scaled down to ``short_side``; its aspect ratio is kept."""
     if isinstance(image, np.ndarray):
@@ -164,8 +142,6 @@ def fitted_shape(height: int, width: int, short_side: int) -> tuple[int, int]:
     return int(short_side * height / short), int(short_side * width / short)
 
 
-# A picture of a sample of images.
-
 COLUMNS, ROWS = 8, 5
 SIDE, GAP = 128, 4  # pixels of a picture and between two
 
@@ -176,11 +152,7 @@ def sample(keys: Sequence[str]) -> list[str]:
 
 
 def random_images(dataset: Dataset, keys: Sequence[str]) -> Image.Image:
-    """Compose the central squares of the images ``keys`` in rows of eight.
-
-    Raises:
-        InvalidInput: images cannot be read; the error names all of them.
-    """
+    """Compose the central squares of the images ``keys`` in rows of eight; raise an error if one cannot be read."""
     rows = -(-len(keys) // COLUMNS)
     step = SIDE + GAP
     picture = Image.new("RGB", (min(len(keys), COLUMNS) * step - GAP, rows * step - GAP), "white")
@@ -207,11 +179,7 @@ TAIL = 64  # bytes that are searched for it before the whole file is
 
 
 def damage_in(path: Path) -> str | None:
-    """Describe damage of an image file that is visible without decoding it, or return None.
-
-    Raises:
-        Exception: an error that decoding would raise before the first pixel.
-    """
+    """Describe damage of an image file that is visible without decoding it; raise errors before the first pixel."""
     with open_file(path) as file:
         end = ENDS.get(identified(file).format or "", b"")
         header = file.tell()  # an embedded preview in it has an end too
@@ -249,10 +217,8 @@ class HeaderCheck:
 def inspect(damage_of: Callable[[str], str | None], keys: Sequence[str], *, seconds: float) -> HeaderCheck:
     """Check the images ``keys``, and begin no further one after ``seconds``.
 
-    ``damage_of`` returns or raises what is wrong with one, such as a data set's ``damage``, which decodes none.
-
-    Raises:
-        InvalidInput: the function raises it, since it is wrong with all.
+    ``damage_of`` returns or raises what is wrong with one, such as a data set's ``damage``, which decodes none. If it
+    raises :class:`InvalidInput`, something is wrong with all.
     """
     end = time.monotonic() + seconds
 

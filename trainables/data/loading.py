@@ -35,9 +35,6 @@ CHUNK = 8 * 224**2  # output pixels that a CPU resamples at once, so that the in
 PADDED = 1 << 29  # most bytes of windows gathered at once; resampling needs four times as many
 
 
-# Crops.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Crops:
     """One crop of each image of a batch, in pixels of the image, on the CPU.
@@ -128,8 +125,6 @@ def resample(pixels: Tensor, crops: Crops) -> Tensor:
     return _sums(table, bags_B3ST, weights_B3ST).view(batch, 3, side, side)
 
 
-# Augmentations.
-
 AREA, ASPECT, ATTEMPTS = (0.08, 1.0), (3 / 4, 4 / 3), 10  # of RandomResizedCrop
 
 
@@ -202,9 +197,6 @@ def resized_crop_flip(sizes_B2: Tensor, frame: Frame, generator: torch.Generator
     offset_B2 = torch.where(fits_B1, _up_to(room_B2, generator), room_B2 // 2)
     boxes = torch.cat([offset_B2, crop_B2], dim=1)
     return Crops(boxes_B4=boxes, reach_B4=boxes, flips_B=_flips(batch, generator), side=frame.side)
-
-
-# Loading.
 
 
 class Images(Protocol):

@@ -214,8 +214,7 @@ def split_dataset(
     return split
 
 
-Unit = tuple[str, ...]
-"""Classes that stay together; without groups a single one."""
+Unit = tuple[str, ...]  # classes that stay together; without groups a single one
 
 
 def _validating(units: Sequence[Unit], count: int) -> list[str]:

@@ -169,9 +169,6 @@ class Embedder:
         return unit(raw_ND).cpu().numpy()
 
 
-# Features given to a model in place of images.
-
-
 def given_features(items: object, model: ModelConfig) -> Tensor:
     """Return the features of ``items`` for the network ``model`` as float32 [N, F].
 
@@ -195,9 +192,6 @@ def given_features(items: object, model: ModelConfig) -> Tensor:
     if not features_NF.isfinite().all():
         raise InvalidInput("The features have numbers that are not finite; correct or remove them.")
     return features_NF
-
-
-# Loading.
 
 
 def load_model(address: str, *, device: str | torch.device | None = None, trust_code: bool = False) -> Embedder:

@@ -23,11 +23,7 @@ ImageLike: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 
 
 def found_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """Return the files among ``paths``, and the images below the folders, sorted by name and without hidden ones.
-
-    Raises:
-        InvalidInput: a path does not exist, or a folder holds no image.
-    """
+    """Return the files among ``paths``, and the images below the folders, sorted by name and without hidden ones."""
     found: list[Path] = []
     sentences = []
     for path in map(as_on_disk, paths):
@@ -64,11 +60,7 @@ def name_of(position: int, image: ImageLike) -> str:
 def decoded(image: ImageLike, short_side: int) -> np.ndarray:
     """Decode ``image`` to uint8 [H, W, 3], scaled down to a short side of at most ``short_side`` pixels.
 
-    A path or ``bytes`` hold an encoded image. Arrays are uint8 [H, W, 3] or grey [H, W].
-
-    Raises:
-        Exception: any error raised by the decoder.
-        ValueError: the array has another shape or dtype, or ``image`` is not an image.
+    A path or ``bytes`` hold an encoded image. Arrays are uint8 [H, W, 3] or grey [H, W]. May raise any error.
     """
     if isinstance(image, str | os.PathLike):
         with open_file(Path(image)) as file:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 FORMAT = 3  # version of the description, incremented with every change of its keys or their meaning
 VECTORS, PATHS, DESCRIPTION = "index.faiss", "paths.json", "index.json"
 
-_HEADER = 45
-"""Bytes before the vectors in faiss's file of a flat index; the last 8 are how many numbers follow."""
+_HEADER = 45  # bytes before the vectors in faiss's file of a flat index; the last 8 are how many numbers follow
 
 
 class Embeds(Protocol):

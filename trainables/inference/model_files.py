@@ -23,14 +23,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# Tensor files with a description in their header.
-
-LOSS = "loss."
-"""Name prefix of the loss's tensors in a checkpoint, which holds them next to the network's."""
-
-PROBE = "probe"
-"""The tensor of a checkpoint with embeddings of some items by the model in memory, by which the kept one is checked."""
-
+LOSS = "loss."  # name prefix of the loss's tensors in a checkpoint, which holds them next to the network's
+PROBE = "probe"  # its tensor with embeddings of some items by the model in memory, by which the kept one is checked
 _KEY, _DIGEST = "holdout", "sha256"
 Array = TypeVar("Array")  # a torch tensor or a NumPy array
 
@@ -73,11 +67,9 @@ def _digest_of(head: Mapping[str, Any], tensors: memoryview) -> str:
 
 
 def read_tensors(path: AnyPath) -> "tuple[dict[str, Tensor], Any]":
-    """Read the tensors of a file onto the CPU, and their description, or None if there is none.
+    """Read the tensors of a file onto the CPU, and their description if there is one.
 
-    Raises:
-        OSError: the file cannot be read.
-        InvalidInput: it is not a valid safetensors file.
+    Raises OSError if the file cannot be read, and :class:`InvalidInput` if it is not a valid safetensors file.
     """
     return parsed_tensors(read_regular(path), path)
 
@@ -241,16 +233,13 @@ def files_in(content: bytes, folder: AnyPath) -> dict[AnyPath, bytes]:
     return files
 
 
-FROZEN = "frozen_backbone"
-"""Key in ``origin``: the digest of a backbone that was not trained, and is not in the checkpoint."""
+FROZEN = "frozen_backbone"  # key in origin: the digest of a backbone that was not trained, and is not in the checkpoint
 
 
 def frozen_backbone(digest: str | None) -> dict[str, str]:
     """Return the entry of ``origin`` for a frozen backbone, if there is one."""
     return {} if digest is None else {FROZEN: digest}
 
-
-# The folder of a model.
 
 WEIGHTS, DESCRIPTION, CARD = "model.safetensors", "model.json", "README.md"
 
@@ -284,11 +273,7 @@ class ModelFiles:
 
 
 def read_model(address: str) -> ModelFiles:
-    """Read the model at ``address``, a path or a URL: a folder written by ``holdout export``, or a checkpoint.
-
-    Raises:
-        InvalidInput: there is no model, or it is damaged.
-    """
+    """Read the model at ``address``, a path or a URL: a folder written by ``holdout export``, or a checkpoint."""
     path = given_path(address)
     is_checkpoint = path.suffix == ".safetensors"
     tensors, description, card = _checkpoint(path) if is_checkpoint else _folder(path)

@@ -20,8 +20,7 @@ IMAGENET_MEAN: Colour = (0.485, 0.456, 0.406)
 IMAGENET_SCALE: Colour = (0.229, 0.224, 0.225)
 
 
-ON_HUB = "model.safetensors"
-"""The file of weights in a repository of timm."""
+ON_HUB = "model.safetensors"  # the file of weights in a repository of timm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +55,11 @@ class Backbone:
     """Description of a network: ``build()`` returns a new module from images [B, 3, H, W] to maps [B, F, h, w].
 
     ``features`` is F. The module's input is (image − ``mean``) / ``scale`` for images in 0 … 1 and both in the order
-    red, green, blue, then with the channels reversed if ``bgr``. ``imagenet`` are its published ImageNet weights, if
-    any. ``numbers`` is the size of its state (weights and running statistics), if known before it is built. With
-    ``vectors`` the input is not images but features [B, F], which are neither normalised nor pooled. ``tokens()``, if
-    the network has a class token, returns a module with the same parameters from images to tokens [B, 1 + T, F]: the
-    class token, and those of T patches. ``crop`` is how its weights were evaluated, if that is known. ``variants`` are
-    other networks with the same shapes, so that its weights fit them too.
+    red, green, blue, then with the channels reversed if ``bgr``. ``imagenet`` are its published ImageNet weights.
+    ``numbers`` is the size of its state (weights and running statistics), if known before it is built. With ``vectors``
+    the input is not images but features [B, F], which are neither normalised nor pooled. ``tokens()``, if the network
+    has a class token, returns a module with the same parameters from images to tokens [B, 1 + T, F], the class token
+    first. ``crop`` is how its weights were evaluated. ``variants`` are other networks that its weights fit too.
     """
 
     summary: str
@@ -202,11 +200,7 @@ def _of_a_library(name: str) -> str:
 
 @cache
 def backbone(name: str) -> Backbone:
-    """Return a built-in backbone, ``torchvision:NAME``, ``timm:NAME``, or a user-defined one by its import path.
-
-    Raises:
-        InvalidInput: there is no such network, or the library is not installed.
-    """
+    """Return a built-in backbone, ``torchvision:NAME``, ``timm:NAME``, or a user-defined one by its import path."""
     raise_if_any([mistake.below("model") for mistake in backbone_problems(name)])
     library, _, network = name.partition(":")
     if library == "timm" and find_spec("timm") is None:  # before PyTorch is imported

@@ -207,15 +207,8 @@ def merged(network: nn.Module) -> nn.Module:
     return network
 
 
-# Layers that do not learn, precision, and the embedding of many images.
-
-
 def freeze(backbone: nn.Module, config: ModelConfig) -> list[nn.Module]:
-    """Freeze the parameters named in ``config.freeze``; return the modules of which nothing learns any more.
-
-    Raises:
-        InvalidInput: a pattern matches no parameter, or the network has too few blocks.
-    """
+    """Freeze the parameters named in ``config.freeze``; return the modules of which nothing learns any more."""
     if not config.freeze:
         return []
     named = dict(backbone.named_parameters())
@@ -223,10 +216,8 @@ def freeze(backbone: nn.Module, config: ModelConfig) -> list[nn.Module]:
         depths, count = depths_of(backbone)
         last = count - int(all_but[1])
         if last <= 0:
-            has = f"{config.backbone} has {counted(count, 'block')}"
-            raise InvalidInput(
-                f"model.freeze is {config.freeze}, and {has}; name fewer, or give a list of parameter names, or null."
-            )
+            found = f"{config.freeze}, and {config.backbone} has {counted(count, 'block')}"
+            raise InvalidInput(f"model.freeze is {found}; name fewer, or give a list of parameter names, or null.")
         frozen = [name for name, depth in zip(named, depths, strict=True) if depth <= last]
     else:
         patterns = ["*"] if config.is_frozen else [*config.freeze]
@@ -301,8 +292,7 @@ def emulates_bfloat16() -> bool:
     return torch.backends.cpu.get_cpu_capability() == "AVX2"
 
 
-CUBLAS_WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-"""The environment variable that lets cuBLAS add in a fixed order; read at its first product."""
+CUBLAS_WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # lets cuBLAS add in a fixed order; read at its first product
 
 
 @contextmanager
@@ -386,10 +376,8 @@ def _refusal(model: nn.Module, row: Backbone, side: int) -> Exception | None:
 def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
     """Build the network with its initial weights and embed one black image of ``image_size`` pixels.
 
-    A search does this before it creates anything, since a network that does not work fails every trial.
-
-    Raises:
-        InvalidInput: the weights are missing or do not fit, or the network does not accept images of this size.
+    A search does this before it creates anything, since a network that does not work fails every trial: its weights
+    are missing or do not fit, or it does not accept images of this size.
     """
     with torch.random.fork_rng(devices=[]), torch.inference_mode(), _own_errors(config.backbone):
         model, row = EmbeddingModel(config).eval(), backbone(config.backbone)

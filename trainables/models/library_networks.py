@@ -20,8 +20,8 @@ HEADS = ("avgpool", "adaptive_avg_pool2d", "mean", "classifier", "heads")
 """Node that follows the last maps in every family: pooling, or the classifier of networks without pooling there
 (SqueezeNet, MaxViT, vision transformers)."""
 
+# Trained on images scaled to -1 … 1, which torchvision's versions compute from ImageNet's mean and scale.
 INCEPTIONS = ("googlenet", "inception_v3")
-"""Networks trained on images scaled to -1 … 1, which torchvision's versions compute from ImageNet's mean and scale."""
 
 
 def network(name: str) -> nn.Module:

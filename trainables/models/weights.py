@@ -93,9 +93,6 @@ class LoadedWeights:
         return "; ".join(filter(None, [first, left_out, prefix, self.way]))
 
 
-# Reading.
-
-
 def _tensors(path: Path) -> "Tensors":
     """Return the dense floating-point tensors of a file by name; a tensor within dictionaries has a dotted name.
 
@@ -173,8 +170,6 @@ def _flat(content: Any, above: str, depth: int) -> "Iterator[tuple[str, Tensor]]
             yield from _flat(value, f"{above}{key}.", depth - 1)
 
 
-# Names.
-
 SPELLINGS = tuple(
     (re.compile(f"(?:^|(?<=\\.)){pattern}"), name)
     for pattern, name in (
@@ -195,8 +190,7 @@ SPELLINGS = tuple(
 )
 """Names that two libraries, or two versions of one, give the same tensor; both are compared in the second spelling."""
 
-AVERAGED = ("teacher", "model_ema", "state_dict_ema", "ema")
-"""Averages of the trained weights, which are preferred where a checkpoint has both."""
+AVERAGED = ("teacher", "model_ema", "state_dict_ema", "ema")  # weights, which are preferred where a checkpoint has both
 
 
 def _spelt(tensors: "Mapping[str, Any]") -> dict[str, str]:
@@ -267,8 +261,7 @@ BY_ORDER = "matched by order"
 def load_weights(backbone: "nn.Module", path: Path) -> LoadedWeights:
     """Load the weights of ``backbone`` from a file of named tensors; others, such as a classifier's, are left out.
 
-    Raises:
-        InvalidInput: the file cannot be read, or tensors of the backbone are missing, not finite or of another shape.
+    All tensors of the backbone must be in the file, finite and of the same shape.
     """
     found = _tensors(path)
     state = backbone.state_dict()
@@ -333,16 +326,11 @@ def _refusal(path: Path, found: "Tensors", needed: "Tensors", match: _Match) -> 
     return InvalidInput(f"{which} are in {path}, and all must be: {parts}. Give the weights of this backbone.")
 
 
-# The download of published weights.
-
-
 def download(weights: Published, shown: Callable[[IO[bytes], int], AbstractContextManager[IO[bytes]]]) -> Path:
     """Download published weights unless they are here, and return their file; what was interrupted is resumed.
 
     ``shown`` wraps a file and its size in bytes to show how much of it is read, as :func:`rich.progress.wrap_file`.
-
-    Raises:
-        Failure: they cannot be downloaded, or their SHA-256 is not that in the file's name, as torch.hub gives it.
+    Raises :class:`Failure` if they cannot be downloaded, or have not the SHA-256 in the file's name, as of torch.hub.
     """
     from urllib.request import Request, urlopen
 

@@ -12,6 +12,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -64,11 +65,7 @@ def is_feature_file(path: str | os.PathLike[str]) -> bool:
 
 
 def read_features(path: Path, *, key: str = "") -> FeatureArrays:
-    """Read the file at ``path``.
-
-    Args:
-        path: the file.
-        key: where the user named it, such as ``dataset.file``, to begin the errors with.
+    """Read the file at ``path``; the errors begin with ``key``, where the user named it, such as ``dataset.file``.
 
     Raises:
         InvalidInput: it cannot be read, or is no file of embeddings; all that is wrong with its content.
@@ -95,9 +92,6 @@ def _known_suffix(path: str | os.PathLike[str], said: str) -> str:
         hint = suggestion(suffix, _READERS)
         raise InvalidInput(f"{said}; the suffix sets the format and must be one of {', '.join(_READERS)}{hint}.")
     return suffix
-
-
-# The formats.
 
 
 def _read_parquet(path: Path) -> Arrays:
@@ -140,10 +134,9 @@ def _of_list(entries: list[Any]) -> NDArray[Any]:
 
 def _of_json(name: str, text: str) -> NDArray[Any]:
     """Return the array of a list in a safetensors file's metadata."""
-    try:
+    entries = None
+    with suppress(ValueError):
         entries = json.loads(text)
-    except ValueError:
-        entries = None
     if not isinstance(entries, list):
         raise InvalidInput(f"{name} in the metadata must be a list in JSON; it is {shortened(text)}; use json.dumps.")
     return _of_list(entries)
@@ -178,9 +171,6 @@ _READERS: dict[str, Callable[[Path], Arrays]] = {
     ".safetensors": _read_safetensors,
 }
 SUFFIXES = tuple(_READERS)
-
-
-# What can be wrong with the content.
 
 
 def _mistakes(arrays: Arrays) -> Iterator[str]:
@@ -240,9 +230,6 @@ def _rows(rows: list[int]) -> str:
 def _whole(entry: object) -> object:
     """Return a number such as 3.0, of which libraries make 3 where an entry is missing, as 3."""
     return int(entry) if isinstance(entry, float) and entry.is_integer() else entry
-
-
-# The data set.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,9 +29,8 @@ class RootedDataset(Dataset):
         object.__setattr__(self, "root", as_on_disk(self.root))
         if not os.path.isdir(self._root):
             what = "is not a folder" if os.path.exists(self._root) else "does not exist"
-            raise InvalidInput(
-                f"dataset.root is {str(self.root)!r}, which {what}. Give the folder that holds the images."
-            )
+            found = f"{str(self.root)!r}, which {what}"
+            raise InvalidInput(f"dataset.root is {found}. Give the folder that holds the images.")
 
     @cached_property
     def _root(self) -> Path:
@@ -78,10 +77,7 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
     """Yield paths relative to ``root`` of the images in ``folder``, following links.
 
     Hidden files and the folders of systems are skipped. ``seen`` maps device and inode of the folders already visited
-    to their paths.
-
-    Raises:
-        InvalidInput: a folder cannot be read or is reached twice by links, or links are broken.
+    to their paths. Raises :class:`InvalidInput` if one cannot be read or is reached twice, or links are broken.
     """
     seen = {} if seen is None else seen
     lost = []
@@ -157,9 +153,8 @@ kestrel/anything.jpg"""
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self._class_names():
-            raise InvalidInput(
-                f"dataset.root is {str(self.root)!r}, which has no sub-folder. Give it one for each class."
-            )
+            found = f"{str(self.root)!r}, which has no sub-folder"
+            raise InvalidInput(f"dataset.root is {found}. Give it one for each class.")
 
     def _class_names(self) -> list[str]:
         found = (entry.name for entry in self._entries() if os.path.isdir(entry.path))
@@ -171,23 +166,15 @@ kestrel/anything.jpg"""
             with os.scandir(self._root) as entries:
                 return [entry for entry in entries if not entry.name.startswith(".")]
         except OSError as error:
-            raise InvalidInput(
-                f"dataset.root is {str(self.root)!r}, which cannot be read: {error.strerror}. Permit reading it."
-            ) from error
+            found = f"{str(self.root)!r}, which cannot be read: {error.strerror}"
+            raise InvalidInput(f"dataset.root is {found}. Permit reading it.") from error
 
     def classes(self) -> dict[str, tuple[str, ...]]:
-        """Map class names to paths relative to ``root``.
-
-        Raises:
-            InvalidInput: classes have no images, folders cannot be read or are reached twice, links are broken, or
-                names are not UTF-8.
-        """
+        """Map class names to paths relative to ``root``, as :func:`images_below`; each class needs an image."""
+        root = self._root
         seen: dict[tuple[int, int], str] = {}  # shared, so that two classes cannot be the same folder
-        classes = {
-            name: tuple(sorted(images_below(self._root / name, self._root, seen))) for name in self._class_names()
-        }
-        lost = sorted(entry.name for entry in self._entries() if _is_broken_link(entry.path))
-        sentences = _broken(lost, self.root)
+        classes = {name: tuple(sorted(images_below(root / name, root, seen))) for name in self._class_names()}
+        sentences = _broken(sorted(entry.name for entry in self._entries() if _is_broken_link(entry.path)), root)
         if empty := [name for name, keys in classes.items() if not keys]:
             sentences.append(
                 f"{len(empty)} of the {len(classes)} class folders in {str(self.root)!r} without images: "

@@ -120,12 +120,7 @@ class WrongItem(InvalidInput):
 
 
 def read_item(dataset: Dataset, key: str) -> Any:
-    """Return the item ``key`` of a data set, of the kind that its ``read`` must return.
-
-    Raises:
-        WrongItem: it is of another kind.
-        Exception: any error of ``read``.
-    """
+    """Return the item ``key`` of a data set; raise :class:`WrongItem`, or any error of its ``read``."""
     item = dataset.read(key)
     if isinstance(dataset, ItemDataset):
         return item
@@ -141,20 +136,14 @@ def read_item(dataset: Dataset, key: str) -> Any:
     raise WrongItem(f"{type(dataset).__name__}.read must return {due}; it returned {what}.")
 
 
-# Size estimate
-
-SAMPLED_FILES, SAMPLED_READS = 200, 20
-"""Sample sizes if images are files, of which only the headers are read, and if they have to be decoded."""
-
-OF_AN_IMAGE = 120
-"""Bytes per image in addition to its pixels: key, digest, label and size."""
+OF_AN_IMAGE = 120  # bytes in addition to its pixels: key, digest, label and size
 
 
 def expected_size(dataset: Dataset, keys: Sequence[str], short_side: int) -> int:
     """Estimate the bytes of the store of the images ``keys`` from an evenly spaced sample."""
     if (features := dataset.features()) is not None:
         return len(keys) * (4 * features + OF_AN_IMAGE)
-    most = SAMPLED_FILES if isinstance(dataset, RootedDataset) else SAMPLED_READS
+    most = 200 if isinstance(dataset, RootedDataset) else 20  # headers of files are read, others are decoded
     sample = keys[:: max(1, -(-len(keys) // most))]
     if isinstance(dataset, ItemDataset):
         sizes = [len(item_bytes(dataset.read(key))) for key in sample]

@@ -112,9 +112,6 @@ def found_or_built(store: Path, needed: Callable[[], int], build: Callable[[Path
     return in_use
 
 
-# Eviction
-
-
 @dataclass(frozen=True, kw_only=True)
 class CachedStore:
     """A store or a draft: its ``size`` in bytes, and when it was last ``used``, in seconds since 1970."""

@@ -168,9 +168,6 @@ class FeatureView(StoreView, Features):
             yield self.features_NF[rows_B], labels_B
 
 
-# Pixels on the GPU
-
-
 class ResidentStore(Store):
     """A store with its content copied to ``device``, so that training steps do not wait for copies."""
 
@@ -213,9 +210,6 @@ def on_device(store: Store, device: torch.device) -> Store:
         _resident[key] = ResidentStore(store.path, device)
         logger.info("The data (%.1f GB) are on the GPU, which had %.1f GB free.", *sizes)
     return _resident[key]
-
-
-# Superclasses, and the gallery
 
 
 def superclasses_for(metrics: Sequence[str], dataset: Dataset, view: StoreView) -> torch.Tensor | None:
