@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.refusals import sentences_of
 from support.small_search import small_search
 from support.small_training import drawn_images, small_spec
 from torch import nn
@@ -144,14 +145,12 @@ def test_adapters_are_counted_and_what_has_none_is_named(config: ModelConfig, se
     assert learning_adapters(config, 32) == sentence
 
 
-@pytest.mark.parametrize("name", ["WithoutLayers", "Detached"])
-def test_a_network_where_no_adapter_learns_is_refused(name: str) -> None:
-    config = ModelConfig(backbone=f"support.odd_networks:{name}", lora=Lora(rank=4))
-    with pytest.raises(InvalidInput, match=rf"^LoRA: adapters at 0 of .*:{name} would .*rank to null"):
-        learning_adapters(config, 32)
-
-
-@pytest.mark.parametrize("settings", [{"freeze": ("blocks.*",)}, {"backbone": "features:8"}])
-def test_a_backbone_that_does_not_learn_is_refused(settings: dict[str, object]) -> None:
-    with pytest.raises(InvalidInput, match="needs a backbone that learns"):
-        ModelConfig(**{"backbone": "timm:test_vit", "lora": Lora(rank=4), **settings})  # type: ignore[arg-type]
+def test_a_network_where_nothing_learns_is_refused() -> None:
+    for name in ("WithoutLayers", "Detached"):
+        config = ModelConfig(backbone=f"support.odd_networks:{name}", lora=Lora(rank=4))
+        with pytest.raises(InvalidInput, match=rf"^LoRA: adapters at 0 of .*:{name} would .*rank to null"):
+            learning_adapters(config, 32)
+    settings: tuple[dict[str, Any], ...] = ({"freeze": ("blocks.*",)}, {"backbone": "features:8"})
+    for setting in settings:
+        (said,) = sentences_of(ModelConfig, **{"backbone": "timm:test_vit", "lora": Lora(rank=4), **setting})
+        assert "needs a backbone that learns" in said

@@ -58,11 +58,14 @@ SMALLER: dict[str, Callable[[], nn.Module]] = {
 @pytest.fixture
 def not_cached() -> Iterator[None]:
     """Forget what is known of networks, and of the smaller ones in their place afterwards."""
-    for forget in (backbone.cache_clear, library_networks.BEFORE_THE_HEAD.clear):
-        forget()
+
+    def forget() -> None:
+        backbone.cache_clear()
+        library_networks.BEFORE_THE_HEAD.clear()
+
+    forget()
     yield
-    for forget in (backbone.cache_clear, library_networks.BEFORE_THE_HEAD.clear):
-        forget()
+    forget()
 
 
 @pytest.mark.usefixtures("not_cached")
@@ -78,8 +81,7 @@ def test_every_family_of_torchvision(name: str, monkeypatch: pytest.MonkeyPatch)
     model = EmbeddingModel(ModelConfig(backbone=f"torchvision:{name}", embedding_dim=8)).eval()
     with torch.no_grad():
         maps = model.backbone(random_images(side))
-        assert maps.ndim == 4
-        assert maps.shape[1] == row.features
+        assert (maps.ndim, maps.shape[1]) == (4, row.features)
         assert model(random_images(side)).shape == (2, 8)
         wanted = expected(whole, random_images(side))
         torch.testing.assert_close(maps.mean(dim=(2, 3)) if wanted.ndim == 2 else maps, wanted)
@@ -119,18 +121,15 @@ def test_to_ask_for_a_network_leaves_the_random_numbers_alone() -> None:
         ("torchvision:fcn_resnet50", "which is not a classification network and has no single last map"),
         ("torchvisoin:vgg11", "no module torchvisoin is found"),
         ("timm:resnet19", r"which timm does not have \(did you mean resnet"),
+        ("timm:resnet18", r"timm is not installed: pip install timm\."),
     ],
 )
-def test_names_that_are_none(name: str, words: str) -> None:
+def test_names_that_are_none(name: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "timm:resnet18":
+        monkeypatch.setitem(sys.modules, "timm", None)
+        backbone.cache_clear()
     with pytest.raises(InvalidInput, match=words):
         backbone(name)
-
-
-def test_timm_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "timm", None)
-    backbone.cache_clear()
-    with pytest.raises(InvalidInput, match=r"pip install timm\."):
-        backbone("timm:resnet18")
 
 
 def test_sizes_that_a_network_cannot_take_are_found_before_training() -> None:
@@ -266,17 +265,9 @@ def test_a_transformers_own_pooling_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "pooling", "words"),
     [
-        (
-            "convnet",
-            "cls",
-            "pooling is cls, which needs tokens with a class token, and convnet does not give them; use",
-        ),
+        ("convnet", "cls", "is cls, which needs tokens with a class token, and convnet does not give them; use"),
         ("features:4", "cls_mean", "and features:4 does not give them; use one of avg"),
-        (
-            TINY,
-            "gem",
-            "pooling is gem, which needs maps, and .* use one of cls, mean, cls_mean, or avg for the network's",
-        ),
+        (TINY, "gem", "is gem, which needs maps, and .* use one of cls, mean, cls_mean, or avg for the network's"),
         ("torchvision:squeezenet1_1", "mean", "squeezenet1_1 does not give them; use one of avg, max"),
     ],
 )
@@ -301,8 +292,5 @@ def test_tokens_of_timm(name: str, side: int, prefix: int) -> None:
         tokens = theirs.forward_features((random_images(side) - model.mean) / model.scale)
         tokens = torch.cat((tokens[:, :1], tokens[:, prefix:]), dim=1)
         torch.testing.assert_close(model.features(random_images(side)), naive("cls_mean", tokens).float())
-
-
-def test_networks_of_timm_without_a_class_token() -> None:
-    for name in ("test_resnet", "test_vit3", "test_vit4"):
-        assert backbone(f"timm:{name}").tokens is None
+    for without in ("test_resnet", "test_vit3", "test_vit4"):
+        assert backbone(f"timm:{without}").tokens is None
