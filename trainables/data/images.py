@@ -217,8 +217,8 @@ class HeaderCheck:
 def inspect(damage_of: Callable[[str], str | None], keys: Sequence[str], *, seconds: float) -> HeaderCheck:
     """Check the images ``keys``, and begin no further one after ``seconds``.
 
-    ``damage_of`` returns or raises what is wrong with one, such as a data set's ``damage``, which decodes none. If it
-    raises :class:`InvalidInput`, something is wrong with all.
+    ``damage_of`` returns or raises what is wrong with one, such as a data set's ``damage``; what is wrong with all is
+    an :class:`InvalidInput`.
     """
     end = time.monotonic() + seconds
 

@@ -100,11 +100,7 @@ class Embedder:
         batch_size: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> Embedded:
-        """Compute embeddings as :meth:`embed` does, skipping unreadable images.
-
-        Raises:
-            InvalidInput: no image is given, or ``batch_size`` is less than 1.
-        """
+        """Compute embeddings as :meth:`embed` does, skipping unreadable images."""
         size = self.spec.batch_size if batch_size is None else batch_size
         if size < 1:
             raise InvalidInput(f"batch_size is {size}; give 1 or more.")
@@ -197,14 +193,7 @@ def given_features(items: object, model: ModelConfig) -> Tensor:
 def load_model(address: str, *, device: str | torch.device | None = None, trust_code: bool = False) -> Embedder:
     """Load the network at ``address``, a path or a URL: a folder written by ``holdout export``, or a checkpoint.
 
-    Args:
-        address: for example ``birds-mpa``, ``s3://bucket/birds-mpa`` or ``…/attempt-1/best.safetensors``.
-        device: device to compute on; by default a GPU if there is one.
-        trust_code: import and run the code of a user-defined network that the model names.
-
-    Raises:
-        InvalidInput: there is no model, it has another format or is damaged, it is of a user-defined training, it names
-            code that is not trusted, or the device is not available.
+    ``trust_code`` is to import and run the code of a user-defined network that the model names.
     """
     return embedder_of(read_model(address), device=device, trust_code=trust_code)
 

@@ -113,11 +113,7 @@ class ImageIndex:
         return self.search(self.model.embed(images), k)
 
     def search(self, embeddings_QD: "NDArray[np.float32]", k: int = 10) -> list[list[Neighbour]]:
-        """Find neighbours as :meth:`query` does, given embeddings of length 1.
-
-        Raises:
-            InvalidInput: the embeddings' dimensions are not the index's, or ``k`` is out of range.
-        """
+        """Find neighbours as :meth:`query` does, given embeddings of length 1 and of the index's dimensions."""
         refuse_neighbours(k, self.description)
         if embeddings_QD.ndim != 2 or embeddings_QD.shape[1] != self.description.dimensions:
             raise InvalidInput(

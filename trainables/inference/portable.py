@@ -91,7 +91,7 @@ def _network_of(embedder: Embedder) -> EmbeddingModel:
 
 
 def _as_input(model: Embedder, images: Sequence[np.ndarray]) -> Tensor:
-    """Return the network's input for ``images``, float32 [B, 3, S, S], or features [B, F]."""
+    """Return the network's input, float32 [B, 3, S, S] or features [B, F]."""
     if model.network.on_vectors:
         return given_features(images, model.spec.model)
     images_B = ImagesInMemory([decoded(image, model.spec.decoded_side) for image in images])

@@ -212,11 +212,7 @@ def backbone(name: str) -> Backbone:
 
 
 def _own_backbone(path: str) -> Backbone:
-    """Load a user-defined backbone: a :class:`Backbone`, or a class or function that builds a module.
-
-    The latter has an attribute ``features``, the channels of its maps, and may have ``mean``, ``scale``, ``bgr`` and
-    ``tokens``; by default images stay in 0 … 1.
-    """
+    """Load a user-defined backbone: a :class:`Backbone`, or a class or function with its fields as attributes."""
     part: Any = load_part(path, kind="backbone")
     if isinstance(part, Backbone):
         return part

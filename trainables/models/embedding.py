@@ -274,21 +274,15 @@ def without_learning(backbone: nn.Module) -> list[nn.Module]:
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Return an autocast context: bfloat16 for ``bfloat16``, or for ``auto`` on a GPU that has it; otherwise float32.
-
-    GPUs before Ampere (compute capability 8.0), such as a T4, emulate bfloat16 and have no convolution in it.
-    """
+    """Return an autocast context: bfloat16 for ``bfloat16``, or for ``auto`` on a GPU that has it; else float32."""
     bfloat16 = precision == "bfloat16"
-    if precision == "auto" and device.type == "cuda":
+    if precision == "auto" and device.type == "cuda":  # before Ampere (8.0) it is emulated, without convolutions
         bfloat16 = torch.cuda.get_device_capability(device) >= (8, 0)
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bfloat16)
 
 
 def emulates_bfloat16() -> bool:
-    """Return True if PyTorch only emulates bfloat16 on this machine's CPU.
-
-    oneDNN has kernels for it from AVX-512 on. With AVX2 a step of ResNet-18 took 32 s instead of 1.
-    """
+    """Return True if PyTorch only emulates bfloat16 on this machine's CPU: a step of ResNet-18 takes 32 s, not 1."""
     return torch.backends.cpu.get_cpu_capability() == "AVX2"
 
 
@@ -424,10 +418,11 @@ def learning_adapters(config: ModelConfig, image_size: int) -> str:
     blocks = {path: re.sub("[.][0-9]+(?=[.])", ".*", path) for path in reasons}
     learning = {blocks[path] for path, why in reasons.items() if not why}
     left_out = [f"{path if blocks[path] in learning else blocks[path]} ({why})" for path, why in reasons.items() if why]
-    every = len(reasons)
-    text = f"adapters at {every - len(left_out):,} of {counted(every, 'weight')} of linear, attention and "
+    text = (
+        f"adapters at {len(reasons) - len(left_out):,} of {counted(len(reasons), 'weight')} of linear, attention and "
+    )
     text += f"convolutional layers{'; not at ' * bool(left_out)}{listed([*dict.fromkeys(left_out)])}"
-    if len(left_out) == every:
+    if len(left_out) == len(reasons):
         raise InvalidInput(f"LoRA: {text}: nothing of {config.backbone} would learn; set model.lora.rank to null.")
     if config.weights is None and not is_own_network(config.backbone):
         text += ", beside random weights that do not learn; give model.weights"

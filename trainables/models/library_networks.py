@@ -14,11 +14,8 @@ from torchvision.models.feature_extraction import create_feature_extractor, get_
 from trainables.common.errors import InvalidInput, suggestion
 from trainables.models.backbones import ON_HUB, Backbone, EvaluationCrop, Published, published
 
-# torchvision: networks up to their last maps, with torchvision's parameter names.
-
+# The node that follows the last maps in every family: pooling, or a classifier (SqueezeNet, MaxViT, transformers).
 HEADS = ("avgpool", "adaptive_avg_pool2d", "mean", "classifier", "heads")
-"""Node that follows the last maps in every family: pooling, or the classifier of networks without pooling there
-(SqueezeNet, MaxViT, vision transformers)."""
 
 # Trained on images scaled to -1 … 1, which torchvision's versions compute from ImageNet's mean and scale.
 INCEPTIONS = ("googlenet", "inception_v3")
@@ -30,9 +27,8 @@ def network(name: str) -> nn.Module:
     return models.get_model(name, weights=None, **options)
 
 
+# The last nodes before it in training and evaluation, by network; symbolic traces take up to seconds.
 BEFORE_THE_HEAD: dict[str, list[str]] = {}
-"""The last nodes in training and evaluation whose output is maps, or the class token of a transformer, by network;
-symbolic traces take up to seconds."""
 
 
 def _up_to(whole: nn.Module, train: str, evaluation: str) -> nn.Module:

@@ -21,9 +21,8 @@ def _block(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> li
 class ConvNet(nn.Module):
     """A small network for small images, which trains in seconds on a CPU: [B, 3, H, W] → [B, 128, H/16, W/16].
 
-    Four blocks of convolution, batch normalisation and ReLU each halve the sides. The first block has a stride and the
-    others pool, so that nothing is computed at full resolution. Weights, and therefore activations, are channels-last,
-    for which convolutions are fastest on a CPU.
+    Four blocks of convolution, batch normalisation and ReLU each halve the sides, the first by its stride. Weights, and
+    therefore activations, are channels-last, for which convolutions are fastest on a CPU.
     """
 
     def __init__(self) -> None:
@@ -57,8 +56,7 @@ class BNInception(nn.Module):
     """BN-Inception (Ioffe & Szegedy, ICML 2015): [B, 3, H, W] → [B, 1024, H/32, W/32], sides rounded up.
 
     This is the Caffe variant with 1024 features that is common in metric learning. Layers have their Caffe names, under
-    which the usual ImageNet weights are published. The blocks 3c and 4e halve the sides: their convolutions have a
-    stride, and their pooling has no projection.
+    which the usual ImageNet weights are published. The blocks 3c and 4e halve the sides, without a projection.
     """
 
     def __init__(self) -> None:
@@ -169,25 +167,22 @@ fixed_gem = partial(GeneralizedMean, learned=False)
 learned_gem = partial(GeneralizedMean, learned=True)
 
 
-# Pooling of tokens, the class token first: [B, 1 + T, F] → [B, F], or [B, 2F].
-
-
 class ClassToken(nn.Module):
-    """The class token (Dosovitskiy et al., ICLR 2021, eq. 4)."""
+    """The class token (Dosovitskiy et al., ICLR 2021, eq. 4), the first one: [B, 1 + T, F] → [B, F]."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         return tokens[:, 0]
 
 
 class PatchMean(nn.Module):
-    """Mean over the tokens of the patches."""
+    """Mean over the tokens of the patches: [B, 1 + T, F] → [B, F]."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         return tokens[:, 1:].mean(dim=1)
 
 
 class ClassTokenAndPatchMean(nn.Module):
-    """The class token, and then the mean over the tokens of the patches, as in DINOv2 (Oquab et al., TMLR 2024)."""
+    """The class token, then the mean over those of the patches, [B, 2F], as in DINOv2 (Oquab et al., TMLR 2024)."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         return torch.cat((tokens[:, 0], tokens[:, 1:].mean(dim=1)), dim=1)

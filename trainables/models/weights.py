@@ -72,7 +72,7 @@ def weights_file(config: ModelConfig) -> Path | None:
 class LoadedWeights:
     """The origin of a backbone's weights: ``loaded`` of the tensors of ``file``, and the names of those ``left_out``.
 
-    ``prefix`` was removed from the names in the file. ``way`` says how the names were matched, if they are others.
+    ``prefix`` was removed from names in the file; ``way`` says how others were matched.
     """
 
     file: str
@@ -237,12 +237,9 @@ def _by_name(found: "Tensors", needed: "Tensors") -> _Match:
 
 
 def _by_order(found: "Tensors", needed: "Tensors") -> _Match | None:
-    """Match tensors by their order, if shapes and kinds (``weight``, ``running_mean``) are equal one by one.
-
-    Only the last layer may be additional, a classifier.
-    """
+    """Match tensors by their order, if shapes and kinds (``weight``, ``running_mean``) are equal one by one."""
     names = [*found]
-    if [found[name].ndim for name in names[len(needed) :]] not in ([], [2], [2, 1]):
+    if [found[name].ndim for name in names[len(needed) :]] not in ([], [2], [2, 1]):  # more than a classifier
         return None
     pairs = dict(zip(needed, names))
     kinds = ((wanted.rpartition(".")[2], name.rpartition(".")[2]) for wanted, name in pairs.items())

@@ -237,9 +237,8 @@ class INaturalist(PublishedDataset):
     """iNaturalist 2018 (Van Horn et al. 2018): plants and animals, split as by Brown et al. (Smooth-AP, 2020).
 
     Contains the published training and validation images. Classes are named and ordered by their category's number.
-    Brown et al. trained on 5,690 of the 8,142 categories. Their list can be given as ``class_list``; without it the
-    same proportion of categories trains, those with the lowest hashes of their names, so the split depends neither on
-    the order (plants first) nor on a random generator.
+    Brown et al. trained on 5,690 of the 8,142 categories. Their list can be given as ``class_list``; without it as many
+    categories train, those with the lowest hashes of their names.
     """
 
     title: ClassVar[str] = "iNaturalist 2018"

@@ -67,10 +67,9 @@ def _only(half: Classes, present: set[str]) -> Classes:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedDataset(RootedDataset):
-    """Data set defined by published lists. Listed images must exist, and counts must match those published.
+    """Data set defined by published lists, which alone are opened. Listed images must exist, and counts must match.
 
-    With ``subset``, missing images are left out and counts are not checked. Only the lists are opened, once per
-    instance; images are checked by listing each folder once.
+    With ``subset``, missing images are left out and counts are not checked.
     """
 
     title: ClassVar[str]
@@ -165,14 +164,10 @@ class PublishedDataset(RootedDataset):
         return train, test
 
     def _rows(self, name: str, form: str, *, numbered: bool = False) -> list[list[str]]:
-        """Split the lines of a list file into the fields named by ``form``, skipping a heading with these names.
-
-        The first line of a ``numbered`` file is the number of the others, which is not needed.
-        """
-        lines = read_list(self._root / name)
-        heading = form.split()
+        """Split the lines of a list file into the fields named by ``form``, skipping a heading with these names."""
+        lines, heading = read_list(self._root / name), form.split()
         rows = [line.split() for line in lines]
-        if numbered and rows and len(rows[0]) == 1:
+        if numbered and rows and len(rows[0]) == 1:  # the number of the other lines
             rows[0] = []
         wrong = [number for number, row in enumerate(rows, start=1) if row and len(row) != len(heading)]
         if wrong:

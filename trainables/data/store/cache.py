@@ -88,8 +88,7 @@ def last_used(store: Path) -> float:
 def found_or_built(store: Path, needed: Callable[[], int], build: Callable[[Path], object]) -> InUse:
     """Return the lock on ``store``, which one process builds if it does not exist; the others wait for it.
 
-    ``build`` fills a draft folder, which is renamed afterwards. Room is made for ``needed()`` bytes; after an error, or
-    of a killed process, no store is left.
+    ``build`` fills a draft folder, which is renamed afterwards; room is made for ``needed()`` bytes.
     """
     in_use = InUse(store)  # locked before it exists, so that it cannot be evicted between building and use
     draft = store.with_suffix(DRAFT)

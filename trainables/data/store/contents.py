@@ -21,8 +21,8 @@ from trainables.common.files import DAMAGED, digest_of, read_arrays
 class StoreContents:
     """Labels, sizes and names of N images, and their memory-mapped pixels.
 
-    If items are vectors, ``features`` is their size, their float32 numbers are in ``pixels``, and there are no sizes.
-    If they are ``of_items`` of another kind, ``pixels`` are their bytes, and ``sizes_N2`` are 1 and their lengths.
+    Of vectors ``pixels`` are the numbers, ``features`` of each, and there are no sizes. ``of_items`` of another kind
+    ``pixels`` are their bytes, and ``sizes_N2`` are 1 and their lengths.
     """
 
     features: int | None
