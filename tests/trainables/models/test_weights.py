@@ -2,9 +2,11 @@
 
 import pickle
 import random
+import re
 import statistics
 from argparse import Namespace
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ from trainables.data.sets.folders import Folder
 from trainables.models import BACKBONES, ModelConfig
 from trainables.models.backbones import backbone
 from trainables.models.embedding import EmbeddingModel
-from trainables.models.weights import load_weights
+from trainables.models.weights import LoadedWeights, load_weights
 from trainables.training.untrained_network import scores_of_variants
 
 Tensors = dict[str, Tensor]
@@ -55,6 +57,12 @@ def under(prefix: str, state: Tensors) -> Tensors:
 
 def other(state: Tensors) -> Tensors:
     return {name: tensor + 1 for name, tensor in state.items()}
+
+
+def loaded(network: nn.Module, content: object, folder: Path) -> LoadedWeights:
+    """Load the weights in a file of ``content``."""
+    torch.save(content, folder / "weights.pth")
+    return load_weights(network, folder / "weights.pth")
 
 
 def is_loaded(network: nn.Module, state: Tensors) -> bool:
@@ -150,15 +158,11 @@ UNUSABLE: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 def test_tensors_without_usable_numbers_may_only_be_left_out(
     form: Callable[[Tensor], Tensor], words: str, tmp_path: Path
 ) -> None:
-    state = BACKBONES["convnet"].build().state_dict()
-    torch.save({**state, "classifier": form(torch.ones(3, 3))}, tmp_path / "weights.pth")
-    load_weights(BACKBONES["convnet"].build(), tmp_path / "weights.pth")
-    torch.save({**state, "blocks.0.weight": form(state["blocks.0.weight"])}, tmp_path / "weights.pth")
+    network = BACKBONES["convnet"].build()
+    state = network.state_dict()
+    loaded(network, {**state, "classifier": form(torch.ones(3, 3))}, tmp_path)
     with pytest.raises(InvalidInput, match=words):
-        load_weights(BACKBONES["convnet"].build(), tmp_path / "weights.pth")
-
-
-# Other names.
+        loaded(network, {**state, "blocks.0.weight": form(state["blocks.0.weight"])}, tmp_path)
 
 
 def renamed(state: Tensors) -> Tensors:
@@ -167,10 +171,8 @@ def renamed(state: Tensors) -> Tensors:
 
 
 def test_equal_shapes_in_order_are_matched(whole: Tensors, tmp_path: Path) -> None:
-    network = BACKBONES["convnet"].build()
-    torch.save(renamed(whole), tmp_path / "weights.pth")
-    at = len(whole) - 2
-    assert str(load_weights(network, tmp_path / "weights.pth")) == (
+    network, at = BACKBONES["convnet"].build(), len(whole) - 2
+    assert str(loaded(network, renamed(whole), tmp_path)) == (
         f"loaded 20 of {OF} layer_{at}.weight, layer_{at + 1}.bias; matched by order, since the names differ "
         "(layer_0.weight is blocks.0.weight)"
     )
@@ -207,10 +209,9 @@ def test_what_does_not_match_is_refused_and_changes_nothing(
     change: Callable[[Tensors], Tensors], words: str, whole: Tensors, tmp_path: Path
 ) -> None:
     network = BACKBONES["convnet"].build()
-    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    torch.save(change(whole), tmp_path / "weights.pth")
+    before = deepcopy(network.state_dict())
     with pytest.raises(InvalidInput, match=words):
-        load_weights(network, tmp_path / "weights.pth")
+        loaded(network, change(whole), tmp_path)
     assert is_loaded(network, before)
 
 
@@ -227,13 +228,11 @@ def test_a_vision_transformer_of_torchvision_is_one_of_timm_and_dino(tmp_path: P
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.normal_(std=0.1)
-    torch.save(theirs.state_dict(), tmp_path / "vit.pth")
     ours = Timms(img_size=32, patch_size=16, embed_dim=8, depth=2, num_heads=2, mlp_ratio=2, num_classes=0).eval()
-    assert not load_weights(ours, tmp_path / "vit.pth").left_out
-    torch.save({"teacher": under("backbone.", ours.state_dict())}, tmp_path / "dino.pth")
+    assert not loaded(ours, theirs.state_dict(), tmp_path).left_out
     back = torchvisions_transformer().eval()
-    loaded = load_weights(back, tmp_path / "dino.pth")
-    assert (loaded.loaded, loaded.left_out, loaded.prefix) == (30, (), "teacher.backbone.")
+    found = loaded(back, {"teacher": under("backbone.", ours.state_dict())}, tmp_path)
+    assert (found.loaded, found.left_out, found.prefix) == (30, (), "teacher.backbone.")
     images = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
         torch.testing.assert_close(ours(images), theirs(images))
@@ -247,25 +246,19 @@ def test_two_layers_of_a_network_are_not_taken_for_one(tmp_path: Path) -> None:
         return nn.ModuleDict({"mlp": nn.ModuleDict({"fc1": nn.Linear(2, 2), "0": nn.Linear(2, 2)})})
 
     theirs, ours = network(), network()
-    torch.save(under("backbone.", theirs.state_dict()), tmp_path / "weights.pth")
-    assert load_weights(ours, tmp_path / "weights.pth").loaded == 4
+    assert loaded(ours, under("backbone.", theirs.state_dict()), tmp_path).loaded == 4
     assert is_loaded(ours, theirs.state_dict())
-
-
-# Files that are not weights, or not these.
 
 
 def test_weights_of_another_architecture(weights: Path) -> None:
     with torch.device("meta"):
         other = BACKBONES["resnet50"].build()
-    (sentence,) = sentences_of(lambda: load_weights(other, weights))
+    (sentence,) = sentences_of(load_weights, other, weights)
     assert "77 of the 265 tensors that the backbone needs are in" in sentence
     assert "and all must be: 165 missing (layer1.0.conv3.weight [256, 64, 1, 1], " in sentence
     assert "23 of another shape (layer1.0.conv1.weight (needs [64, 64, 1, 1], found [64, 64, 3, 3])" in sentence
-    with pytest.raises(
-        InvalidInput, match=r"None of the 20 tensors .*\(blocks.0.weight, .*, which has conv1.weight, .*100 more"
-    ):
-        load_weights(BACKBONES["convnet"].build(), weights)
+    (sentence,) = sentences_of(load_weights, BACKBONES["convnet"].build(), weights)
+    assert re.match(r"None of the 20 tensors .*\(blocks.0.weight, .*, which has conv1.weight, .*100 more", sentence)
 
 
 def test_weights_of_a_deeper_network_are_refused(tmp_path: Path) -> None:
@@ -294,22 +287,20 @@ def test_weights_of_a_deeper_network_are_refused(tmp_path: Path) -> None:
         (convnet, {**deeper, "fc.weight": torch.zeros(9, 9)}, r"1 tensor more .*\(blocks\.15\.weight\)"),
     )
     for network, state, words in cases:
-        torch.save(state, tmp_path / "weights.pth")
-        before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+        before = deepcopy(network.state_dict())
         with pytest.raises(InvalidInput, match=f"weights.pth has .*{words}.* deeper or other variant"):
-            load_weights(network, tmp_path / "weights.pth")
+            loaded(network, state, tmp_path)
         assert is_loaded(network, before)
 
 
 def test_what_is_no_layer_of_the_backbone_is_left_out(weights: Path, tmp_path: Path) -> None:
     names = ("fc.weight", "head.mlp.0.weight", "queue", "neck.0.weight", "layer5.0.weight", "layer1.0.attn_mask")
-    extra = {name: torch.zeros(9, 9) for name in names}
-    torch.save(under("module.encoder_q.", {**torch.load(weights), **extra}), tmp_path / "weights.pth")
-    loaded = load_weights(BACKBONES["resnet18"].build(), tmp_path / "weights.pth")
+    content = {**torch.load(weights), **{name: torch.zeros(9, 9) for name in names}}
+    left_out = loaded(BACKBONES["resnet18"].build(), under("module.encoder_q.", content), tmp_path).left_out
+    assert {name.removeprefix("module.encoder_q.") for name in left_out} == {*names, "fc.bias"}
     own = nn.Sequential(nn.Sequential(nn.Conv2d(3, 3, 1), nn.Flatten()))
-    torch.save({**own.state_dict(), "0.2.weight": torch.zeros(9, 3), "0.2.bias": torch.zeros(9)}, tmp_path / "own.pth")
-    assert load_weights(own, tmp_path / "own.pth").left_out == ("0.2.weight", "0.2.bias")
-    assert {name.removeprefix("module.encoder_q.") for name in loaded.left_out} == {*names, "fc.bias"}
+    content = {**own.state_dict(), "0.2.weight": torch.zeros(9, 3), "0.2.bias": torch.zeros(9)}
+    assert loaded(own, content, tmp_path).left_out == ("0.2.weight", "0.2.bias")
 
 
 def cut_off(path: Path) -> None:
@@ -342,7 +333,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_files_that_are_not_weights(write: Callable[[Path], object], words: str, tmp_path: Path) -> None:
     path = tmp_path / "weights.csv"
     write(path)
-    (sentence,) = sentences_of(lambda: EmbeddingModel(ModelConfig(weights=str(path))))
+    (sentence,) = sentences_of(EmbeddingModel, ModelConfig(weights=str(path)))
     assert words in sentence
     assert str(path) in sentence
     assert "weights_only" not in sentence

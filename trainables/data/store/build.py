@@ -124,10 +124,10 @@ def read_item(dataset: Dataset, key: str) -> Any:
     item = dataset.read(key)
     if isinstance(dataset, ItemDataset):
         return item
+    form: tuple[type[np.generic], int, tuple[int]] = np.uint8, 3, (3,)
+    due = "uint8, height × width × 3 (RGB), as of np.asarray(image.convert('RGB'))"
     if (features := dataset.features()) is not None:
         due, form = f"float32 of {features} numbers, as features() says", (np.float32, 1, (features,))
-    else:
-        due, form = "uint8, height × width × 3 (RGB), as of np.asarray(image.convert('RGB'))", (np.uint8, 3, (3,))
     if isinstance(item, np.ndarray) and item.size and (item.dtype, item.ndim, item.shape[-1:]) == form:
         return item
     what = type(item).__name__
