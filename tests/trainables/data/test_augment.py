@@ -77,15 +77,11 @@ def close(found: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize("flip", [False, True])
 def test_resample_agrees_with_torchvisions_resized_crop(view: StoreView, side: int, flip: bool) -> None:
     random = np.random.default_rng(1)
-    boxes = []
-    for height, width in SIZES:
-        tall, wide = random.integers(1, height + 1), random.integers(1, width + 1)
-        top, left = random.integers(0, height - tall + 1), random.integers(0, width - wide + 1)
-        boxes.append([int(value) for value in (top, left, tall, wide)])
-    boxes_B4 = torch.tensor(boxes)
+    sizes = random.integers(1, np.array(SIZES) + 1)
+    boxes_B4 = torch.from_numpy(np.concatenate([random.integers(0, np.array(SIZES) - sizes + 1), sizes], axis=1))
     flips = torch.full((len(SIZES),), flip)
     found = seen(view, Crops(boxes_B4=boxes_B4, reach_B4=boxes_B4, flips_B=flips, side=side))
-    for image, box, row in zip(IMAGES, boxes, found):
+    for image, box, row in zip(IMAGES, boxes_B4.tolist(), found):
         expected = F.resized_crop(image.float() / 255, *box, [side, side], antialias=True)
         close(row, expected.flip(2) if flip else expected)
 

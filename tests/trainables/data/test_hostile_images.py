@@ -12,7 +12,6 @@ import resource
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -133,10 +132,8 @@ def test_an_image_is_read_or_reported(name: str, tmp_path: Path) -> None:
     _, reason, suspicion = CASES[name]
     dataset, cache = folder_with(name, tmp_path / "images"), tmp_path / "cache"
     said = inspect(dataset.damage, dataset.classes()["a"], seconds=60).sentence("images of test classes")
-    if suspicion is None:
-        assert said is None
-    else:
-        assert said is not None
+    assert (said is None) == (suspicion is None)
+    if said and suspicion:
         assert said.startswith("1 of 3 images of test classes looks damaged: a/")
         assert suspicion in said
         assert said.isprintable()
@@ -145,7 +142,7 @@ def test_an_image_is_read_or_reported(name: str, tmp_path: Path) -> None:
         assert f"a/{file_of(name)}" in contents.image_keys
         assert len(contents.image_keys) == 5
         return
-    (sentence,) = sentences_of(lambda: build_store(dataset, ["a", "b"], short_side=32, cache=cache))
+    (sentence,) = sentences_of(build_store, dataset, ["a", "b"], short_side=32, cache=cache)
     assert sentence.startswith("1 of 5 images cannot be read: a/")
     assert sentence.endswith("). Replace or remove them.")
     assert reason in sentence
@@ -154,12 +151,7 @@ def test_an_image_is_read_or_reported(name: str, tmp_path: Path) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    tag=st.integers(0x0113, 0xFFFF),
-    kind=st.integers(1, 13),
-    count=st.integers(0, 5),
-    value=st.binary(min_size=4, max_size=4),
-)
+@given(st.integers(0x0113, 0xFFFF), st.integers(1, 13), st.integers(0, 5), st.binary(min_size=4, max_size=4))
 def test_an_image_is_upright_whatever_else_its_metadata_hold(tag: int, kind: int, count: int, value: bytes) -> None:
     assert as_it_looks(identified(io.BytesIO(with_tag(tag, kind, count, value)))).size == COLOUR.size[::-1]
 
@@ -193,9 +185,6 @@ def test_thin_and_flat_images_in_a_batch_need_little_memory(augmentation: str, s
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 500_000, "kilobytes"
     expected_B3 = torch.tensor([[50 * number / 255, 0, 1] for number in range(4)])
     assert torch.allclose(batch, expected_B3[:, :, None, None].expand_as(batch), atol=1e-3)
-
-
-# Checks without decoding: a file truncated anywhere is detected, and no pixel is decoded.
 
 
 SMALL = Image.fromarray(NOISE[:12, :15])
@@ -251,17 +240,14 @@ def test_no_pixel_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def decoding(*_: object) -> None:
         pytest.fail("pixels were decoded")
 
-    paths = []
-    for name, (content, _) in FILES.items():
-        paths.append(tmp_path / f"{name}.jpg")
-        paths[-1].write_bytes(content)
     kinds = {Image.Image, ImageFile.ImageFile}
-    for content, _ in FILES.values():
-        with Image.open(io.BytesIO(content)) as image:
+    for name, (content, _) in FILES.items():
+        (tmp_path / name).write_bytes(content)
+        with Image.open(tmp_path / name) as image:
             kinds.add(type(image))
     for kind in kinds:
         monkeypatch.setattr(kind, "load", decoding)
-    assert [damage_in(path) for path in paths] == [None] * len(FILES)
+    assert [damage_in(tmp_path / name) for name in FILES] == [None] * len(FILES)
 
 
 def test_what_is_damaged_is_counted_and_a_slow_file_system_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,15 +264,11 @@ def test_what_is_damaged_is_counted_and_a_slow_file_system_does_not_block(monkey
     assert look.sentence("images") == said
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arrays(Folder):
-    """Files of a format unknown to Pillow."""
-
-    def read(self, key: str) -> np.ndarray:
-        return NOISE
-
-
 def test_files_with_a_user_defined_reader_are_not_checked(tmp_path: Path) -> None:
+    class Arrays(Folder):
+        def read(self, key: str) -> np.ndarray:
+            return NOISE
+
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "0.png").write_bytes(b"rows of numbers")
     assert Arrays(root=str(tmp_path)).damage("a/0.png") is None

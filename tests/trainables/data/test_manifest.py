@@ -8,6 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -31,10 +32,10 @@ from trainables.inference.given_images import found_images
 Rows = Sequence[Mapping[str, Any]]
 
 
-def write(folder: Path, rows: Rows, *, files: bool = True, columns: Sequence[str] | None = None) -> Path:
+def write(folder: Path, rows: Rows, *, files: bool = True) -> Path:
     path = folder / "x.csv"
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns or list(rows[0]))
+        writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
     for row in rows if files else ():
@@ -44,11 +45,8 @@ def write(folder: Path, rows: Rows, *, files: bool = True, columns: Sequence[str
 
 
 def plain(classes: int = 8, images: int = 2, **more: Any) -> list[dict[str, Any]]:
-    return [
-        {"path": f"of {label}/{number}.png", "class": f"class {label}", **more}
-        for label in range(classes)
-        for number in range(images)
-    ]
+    places = product(range(classes), range(images))
+    return [{"path": f"of {label}/{number}.png", "class": f"class {label}", **more} for label, number in places]
 
 
 def with_parts(classes: int = 8, images: int = 4) -> list[dict[str, Any]]:
@@ -79,20 +77,17 @@ def test_a_manifest_is_what_its_rows_say(tmp_path: Path) -> None:
     assert dataset.parts() == {row["path"]: row["part"] for row in rows if row["part"] != "train"}
     assert dataset.cameras() == {row["path"]: row["camera"] for row in rows}
     assert Manifest(file=file).cameras() == {}
-    assert dataset.published_split() == (
-        tuple(f"class {n}" for n in range(4)),
-        tuple(f"class {n}" for n in range(4, 8)),
-    )
+    names = tuple(dataset.classes())
+    assert dataset.published_split() == (names[:4], names[4:])
     assert pickle.loads(pickle.dumps(dataset)).classes() == dataset.classes()
     assert dataset.stamp(rows[0]["path"]).startswith("0-")
 
 
 def test_paths_are_relative_to_the_root_and_whole_numbers_are_sorted_by_size(tmp_path: Path) -> None:
-    rows = [{"path": f" ./{n}.png", "class": str(n)} for n in (10, 9, 2, 1)]
-    file = write(tmp_path, rows, files=False)
+    rows = [{"path": f"./{n}.png", "class": str(n)} for n in (10, 9, 2, 1)]
     (tmp_path / "images").mkdir()
-    for n in (10, 9, 2, 1):
-        (tmp_path / "images" / f"{n}.png").touch()
+    write(tmp_path / "images", rows)
+    file = write(tmp_path, [{**row, "path": f" {row['path']}"} for row in rows], files=False)
     dataset = Manifest(file=file, root=tmp_path / "images")
     assert dataset.classes() == {str(n): (f"{n}.png",) for n in (1, 2, 9, 10)}
     assert dataset.published_split() is None

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +26,24 @@ def random_images(side: int = 32) -> Tensor:
     return torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0))
 
 
-def entering(part: str) -> Callable[[Any, Tensor], Tensor]:
-    """Return a function that computes the input of ``part`` in the library's whole network."""
-
-    def run(whole: nn.Module, images: Tensor) -> Tensor:
-        seen: list[Tensor] = []
-        whole.get_submodule(part).register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-        whole(images)
-        return seen[0]
-
-    return run
+def entering(part: str, whole: nn.Module, images: Tensor) -> Tensor:
+    """Return the input of ``part`` in the library's whole network."""
+    seen: list[Tensor] = []
+    whole.get_submodule(part).register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    whole(images)
+    return seen[0]
 
 
 # One network for each way to end: the side of an image, and its last maps by torchvision's own modules.
 FAMILIES: dict[str, tuple[int, Callable[[Any, Tensor], Tensor]]] = {
     "densenet121": (64, lambda whole, images: whole.features(images).relu()),
     "mobilenet_v3_small": (64, lambda whole, images: whole.features(images)),
-    "resnet18": (64, entering("avgpool")),
+    "resnet18": (64, partial(entering, "avgpool")),
     "regnet_y_400mf": (64, lambda whole, images: whole.trunk_output(whole.stem(images))),
-    "shufflenet_v2_x0_5": (64, entering("fc")),
+    "shufflenet_v2_x0_5": (64, partial(entering, "fc")),
     "squeezenet1_1": (64, lambda whole, images: whole.features(images)),
     "swin_t": (64, lambda whole, images: whole.norm(whole.features(images)).permute(0, 3, 1, 2)),
-    "vit_b_32": (224, entering("heads")),
+    "vit_b_32": (224, partial(entering, "heads")),
 }
 SMALLER: dict[str, Callable[[], nn.Module]] = {
     "densenet121": lambda: torchvision.models.DenseNet(4, (2, 2), 8),
@@ -134,12 +131,13 @@ def test_names_that_are_none(name: str, words: str, monkeypatch: pytest.MonkeyPa
 
 def test_sizes_that_a_network_cannot_take_are_found_before_training() -> None:
     smoke_test(ModelConfig(), 32)
-    with pytest.raises(InvalidInput, match=r"training\.image_size is 8, and convnet does not accept such images"):
-        smoke_test(ModelConfig(), 8)
-    with pytest.raises(InvalidInput, match=r"images \(Input height .*\); set it to 224, the next larger size that"):
-        smoke_test(ModelConfig(backbone="timm:mixer_s32_224"), 64)
-    with pytest.raises(InvalidInput, match=r"set it to 80, the next larger size that it accepts\."):
-        smoke_test(ModelConfig(backbone="timm:test_vit"), 70)
+    for name, side, words in (
+        ("convnet", 8, r"training\.image_size is 8, and convnet does not accept such images"),
+        ("timm:mixer_s32_224", 64, r"images \(Input height .*\); set it to 224, the next larger size that"),
+        ("timm:test_vit", 70, r"set it to 80, the next larger size that it accepts\."),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            smoke_test(ModelConfig(backbone=name), side)
 
 
 def test_a_transformer_interpolates_its_position_embeddings() -> None:
