@@ -43,6 +43,14 @@ def build(dataset: Dataset, cache: Path, class_names: tuple[str, ...] = ("a", "b
     return Store(build_store(dataset, class_names, short_side=short_side, cache=cache))
 
 
+def built(cache: Path) -> Store:
+    """Build the store of the drawn images, or wait until another process has; the last image is checked."""
+    store = build(GLYPHS, cache, tuple(GLYPHS.classes()), short_side=40)
+    assert np.array_equal(image_of(store, 47), GLYPHS.read("glyph-003/011"))
+    assert not list(cache.glob("*.draft"))
+    return store
+
+
 def image_of(images: Store | StoreView, index: int) -> np.ndarray:
     at = torch.tensor([index])
     sizes = images.store.sizes_N2[images.rows_N[at]] if isinstance(images, StoreView) else images.sizes_N2[at]
@@ -155,10 +163,7 @@ def test_remains_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     process.join()
     (draft,) = tmp_path.glob("*.draft")
     assert not draft.with_suffix("").exists()
-    store = build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
-    assert store.path == draft.with_suffix("")
-    assert np.array_equal(image_of(store, 47), GLYPHS.read("glyph-003/011"))
-    assert not draft.exists()
+    assert built(tmp_path).path == draft.with_suffix("")
 
 
 def test_a_waiting_process_builds_if_the_builder_is_killed(tmp_path: Path) -> None:
@@ -170,9 +175,7 @@ def test_a_waiting_process_builds_if_the_builder_is_killed(tmp_path: Path) -> No
     assert len([*keys]) == 48
     second.join()
     assert second.exitcode == 0
-    store = build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
-    assert np.array_equal(image_of(store, 47), GLYPHS.read("glyph-003/011"))
-    assert not list(tmp_path.glob("*.draft"))
+    built(tmp_path)
 
 
 @pytest.mark.parametrize("seed", [0, 5])

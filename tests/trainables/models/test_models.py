@@ -96,25 +96,20 @@ def test_batch_normalisation_stands_still_as_far_as_it_is_frozen(
     assert model.training
 
 
-@pytest.mark.parametrize(
-    ("name", "deviation", "most", "bias"),
-    [  # of weights to D = 512 from F = 512, and the bound of the biases
+def test_the_embedding_layer_is_drawn_as_its_source_draws_it() -> None:
+    """Check the deviation and bound of weights to D = 512 from F = 512, and the bound of the biases."""
+    for name, deviation, most, bias in (
         ("kaiming_normal", (2 / 512) ** 0.5, math.inf, 0.0),
         ("linear", (1 / 3 / 512) ** 0.5, 512**-0.5, 512**-0.5),
         ("truncated_normal", float(stats.truncnorm(-2, 2, scale=1e-3).std()), 2e-3, 512**-0.5),
-    ],
-)
-def test_the_embedding_layer_is_drawn_as_its_source_draws_it(
-    name: str, deviation: float, most: float, bias: float
-) -> None:
-    torch.manual_seed(0)
-    layer = EmbeddingModel(ModelConfig(backbone="features:512", embedding_dim=512, head_init=name)).head[-1]
-    weights, biases = layer.weight.detach().double(), layer.bias.detach()
-    assert weights.std().item() == pytest.approx(deviation, rel=0.01)
-    assert abs(weights.mean().item()) < 0.01 * deviation
-    assert weights.abs().max() <= most
-    assert biases.abs().max() <= bias
-    assert (biases.abs().max() > 0.9 * bias) or bias == 0
+    ):
+        torch.manual_seed(0)
+        layer = EmbeddingModel(ModelConfig(backbone="features:512", embedding_dim=512, head_init=name)).head[-1]
+        weights, biases = layer.weight.detach().double(), layer.bias.detach()
+        assert weights.std().item() == pytest.approx(deviation, rel=0.01)
+        assert abs(weights.mean().item()) < 0.01 * deviation
+        assert weights.abs().max() <= most
+        assert 0.9 * bias <= biases.abs().max() <= bias
 
 
 def test_the_order_of_the_images_changes_no_embedding() -> None:
@@ -176,10 +171,7 @@ def test_gem_is_finite(value: float, p: float, dtype: torch.dtype) -> None:
 
 
 FEATURES, DIMENSIONS = 6, 4
-
-
-def features_BF(rows: int = 5) -> Tensor:
-    return torch.randn(rows, FEATURES, generator=torch.Generator().manual_seed(0))
+FEATURES_BF = torch.randn(5, FEATURES, generator=torch.Generator().manual_seed(0))
 
 
 def head(**settings: object) -> nn.Sequential:
@@ -195,29 +187,29 @@ def test_the_size_of_embeddings(name: str, dimensions: int | None) -> None:
         with pytest.raises(InvalidInput, match=r"head is none, which keeps the features, and embedding_dim is 4"):
             head(head=name, embedding_dim=dimensions)
         return
-    embeddings = head(head=name, embedding_dim=dimensions)(features_BF())
+    embeddings = head(head=name, embedding_dim=dimensions)(FEATURES_BF)
     assert embeddings.shape == (5, dimensions or FEATURES)
-    assert name != "none" or embeddings.equal(features_BF())
+    assert name != "none" or embeddings.equal(FEATURES_BF)
 
 
 def test_an_mlp_by_hand() -> None:
     network = head(head="mlp").double()
     first, second, last = (layer for layer in network if isinstance(layer, nn.Linear))
-    found = features_BF().double()
+    found = FEATURES_BF.double()
     for layer in (first, second):
         found = found @ layer.weight.T + layer.bias
         found = (found - found.mean(1, keepdim=True)) / (found.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
         found = found.clamp(min=0)
-    torch.testing.assert_close(network(features_BF().double()), found @ last.weight.T + last.bias)
+    torch.testing.assert_close(network(FEATURES_BF.double()), found @ last.weight.T + last.bias)
 
 
 def test_a_residual_adapter_starts_at_the_features_and_learns() -> None:
     network = head(head="residual", embedding_dim=None)
-    assert network(features_BF()).equal(features_BF())
+    assert network(FEATURES_BF).equal(FEATURES_BF)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     for _ in range(2):  # the weights before the last, which is zero, have a gradient after the first step
         optimizer.zero_grad()
-        network(features_BF()).square().sum().backward()
+        network(FEATURES_BF).square().sum().backward()
         optimizer.step()
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in network.parameters())
 
@@ -227,7 +219,7 @@ def test_a_network_on_features() -> None:
     network = EmbeddingModel(ModelConfig(backbone=f"features:{FEATURES}", embedding_dim=DIMENSIONS))
     assert {name.partition(".")[0] for name in network.state_dict()} == {"head"}
     layer = network.head[0]
-    torch.testing.assert_close(network(features_BF()), functional.linear(features_BF(), layer.weight, layer.bias))
+    torch.testing.assert_close(network(FEATURES_BF), functional.linear(FEATURES_BF, layer.weight, layer.bias))
     with pytest.raises(InvalidInput, match="'features:many'; after the colon give the number of features"):
         EmbeddingModel(ModelConfig(backbone="features:many"))
 
