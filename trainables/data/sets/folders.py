@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.common.errors import InvalidInput, counted, listed, raise_if_any
-from trainables.data.dataset import Dataset, is_utf8
+from trainables.data.dataset import Dataset, grouped, is_utf8
 from trainables.data.images import IMAGE_SUFFIXES, damage_in, read_image
 
 
@@ -157,8 +157,8 @@ kestrel/anything.jpg"""
             raise InvalidInput(f"dataset.root is {found}. Give it one for each class.")
 
     def _class_names(self) -> list[str]:
-        found = (entry.name for entry in self._entries() if os.path.isdir(entry.path))
-        return sorted(name for name in found if not _is_system(name))
+        folders = (entry.name for entry in self._entries() if os.path.isdir(entry.path))
+        return sorted(name for name in folders if not _is_system(name))
 
     def _entries(self) -> list[os.DirEntry[str]]:
         """List the entries of ``root``, except hidden ones."""
@@ -217,33 +217,29 @@ def left_out(root: Path, *, of_classes: bool) -> str | None:
     return f"Left out in {str(root)!r}: {'; '.join(left)}." if left else None
 
 
-# Paths that people write differently from the disk: in another Unicode form or case, or with backslashes.
-
-
 def _alike(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()).rstrip()
 
 
 class Folders:
-    """The names in folders, each listed once."""
+    """Names in folders, listed once, for paths written in another Unicode form or case, or with backslashes."""
 
     def __init__(self) -> None:
-        self._names: dict[Path, dict[str, list[str]]] = {}
+        self._names: dict[Path, dict[str, tuple[str, ...]]] = {}
 
-    def _alike_in(self, folder: Path, name: str) -> list[str]:
+    def _alike_in(self, folder: Path, name: str) -> tuple[str, ...]:
         if folder not in self._names:
-            self._names[folder] = {}
-            for entry in os.listdir(folder) if folder.is_dir() else ():
-                self._names[folder].setdefault(_alike(entry), []).append(entry)
-        found = self._names[folder].get(_alike(name), [])
-        return [name] if name in found else found
+            entries = os.listdir(folder) if folder.is_dir() else ()
+            self._names[folder] = grouped((_alike(entry), entry) for entry in entries)
+        found = self._names[folder].get(_alike(name), ())
+        return (name,) if name in found else found
 
     def meant(self, root: Path, path: str) -> str | None:
         """Return the path below ``root`` that ``path`` can only mean; None if it means none or several."""
         for parts in (path.split("/"), path.replace("\\", "/").split("/")):
             folder, found = root, list[str]()
             for part in parts:
-                names = [part] if part in ("", ".", "..") else self._alike_in(folder, part)
+                names = (part,) if part in ("", ".", "..") else self._alike_in(folder, part)
                 if len(names) != 1:
                     break
                 found.append(names[0])

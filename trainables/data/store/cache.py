@@ -77,14 +77,6 @@ def is_used(store: Path) -> bool:
     return False
 
 
-def last_used(store: Path) -> float:
-    """Return the time of the last use, else of creation, in seconds since 1970; 0 if ``store`` does not exist."""
-    for path in (lock_file(store), store):
-        with suppress(FileNotFoundError):
-            return path.stat().st_mtime
-    return 0.0
-
-
 def found_or_built(store: Path, needed: Callable[[], int], build: Callable[[Path], object]) -> InUse:
     """Return the lock on ``store``, which one process builds if it does not exist; the others wait for it.
 
@@ -134,7 +126,9 @@ def stores_in(cache: Path) -> list[CachedStore]:
         try:
             with os.scandir(path) as entries:
                 size = sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
-            found.append(CachedStore(path=path, size=size, used=last_used(path.with_suffix(""))))
+            lock = lock_file(path.with_suffix(""))
+            used = (lock if lock.exists() else path).stat().st_mtime  # else it is only created
+            found.append(CachedStore(path=path, size=size, used=used))
         except FileNotFoundError:  # removed meanwhile
             continue
     return sorted(found, key=lambda store: (not store.is_draft, store.used, store.path))
