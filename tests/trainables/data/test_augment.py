@@ -3,10 +3,8 @@
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -26,11 +24,8 @@ from trainables.data.store.view import Store, StoreView
 SIZES = [(40, 40), (37, 61), (90, 33), (24, 24), (16, 70)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Noise(Dataset):
     """One random image of each size, in two classes."""
-
-    summary: ClassVar[str] = "noise"
 
     def classes(self) -> dict[str, tuple[str, ...]]:
         keys = tuple(map(str, range(len(SIZES))))

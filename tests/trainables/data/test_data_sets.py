@@ -27,8 +27,7 @@ def write_images(root: Path, classes: dict[str, int]) -> Path:
     random = np.random.default_rng(0)
     for name, count in classes.items():
         (root / name).mkdir(parents=True)
-        for index in range(count):
-            pixels = random.integers(0, 256, (10, 12, 3), dtype=np.uint8)
+        for index, pixels in enumerate(random.integers(0, 256, (count, 10, 12, 3), dtype=np.uint8)):
             Image.fromarray(pixels).save(root / name / f"{index}.png")
     return root
 
@@ -40,11 +39,8 @@ def small(name: str, root: Path) -> Dataset:
     if name == "folder":
         return DATASETS[name](root=write_images(root / name, {"b": 2, "a": 3, "C": 4}))
     if name == "manifest":
-        write_images(root, {"b": 2, "a": 3, "C": 4})
-        rows = [
-            f"{path.relative_to(root)},{path.parent.name},{path.stem},{('query', 'gallery')[int(path.stem) % 2]}"
-            for path in root.rglob("*.png")
-        ]
+        images = write_images(root, {"b": 2, "a": 3, "C": 4}).rglob("*.png")
+        rows = [f"{path},{path.parent.name},{path.stem},{('query', 'gallery')[int(path.stem) % 2]}" for path in images]
         (root / "x.csv").write_text("\n".join(["path,class,camera,part", *rows]))
         return DATASETS[name](file=root / "x.csv", ignore_same_camera=True)
     if name == "features":

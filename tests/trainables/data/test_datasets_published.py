@@ -60,11 +60,10 @@ def keys_of(dataset: PublishedDataset) -> list[str]:
     return [key for keys in dataset.classes().values() for key in keys]
 
 
-@pytest.fixture(params=NAMES)
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+of_each = pytest.mark.parametrize("name", NAMES)
 
 
+@of_each
 def test_classes_hold_the_images_that_were_written_and_no_image_is_opened(name: str, tmp_path: Path) -> None:
     expected: dict[int, set[str]] = {}
     for path, label in written(name, tmp_path, [3, 1, 4, 2], [2, 5, 1]).items():
@@ -120,6 +119,7 @@ def test_products_are_of_the_kinds_that_the_lists_say(tmp_path: Path) -> None:
     assert re.match(f"1 product in .* with more than one super_class_id: {product}. Restore", sentence)
 
 
+@of_each
 def test_missing_images_are_counted_or_left_out_of_a_subset(name: str, tmp_path: Path) -> None:
     root = tree(name, tmp_path)
     whole = part(name, root)
@@ -160,6 +160,7 @@ def test_the_published_counts_are_right_and_others_are_not(name: str, tmp_path: 
         assert f"has {images - 1:,} training images (published: {images:,}" in sentence
 
 
+@of_each
 def test_wrong_counts_are_reported_together(name: str, tmp_path: Path) -> None:
     (sentence,) = sentences_of(DATASETS[name](root=tree(name, tmp_path)).classes)
     assert str(tmp_path) in sentence
