@@ -171,10 +171,9 @@ def split_dataset(
     together = {name: names for names in joined for name in names}
     units = list(dict.fromkeys(together.get(name, (name,)) for name in class_names))
     if joined and len(units) == 1:
-        raise InvalidInput(
-            f"All {len(class_names)} classes are joined by the groups that they share ({listed(units[0], shown=3)}), "
-            "and a group never crosses the split; give the images of fewer classes the same group."
-        )
+        what = f"All {len(class_names)} classes are joined by the groups that they share ({listed(units[0], shown=3)})"
+        fix = "give the images of fewer classes the same group"
+        raise InvalidInput(f"{what}, and a group never crosses the split; {fix}.")
     half, test = _halves(class_names, (class_names, ()) if held else dataset.published_split(), units)
     if folds and FEWEST_CLASSES * folds > len(half) >= 2 * FEWEST_CLASSES:
         raise InvalidInput(
@@ -241,16 +240,13 @@ def _halves(
     train, test = map(tuple, published)
     known = set(class_names)
     if missing := [name for name in (*train, *test) if name not in known]:
-        raise InvalidInput(
-            f"{len(missing)} of the {len(train) + len(test)} classes of the published split are not in the "
-            f"data: {listed(missing)}. The data set is incomplete: unpack it again."
-        )
+        which = f"{len(missing)} of the {len(train) + len(test)} classes of the published split are not in the data"
+        raise InvalidInput(f"{which}: {listed(missing)}. The data set is incomplete: unpack it again.")
     assert not set(train) & set(test), "published halves that share classes"
     if crossing := [unit for unit in units if len({name in test for name in unit}) > 1]:
-        raise InvalidInput(
-            f"{counted(len(crossing), 'set')} of classes with a common group in both the training and the test half, "
-            f"such as {listed(crossing[0], shown=5)}; a group never crosses the split: correct the groups or the parts."
-        )
+        which = f"{counted(len(crossing), 'set')} of classes with a common group in both the training and the test half"
+        fix = "a group never crosses the split: correct the groups or the parts"
+        raise InvalidInput(f"{which}, such as {listed(crossing[0], shown=5)}; {fix}.")
     return train, test
 
 
@@ -279,15 +275,11 @@ def _refuse_too_few(split: ClassSplit, *, held: bool) -> None:
             f"classes or another split.ratio{', or fewer classes with common groups' if split.joined else ''}."
         )
     if few:
-        raise InvalidInput(
-            f"split.folds is {len(split.folds)}, and classes that share a group stay together, which leaves a fold "
-            f"with fewer than {FEWEST_CLASSES} classes; give fewer folds."
-        )
+        why = f"classes that share a group stay together, which leaves a fold with fewer than {FEWEST_CLASSES} classes"
+        raise InvalidInput(f"split.folds is {len(split.folds)}, and {why}; give fewer folds.")
     if train <= split.merge * (FEWEST_CLASSES - 1):
-        raise InvalidInput(
-            f"split.merge is {split.merge} and {train} classes train at once, which merges them into one; give less "
-            f"than {train}."
-        )
+        why = f"{train} classes train at once, which merges them into one"
+        raise InvalidInput(f"split.merge is {split.merge} and {why}; give less than {train}.")
 
 
 def check_classes(split: ClassSplit, dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> None:
@@ -305,10 +297,8 @@ def check_classes(split: ClassSplit, dataset: Dataset, classes: Mapping[str, Seq
                 f"Add {noun} or remove these classes."
             )
         elif max(len(classes[name]) for name in names) < 2:  # a query and one image to find
-            sentences.append(
-                f"None of the {len(names)} {part} classes has 2 {noun}, and a class with one has nothing to find. Add "
-                f"{noun}."
-            )
+            what = f"None of the {len(names)} {part} classes has 2 {noun}"
+            sentences.append(f"{what}, and a class with one has nothing to find. Add {noun}.")
     parts, cameras = dataset.parts(), dataset.cameras()
     by_other = " that another camera took" if cameras else ""
     for part, names in scored if parts or cameras else ():
@@ -321,10 +311,8 @@ def check_classes(split: ClassSplit, dataset: Dataset, classes: Mapping[str, Seq
                 "these queries."
             )
         elif not any(relevant_of.values()):
-            sentences.append(
-                f"No query of the {len(names)} {part} classes has an image of its class{by_other} to find. Correct the "
-                "parts and cameras of the images."
-            )
+            what = f"No query of the {len(names)} {part} classes has an image of its class{by_other} to find"
+            sentences.append(f"{what}. Correct the parts and cameras of the images.")
     raise_if_any(list(dict.fromkeys(sentences)))
 
 

@@ -203,10 +203,8 @@ def embedder_of(files: ModelFiles, *, device: str | torch.device | None = None, 
     where = available_device(device)
     spec = EmbedderSpec.from_json(files.description, files.address)
     if FROZEN in spec.origin and files.is_checkpoint:
-        raise InvalidInput(
-            f"{files.address} holds only the layers behind a frozen backbone; `holdout export` writes the whole "
-            "network."
-        )
+        what = f"{files.address} holds only the layers behind a frozen backbone"
+        raise InvalidInput(f"{what}; `holdout export` writes the whole network.")
     if is_own_network(spec.model.backbone) and not trust_code:
         raise not_trusted(files.address, "network", spec.model.backbone)
     network = EmbeddingModel(spec.model)

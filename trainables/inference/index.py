@@ -200,10 +200,9 @@ def read_description(folder: AnyPath) -> IndexDescription:
         ) from error
     except DAMAGED as error:
         raise _damaged(folder, error) from error
-    raise InvalidInput(
-        f"{path} describes an index in the format {content.get('format')!r}, and this version reads {FORMAT}; make the "
-        "index again with this version, or query it with the one that made it."
-    )
+    found = f"an index in the format {content.get('format')!r}, and this version reads {FORMAT}"
+    fix = "make the index again with this version, or query it with the one that made it"
+    raise InvalidInput(f"{path} describes {found}; {fix}.")
 
 
 def _content(folder: AnyPath, name: str, description: IndexDescription) -> bytes:

@@ -387,10 +387,9 @@ def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
                 tensor.numel()  # raises for a state that is no tensor, and for a tensor without a size yet
             new.load_state_dict(model.state_dict())
             if depends_on_batch(model, torch.rand(3, 3, image_size, image_size)):
-                raise InvalidInput(
-                    f"model.backbone is {config.backbone}, whose embedding of an image differs with its batch, or each "
-                    "time, in evaluation mode; compute it from the image alone, without dropout."
-                )
+                why = "whose embedding of an image differs with its batch, or each time, in evaluation mode"
+                fix = "compute it from the image alone, without dropout"
+                raise InvalidInput(f"model.backbone is {config.backbone}, {why}; {fix}.")
     return model.loaded
 
 

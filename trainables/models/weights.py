@@ -61,10 +61,8 @@ def weights_file(config: ModelConfig) -> Path | None:
         raise InvalidInput(no_imagenet_weights(config.backbone).below("model"))
     path = weights_path(imagenet)
     if not path.is_file():
-        raise InvalidInput(
-            f"The ImageNet weights of {config.backbone} are not on this machine. `holdout backbones {config.backbone} "
-            f"--download` downloads them; or save {imagenet.address} as {path}."
-        )
+        get = f"`holdout backbones {config.backbone} --download` downloads them; or save {imagenet.address} as {path}"
+        raise InvalidInput(f"The ImageNet weights of {config.backbone} are not on this machine. {get}.")
     return path
 
 

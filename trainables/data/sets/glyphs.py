@@ -103,10 +103,8 @@ class Glyphs(Dataset):
             if type(getattr(self, name)) is not int or getattr(self, name) < least
         ]
         if not sentences and self.images_per_class < self.centres:
-            sentences.append(
-                f"dataset.images_per_class is {self.images_per_class}, but each of the {self.centres} "
-                "centres of a class needs an image. Lower dataset.centres or raise dataset.images_per_class."
-            )
+            why = f"{self.images_per_class}, but each of the {self.centres} centres of a class needs an image"
+            sentences.append(f"dataset.images_per_class is {why}. Lower dataset.centres or raise it.")
         if type(self.test_lists) is not bool:
             sentences.append(f"dataset.test_lists must be true or false; it is {self.test_lists!r}.")
         elif not sentences and self.test_lists and (test := len(self._test_classes())) < FEWEST_WITH_LISTS:

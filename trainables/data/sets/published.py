@@ -108,10 +108,8 @@ class PublishedDataset(RootedDataset):
     def _read_halves(self) -> Halves:
         root = str(self.root)
         if missing := [name for name in self.lists if not os.path.exists(self._root / name)]:
-            raise InvalidInput(
-                f"dataset.root is {root!r}, which lacks {listed(missing)} of {self.title}. "
-                "Give the folder that holds them, or unpack the data set again."
-            )
+            found = f"{root!r}, which lacks {listed(missing)} of {self.title}"
+            raise InvalidInput(f"dataset.root is {found}. Give the folder that holds them, or unpack it again.")
         try:
             train, test = self._listed()
         except InvalidInput:
@@ -122,10 +120,9 @@ class PublishedDataset(RootedDataset):
                 "Restore the published files."
             ) from error
         if both := [name for name in train if name in test]:
-            raise InvalidInput(
-                f"{counted(len(both), 'class', 'classes')} of {self.title} in {root!r} listed both for training and "
-                f"for test: {listed(both)}. Restore the published lists."
-            )
+            which = f"{counted(len(both), 'class', 'classes')} of {self.title} in {root!r}"
+            what = f"listed both for training and for test: {listed(both)}"
+            raise InvalidInput(f"{which} {what}. Restore the published lists.")
         keys = [key for half in (train, test) for images in half.values() for key in images]
         if not keys:
             raise InvalidInput(f"{self.title} in {root!r} has no image. Unpack the data set again.")
@@ -181,10 +178,8 @@ class PublishedDataset(RootedDataset):
         """Map the first field of each row of a list file to the second; the first must be unique."""
         rows = self._rows(name, form)
         if doubled := [first for first, count in Counter(first for first, _ in rows).items() if count > 1]:
-            raise InvalidInput(
-                f"{name} in {str(self.root)!r} repeats {counted(len(doubled), form.split()[0])}: "
-                f"{listed(doubled, shown=5)}. Restore the published file."
-            )
+            what = f"repeats {counted(len(doubled), form.split()[0])}: {listed(doubled, shown=5)}"
+            raise InvalidInput(f"{name} in {str(self.root)!r} {what}. Restore the published file.")
         return dict(rows)
 
     def classes(self) -> Classes:
