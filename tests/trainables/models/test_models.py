@@ -1,6 +1,7 @@
 """Backbones, pooling, heads, the embedding network, its initial weights and its frozen parameters."""
 
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -118,14 +119,9 @@ def test_the_order_of_the_images_changes_no_embedding() -> None:
     model = EmbeddingModel(ModelConfig(embedding_dim=8))
     model(torch.rand(4, 3, 32, 32))
     order = [4, 1, 5, 0, 3, 2]
-    cpu = torch.device("cpu")
-    whole_ND, found_ND = (
-        embed(
-            model, ImagesInMemory([images[n] for n in rows]), Frame(side=32, short_side=32),
-            batch_size=size, device=cpu, precision="float32",
-        )
-        for rows, size in ((range(6), 3), (order, 2))
-    )  # fmt: skip
+    run = partial(embed, model, frame=Frame(side=32, short_side=32), device=torch.device("cpu"), precision="float32")
+    whole_ND = run(ImagesInMemory(images), batch_size=3)
+    found_ND = run(ImagesInMemory([images[n] for n in order]), batch_size=2)
     torch.testing.assert_close(found_ND, whole_ND[order], atol=1e-5, rtol=1e-5)
 
 
@@ -305,12 +301,9 @@ def by_hand(network: BNInception, images: Tensor) -> Tensor:
         if stride == 2:
             branches = [triple, double, halved(maps)]
         else:
-            if block == "5b":
-                pooled = functional.max_pool2d(maps, 3, 1, 1)
-            else:
-                pooled = functional.conv2d(
-                    maps, torch.full((inputs, 1, 3, 3), 1 / 9, dtype=torch.float64), padding=1, groups=inputs
-                )
+            ninths = torch.full((inputs, 1, 3, 3), 1 / 9, dtype=torch.float64)
+            average = functional.conv2d(maps, ninths, padding=1, groups=inputs)
+            pooled = functional.max_pool2d(maps, 3, 1, 1) if block == "5b" else average
             branches = [layer(maps, f"{name}1x1"), triple, double, layer(pooled, f"{name}pool_proj")]
         assert [branch.shape[1] for branch in branches] == [width for width in outputs if width]
         maps = torch.cat(branches, dim=1)

@@ -225,8 +225,7 @@ OF_TOKENS = [name for name, row in POOLING.rows.items() if row.tokens]
 def naive(name: str, tokens_BTF: Tensor) -> Tensor:
     """Pool tokens, the class token first, by loops in float64."""
     rows = []
-    for tokens in tokens_BTF.double().tolist():
-        first, patches = tokens[0], tokens[1:]
+    for first, *patches in tokens_BTF.double().tolist():
         mean = [sum(values) / len(patches) for values in zip(*patches, strict=True)]
         rows.append({"cls": first, "mean": mean, "cls_mean": first + mean}[name])
     return torch.tensor(rows)
@@ -250,11 +249,9 @@ def test_pooled_tokens_are_the_naive_ones(name: str, tmp_path: Path) -> None:
 
 
 def test_a_transformers_own_pooling_is_kept(tmp_path: Path) -> None:
-    torch.save(transformer().state_dict(), tmp_path / "vit.pth")
-    features = []
+    state, features = transformer().state_dict(), []
     for pooling, prefix in (("avg", "network."), ("cls", "")):
-        state = {f"{prefix}{name}": tensor for name, tensor in torch.load(tmp_path / "vit.pth").items()}
-        torch.save(state, tmp_path / f"{pooling}.pth")
+        torch.save({f"{prefix}{name}": tensor for name, tensor in state.items()}, tmp_path / f"{pooling}.pth")
         config = ModelConfig(backbone=TINY, weights=str(tmp_path / f"{pooling}.pth"), pooling=pooling)
         features.append(EmbeddingModel(config).eval().features(random_images()))
     assert torch.equal(*features)

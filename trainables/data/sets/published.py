@@ -108,8 +108,8 @@ class PublishedDataset(RootedDataset):
     def _read_halves(self) -> Halves:
         root = str(self.root)
         if missing := [name for name in self.lists if not os.path.exists(self._root / name)]:
-            found = f"{root!r}, which lacks {listed(missing)} of {self.title}"
-            raise InvalidInput(f"dataset.root is {found}. Give the folder that holds them, or unpack it again.")
+            lacking = f"{root!r}, which lacks {listed(missing)} of {self.title}"
+            raise InvalidInput(f"dataset.root is {lacking}. Give the folder that holds them, or unpack it again.")
         try:
             train, test = self._listed()
         except InvalidInput:
