@@ -34,7 +34,8 @@ class RootedDataset(Dataset):
 
     @cached_property
     def _root(self) -> Path:
-        return Path(str(self.root))
+        assert self.root is not None
+        return Path(self.root)
 
     def path(self, key: str) -> Path:
         return self._root / key
