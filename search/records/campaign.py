@@ -151,7 +151,7 @@ SHARED = ("resources", "stages", "search.max_concurrent")
 class Member:
     """One search of a campaign, at one label of each axis."""
 
-    labels: tuple[str, ...]
+    labels: Mapping[str, str]
     config: SearchConfig
 
 
@@ -195,7 +195,8 @@ def _members(config: CampaignConfig, parse_search: Callable[[dict[str, Any]], Se
     at: dict[str, list[str]] = {}
     for labels in all_labels:
         try:
-            members.append(Member(labels=labels, config=parse_search(search_file(config, found, labels))))
+            search = parse_search(search_file(config, found, labels))
+            members.append(Member(labels=dict(zip(config.vary, labels, strict=True)), config=search))
         except InvalidInput as mistakes:
             for sentence in mistakes.sentences:
                 at.setdefault(sentence, []).append(" ".join(labels))

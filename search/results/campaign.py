@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from search.difference import Family, RowKey
-from search.records.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, Member
+from search.records.campaign import LOSS, VALIDATION, Campaign, CampaignConfig
 from search.records.records import Records
 from search.records.runs import CampaignFolder
 from search.results.comparison import (
@@ -103,11 +103,6 @@ def stored_result(folder: CampaignFolder) -> CampaignResult:
 # The rows of a campaign by their coordinates, and its cells: one number per row and metric.
 
 
-def labels_of(campaign: Campaign, member: Member) -> dict[str, str]:
-    """Return the label of a search on each axis."""
-    return dict(zip(campaign.config.vary, member.labels, strict=True))
-
-
 def rows_of(campaign: Campaign) -> dict[RowKey, dict[str, str]]:
     """Return the coordinates of all rows: in each search the networks without training, then the configurations."""
     rows = {}
@@ -116,7 +111,7 @@ def rows_of(campaign: Campaign) -> dict[RowKey, dict[str, str]]:
         names += [(loss, Role(role)) for loss in member.config.loss_names for role in campaign.config.table.roles]
         for loss, role in names:
             key = RowKey(search=member.config.name, loss=loss, role=role)
-            rows[key] = {LOSS: loss, **labels_of(campaign, member), ROLE: role.value}
+            rows[key] = {LOSS: loss, **member.labels, ROLE: role.value}
     return rows
 
 
@@ -140,10 +135,10 @@ def measured(campaign: Campaign, summaries: Sequence[Summary]) -> Iterator[Cell]
 def data_axes(campaign: Campaign) -> tuple[str, ...]:
     """Return the axes whose labels are data sets, or other versions of one."""
     axes = []
-    for position, axis in enumerate(campaign.config.vary):
+    for axis in campaign.config.vary:
         found: dict[tuple[str, ...], set[str]] = {}
         for member in campaign.members:
-            others = (*member.labels[:position], *member.labels[position + 1 :])
+            others = tuple(label for other, label in member.labels.items() if other != axis)
             found.setdefault(others, set()).add(member.config.dataset.model_dump_json(exclude={"cache"}))
         if any(len(data_sets) > 1 for data_sets in found.values()):
             axes.append(axis)
@@ -176,7 +171,7 @@ def campaign_result(
     """Return the result of a campaign, whose searches are in the order of its members, from their summaries."""
     config, data, family = campaign.config, data_axes(campaign), campaign_family(campaign)
     summaries = [of(search) for search in searches]
-    labels = {member.config.name: labels_of(campaign, member) for member in campaign.members}
+    labels = {member.config.name: member.labels for member in campaign.members}
     by_image_set: dict[str, list[Records]] = {}
     for search in searches:
         by_image_set.setdefault(search.image_set, []).append(search)
@@ -247,13 +242,10 @@ def _folds(campaign: Campaign, search: Records, summary: Summary) -> Iterator[Ce
 
 def _unlike_sentences(campaign: Campaign, searches: Sequence[Records], rows: Sequence[Row]) -> Iterator[str]:
     """Yield a sentence for each column of the table whose ``rows`` differ in the network or its images."""
-    columns, by_key = _paired_columns(campaign), {row.key: row for row in rows}
-    by_name = {search.name: search for search in searches}
+    by_key, by_name = {row.key: row for row in rows}, {search.name: search for search in searches}
     by_column: dict[tuple[str, str], list[Row]] = {}
-    for key, place in rows_of(campaign).items():
-        if key.role is not Role.BASELINE:
-            column = by_name[key.search].image_set, joined(place, columns)
-            by_column.setdefault(column, []).append(by_key[key])
+    for key, column in _columns(campaign).items():
+        by_column.setdefault((by_name[key.search].image_set, column), []).append(by_key[key])
     for of_column in by_column.values():
         yield from unlike_sentences([by_name[name] for name in {row.search for row in of_column}], of_column)
 
@@ -292,24 +284,25 @@ def campaign_family(campaign: Campaign) -> Family:
     )
 
 
-def _paired_rows(campaign: Campaign) -> dict[RowKey, dict[str, str]]:
-    """Return the coordinates of the rows that are paired: the tuned ones if the table has both roles."""
-    role = Role.TUNED if Role.TUNED in campaign.config.table.roles else Role.DEFAULT
-    return {key: place for key, place in rows_of(campaign).items() if key.role is role}
-
-
-def _paired_columns(campaign: Campaign) -> list[str]:
-    rows = row_axes(campaign.config, data_axes(campaign))
-    return columns_of(campaign.config, _paired_rows(campaign).values(), rows)
+def _columns(campaign: Campaign) -> dict[RowKey, str]:
+    """Return the column of each configuration, by its labels alone."""
+    places = {key: place for key, place in rows_of(campaign).items() if key.role is not Role.BASELINE}
+    of_one_role = ({**place, ROLE: ""} for place in places.values())
+    columns = columns_of(campaign.config, of_one_role, row_axes(campaign.config, data_axes(campaign)))
+    return {key: joined(place, columns) for key, place in places.items()}
 
 
 def _pairs(campaign: Campaign) -> tuple[list[RowKey], list[tuple[RowKey, RowKey]]]:
-    """Return the compared rows, and all pairs of a column, and of a row with the untrained network of its search."""
-    columns, rows = _paired_columns(campaign), _paired_rows(campaign)
+    """Return the compared rows, and all pairs of a column, and of a row with the untrained network of its search.
+
+    They are the tuned rows if the table has both roles.
+    """
+    role = Role.TUNED if Role.TUNED in campaign.config.table.roles else Role.DEFAULT
     untrained = {key.search: key for key in rows_of(campaign) if key.role is Role.BASELINE and key.loss == UNTRAINED}
+    columns = {key: column for key, column in _columns(campaign).items() if key.role is role}
     by_column: dict[str, list[RowKey]] = {}
-    for key, place in rows.items():
-        by_column.setdefault(joined(place, columns), []).append(key)
+    for key, column in columns.items():
+        by_column.setdefault(column, []).append(key)
     pairs = [pair for keys in by_column.values() for pair in itertools.combinations(keys, 2)]
-    pairs += ((key, untrained[key.search]) for key in rows if key.search in untrained)
-    return [*rows, *untrained.values()], pairs
+    pairs += ((key, untrained[key.search]) for key in columns if key.search in untrained)
+    return [*columns, *untrained.values()], pairs

@@ -144,12 +144,11 @@ RECIPES = {"data-sets-mpa": "mpa-{}", "data-sets-sampling": "topk-{}", "data-set
 @pytest.mark.parametrize("name", RECIPES)
 def test_each_data_set_is_trained_by_its_recipe(name: str, shipped: Shipped) -> None:
     campaign = parse_campaign(shipped(name))
-    position = list(campaign.config.vary).index("data")
-    assert {member.labels[position] for member in campaign.members} == set(NAMES)
+    assert {member.labels["data"] for member in campaign.members} == set(NAMES)
     for member in campaign.members:
-        recipe = read_search(Path(RECIPES[name].format(member.labels[position])))
+        recipe = read_search(Path(RECIPES[name].format(member.labels["data"])))
         alone = parse_config({**recipe, "dataset": member.config.dataset.model_dump(mode="json")})
-        assert recipe["dataset"]["name"] == member.labels[position] == member.config.dataset.name
+        assert recipe["dataset"]["name"] == member.labels["data"] == member.config.dataset.name
         for section in ("model", "split", "final", "objective"):
             assert getattr(member.config, section) == getattr(alone, section), section
         for loss in member.config.loss_names:
