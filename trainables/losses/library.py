@@ -10,11 +10,15 @@ from torch import Tensor, nn
 
 from trainables.common.errors import InvalidInput
 from trainables.common.part_tables import load_part
+from trainables.common.ranges import Choice, Float, Int, Range
 from trainables.losses import LIBRARY
 from trainables.losses.loss import Loss
 
 GIVEN = ("num_classes", "embedding_size")
 """The library's names for what a search gives every loss."""
+
+COUNTS = ("centers_per_class", "sub_centers", "num_bins")
+"""Hyperparameters of the library that are whole numbers; its defaults of the others may look like ones."""
 
 NO_MINER = "none"
 PROXY_LR = 1e-2
@@ -24,11 +28,12 @@ PROXY_LR = 1e-2
 class LibraryLoss(Loss):
     """Base of the adapters: a loss of the library, after a miner if ``miner`` is the import path of one.
 
-    ``library_class`` is the loss, ``defaults`` has its hyperparameters: the plain values in its own constructor.
+    ``library_class`` is the loss. ``space`` has its hyperparameters, the plain values in its own constructor, and no
+    miner; a search file widens the ranges.
     """
 
     library_class: ClassVar[type[nn.Module]]
-    defaults: ClassVar[Mapping[str, Any]]
+    space: ClassVar[Mapping[str, Range]]
     needs: ClassVar[tuple[str, ...]]
     proxy_lr: ClassVar[float | None]
 
@@ -61,12 +66,14 @@ def library_loss(path: str) -> type[LibraryLoss]:
     passes_on = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values())
     taken = {**parameters, **(inspect.signature(loss.__base__).parameters if passes_on else {})}
     needs = tuple(name for name in GIVEN if name in taken and taken[name].default is inspect.Parameter.empty)
-    defaults = {
-        name: parameter.default
+    space = {
+        name: _only(name, parameter.default)
         for name, parameter in parameters.items()
         if isinstance(parameter.default, bool | int | float | str)
     }
-    keywords = {"num_classes": inspect.Parameter.empty, "embedding_dim": inspect.Parameter.empty, "miner": NO_MINER}
+    space["miner"] = _only("miner", NO_MINER)
+    keywords = {"num_classes": inspect.Parameter.empty, "embedding_dim": inspect.Parameter.empty}
+    keywords |= {name: entry.default for name, entry in space.items()}
     adapter = type(
         loss.__name__,
         (LibraryLoss,),
@@ -75,11 +82,11 @@ def library_loss(path: str) -> type[LibraryLoss]:
             "__signature__": inspect.Signature(
                 [
                     inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-                    for name, default in {**keywords, **defaults}.items()
+                    for name, default in keywords.items()
                 ]
             ),
             "library_class": loss,
-            "defaults": defaults,
+            "space": space,
             "needs": needs,
             "paper": f"{loss.__name__} of pytorch-metric-learning",
             "proxy_lr": PROXY_LR if "num_classes" in needs else None,
@@ -87,6 +94,14 @@ def library_loss(path: str) -> type[LibraryLoss]:
     )
     _try(path, adapter)
     return adapter
+
+
+def _only(name: str, value: Any) -> Range:
+    """Return the range of one value, the library's default."""
+    given: dict[str, Any] = {"default": value, "source": "pytorch-metric-learning's default"}
+    if isinstance(value, bool | str):
+        return Choice((value,), **given)
+    return Int(int(value), int(value), **given) if name in COUNTS else Float(value, value, **given)
 
 
 def _try(path: str, adapter: type[LibraryLoss]) -> None:
