@@ -13,8 +13,8 @@ from hypothesis import given, settings, strategies as st
 from sklearn.metrics import normalized_mutual_info_score, pair_confusion_matrix
 
 from trainables.common.errors import InvalidInput
-from trainables.metrics import CLUSTERING, DISTANCES, SUPERCLASSES, all_metrics
-from trainables.metrics.evaluation import agreement, evaluate, from_parts, kmeans, metric_parts
+from trainables.metrics import DISTANCES, SUPERCLASSES, all_metrics
+from trainables.metrics.evaluation import agreement, evaluate, kmeans, metric_parts
 
 PARTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40)
 
@@ -118,14 +118,6 @@ def test_superclasses_are_found_again_by_as_many_clusters() -> None:
     assert values["nmi"] == evaluate(embeddings_ND, labels_N, ["nmi"])["nmi"]
     of_queries = evaluate(embeddings_ND[:60], labels_N[:60], names, superclasses_N=superclasses_N[:60])
     assert evaluate(embeddings_ND, labels_N, names, queries=60, superclasses_N=superclasses_N) == of_queries
-
-
-def test_clusterings_are_computed_once_more_from_their_parts() -> None:
-    embeddings_ND, labels_N = blobs(12, 5)
-    names = (*CLUSTERING, *SUPERCLASSES)
-    parts = metric_parts(embeddings_ND, labels_N, names, labels_N // 4)
-    expected = evaluate(embeddings_ND, labels_N, names, superclasses_N=labels_N // 4)
-    assert from_parts(parts, labels_N, names) == expected
 
 
 def test_superclasses_have_to_be_given() -> None:
