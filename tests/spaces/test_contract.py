@@ -1,6 +1,7 @@
-"""The checks of a part: built-in parts pass, and broken parts give a sentence instead of an exception."""
+"""The checks of a part: good parts pass, every built-in loss among them, and broken ones give a sentence."""
 
 import re
+from collections.abc import Mapping
 
 import pytest
 import torch
@@ -8,41 +9,39 @@ from support import own_parts, own_trainings
 
 from spaces.contract.check_part import check_part
 from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.losses import LIBRARY, LOSSES
 from trainables.metrics import SUPERCLASSES, all_metrics
 
 ALIKE = "Its saved model embeds an item as the trained one did, whatever the other items are."
 ITEMS = "Its items are uint8 RGB, float32 features or of a known kind, the same each time."
 OWN, TRAININGS = "support.own_parts", "support.own_trainings"
-
-
 RECORDS = {"name": "support.own_trainings:Records"}
+OPTIONS: dict[str, dict[str, object]] = {
+    f"{TRAININGS}:Scales": {**RECORDS},
+    f"{TRAININGS}:drawn_scales": {**RECORDS},
+    "examples.texts:LanguageTraining": {"name": "examples.texts:Languages", "languages": 6, "sentences": 6},
+}
 
 
-def wrong(name: str, options: dict[str, object] | None = None) -> dict[str, str]:
-    outcomes = list(check_part(name, options, image_size=32))
+def wrong(name: str, options: Mapping[str, object] | None = None) -> dict[str, str]:
+    kind = "loss" if name.startswith(LIBRARY) else None
+    outcomes = list(check_part(name, options, kind=kind, image_size=32))
     assert all(outcome.ok == (outcome.found == "") for outcome in outcomes)
     return {outcome.check: outcome.found for outcome in outcomes if not outcome.ok}
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
+    "name",
     [
-        *(
-            (name, {})
-            for name in (
-                *BATCH_SAMPLERS, *all_metrics((1, 10)), *SUPERCLASSES, "glyphs", "convnet", "bninception",
-                "examples.circle_loss:CircleLoss", "examples.rings:Rings", "examples.tiny_network:TinyNetwork",
-                "examples.function_training:contrast", "examples.trainers.discriminant:discriminant",
-            )
-        ),
-        *((f"{OWN}:{name}", {}) for name in ("Pull", "Counting", "Greys", "Grouped", "Tiny", "TINY")),
-        *((f"{OWN}:{name}", {}) for name in ("Shuffled", "spread")),
-        *((f"{TRAININGS}:{name}", RECORDS) for name in ("Scales", "drawn_scales")),
-        ("examples.texts:LanguageTraining", {"name": "examples.texts:Languages", "languages": 6, "sentences": 6}),
+        *LOSSES, *BATCH_SAMPLERS, *all_metrics((1, 10)), *SUPERCLASSES, *OPTIONS, "glyphs", "convnet", "bninception",
+        "examples.circle_loss:CircleLoss", "examples.rings:Rings", "examples.tiny_network:TinyNetwork",
+        "examples.function_training:contrast", "examples.trainers.discriminant:discriminant",
+        f"{LIBRARY}.losses:MultiSimilarityLoss",
+        *(f"{OWN}:{name}" for name in ["Pull", "Counting", "Greys", "Grouped", "Tiny", "TINY", "Shuffled", "spread"]),
     ],
 )  # fmt: skip
-def test_a_good_part_keeps_the_contract(name: str, options: dict[str, object]) -> None:
-    assert wrong(name, options) == {}
+def test_a_good_part_keeps_the_contract(name: str) -> None:
+    assert wrong(name, OPTIONS.get(name)) == {}
 
 
 @pytest.mark.parametrize(
