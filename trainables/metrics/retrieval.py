@@ -12,6 +12,7 @@ Shapes: N images, Q queries, K ranks or images of the gallery, R relevant images
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -199,11 +200,8 @@ class RetrievalProtocol:
         return self._changed(lambda of_N: of_N.to(device))
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> "RetrievalProtocol":
-        return RetrievalProtocol(
-            queries_N=change(self.queries_N),
-            gallery_N=change(self.gallery_N),
-            cameras_N=None if self.cameras_N is None else change(self.cameras_N),
-        )
+        changed: Any = {name: None if of_N is None else change(of_N) for name, of_N in vars(self).items()}
+        return RetrievalProtocol(**changed)
 
     def sightings(self, labels_N: Tensor) -> Tensor:
         """Return numbers [N] that are equal for two images of which one as a query ignores the other."""
