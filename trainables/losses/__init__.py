@@ -10,7 +10,7 @@ al., Rethinking the Optimization of Average Precision; Lu et al., Sampling Wisel
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainables.common.part_tables import PartRow, PartTable, is_own
 
@@ -182,9 +182,13 @@ def loss_row(loss: str) -> LossRow:
     """Return the row of a loss, given by name or import path; a user-defined class holds it in attributes."""
     if loss in LOSSES:
         return LOSSES.rows[loss]
-    own: Any = LOSSES[loss]
-    held = {"paper": "", "equation": "", "proxy_lr": None}
-    return LossRow(path=loss, **{name: getattr(own, name, default) for name, default in held.items()})
+    own = LOSSES[loss]
+    return LossRow(
+        path=loss,
+        paper=getattr(own, "paper", ""),
+        equation=getattr(own, "equation", ""),
+        proxy_lr=getattr(own, "proxy_lr", None),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,7 +72,7 @@ def library_loss(path: str) -> type[LibraryLoss]:
         if isinstance(parameter.default, bool | int | float | str)
     }
     space["miner"] = _only("miner", NO_MINER)
-    keywords = {"num_classes": inspect.Parameter.empty, "embedding_dim": inspect.Parameter.empty}
+    keywords: dict[str, Any] = {"num_classes": inspect.Parameter.empty, "embedding_dim": inspect.Parameter.empty}
     keywords |= {name: entry.default for name, entry in space.items()}
     adapter = type(
         loss.__name__,
