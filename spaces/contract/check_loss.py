@@ -12,8 +12,6 @@ from torch import Tensor
 from spaces.contract import Check, ends_problem
 from spaces.losses import declared_space
 from spaces.space import Choice, Space, Value
-from trainables.common.errors import raise_if_any
-from trainables.common.rules import OneOf
 from trainables.losses import LOSSES, loss_part, loss_row
 from trainables.losses.loss import Loss, Unit, Used
 
@@ -35,7 +33,6 @@ class LossContract:
 
     def __init__(self, loss: str) -> None:
         part = loss_part(loss)
-        raise_if_any(OneOf(LOSSES, own=True).mistakes("The loss", part.key))
         self._class = LOSSES[part.key]
         self._space: Space = declared_space(part)
         self._proxy_lr = loss_row(part.key).proxy_lr
