@@ -94,10 +94,10 @@ RESULTS = "holdout-results"
 
 
 def results_page(uri: str | None, experiments: Sequence[str]) -> str | None:
-    """Return the address of the results in ``experiments`` (ids) at ``uri``; None if that is a database.
+    """Return the address of the results in ``experiments`` (ids) at ``uri``, by default the local server.
 
-    No ``uri`` is the local server. The rows of several experiments are one table, in the view of the first. Without
-    ``workflowType``, MLflow 3.17 opens every experiment as one of generative AI.
+    None if that is a database. The rows of several experiments are one table. Without ``workflowType``, MLflow 3.17
+    opens every experiment as one of generative AI.
     """
     server = without_password(uri or LOCAL_SERVER).rstrip("/")
     if not server.startswith(("http://", "https://")):

@@ -81,14 +81,11 @@ class Goal:
 
     def measured(self, trial: FrozenTrial) -> Measured:
         """Return the metrics at the best epoch of ``trial``, averaged over its folds; empty without a validation."""
-        best = [self._best(fold) for fold in by_fold(epochs_of(trial))]
+        folds: list[list[Measured]] = [[record["metrics"] for record in fold] for fold in by_fold(epochs_of(trial))]  # type: ignore[misc]
+        best = [max(fold, key=lambda entry: entry.get(self.objective, -math.inf)) for fold in folds]
         if not best or not all(best):
             return {}
         return {metric: statistics.fmean(entry[metric] for entry in best) for metric in self.metrics}
-
-    def _best(self, fold: Sequence[Mapping[str, object]]) -> Measured:
-        metrics: list[Measured] = [record["metrics"] for record in fold]  # type: ignore[misc]
-        return max(metrics, key=lambda entry: entry.get(self.objective, -math.inf)) if metrics else {}
 
     def mean(self, trials: Sequence[FrozenTrial]) -> Measured:
         """Return the mean of the metrics of several ``trials``; empty without a validation."""

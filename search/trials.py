@@ -50,8 +50,9 @@ def whole_training(trial: "FrozenTrial", spec: "TrialSpec") -> str:
 def learned_nothing(trial: "FrozenTrial", *, own: bool) -> bool:
     """Return True if the loss of every epoch was exactly 0, as of pairs where no batch has one that counts."""
     records = epochs_of(trial)
-    is_zero = bool(records) and all(record.get("loss") == 0 for record in records)
-    return is_zero and (not own or is_constant(records))  # a library may clear the loss of a user-defined training
+    if not records or any(record.get("loss") != 0 for record in records):
+        return False
+    return not own or is_constant(records)  # a library may clear the loss of a user-defined training
 
 
 def is_constant(records: "Sequence[EpochRecord]") -> bool:
@@ -83,11 +84,10 @@ class InState:
 class Tally:
     """Counts of a study's trials and epochs.
 
-    ``states`` counts trials by the name of their state (Optuna's ``TrialState``, which counting need not import),
-    ``epochs`` the epochs that they reported, ``epochs_running`` those of running trials, and ``work_ms`` is the time of
-    all these epochs, in whole milliseconds, so that it does not depend on their order; an epoch that was trained again
-    after a kill counts once. ``code_errors`` counts failures due to the code by their place. ``best`` is the highest
-    value of a complete trial, None before the first one.
+    ``states`` counts trials by the name of their state (Optuna's ``TrialState``), ``epochs`` the epochs that they
+    reported, ``epochs_running`` those of running trials, and ``code_errors`` failures due to the code by their place.
+    ``work_ms`` is the time of all epochs in whole milliseconds, so that it does not depend on their order. ``best`` is
+    the highest value of a complete trial, None before the first one.
     """
 
     states: Counter[str] = field(default_factory=Counter)
@@ -162,20 +162,6 @@ def params_of(trial: "FrozenTrial") -> Params:
     return Params(trial.params)
 
 
-def by_params(trials: "Sequence[FrozenTrial]") -> "list[list[FrozenTrial]]":
-    """Group ``trials`` by their parameters, in the order of each group's first trial."""
-    groups: dict[Params, list[FrozenTrial]] = {}
-    for trial in trials:
-        groups.setdefault(params_of(trial), []).append(trial)
-    return list(groups.values())
-
-
-def mean_of(trials: "Sequence[FrozenTrial]") -> float | None:
-    """Return the mean of :func:`values_of` ``trials``; None if there are no values."""
-    values = values_of(trials)
-    return statistics.fmean(values) if values else None
-
-
 def values_of(trials: "Sequence[FrozenTrial]") -> tuple[float, ...]:
     """Return the values of ``trials``, which have equal parameters; empty if no trial is complete.
 
@@ -202,7 +188,7 @@ def running_value(records: "Sequence[EpochRecord]", objective: str) -> float:
     """Return the value of a trial after its last record, which pruning compares: the best validation so far.
 
     In a cross-validation it is the mean over the complete folds, and within the first fold that of its epochs so far.
-    Every trial trains the same folds in the same order. Without validation it is minus the last training loss.
+    Without validation it is minus the last training loss.
     """
     if not records[-1]["metrics"]:
         return value_in(records[-1], objective)

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from search.config.recipes import Paper
 
 
-# holdout keys
-
-
 def keys(
     pattern: Annotated[
         str | None, typer.Argument(metavar="KEY", help="A key such as training.lr, part of a name, or search.*")
@@ -64,8 +61,6 @@ def _key(key: "Key") -> tuple[RenderableType, ...]:
     return Text.assemble((key.name, "bold"), "  ", (facts, "dim")), Padding(Text(lines), (0, 0, 1, 2), expand=False)
 
 
-# holdout losses
-
 SOURCES = (
     "thesis: B. Psomas, Metric Learning: A Deep Dive, 2020. MPA: Saeki et al., Multi Proxy Anchor, 2023. PNP: Li et "
     "al., AAAI 2022. top-k: Lu et al., Sampling Wisely, ICCV 2019."
@@ -93,8 +88,6 @@ def _loss(loss: "LossDescription") -> tuple[RenderableType, ...]:
     heading = Text.assemble((loss.name, "bold"), "  ", (loss.paper, "dim"))
     return heading, Text(loss.equation), Tables([table])
 
-
-# holdout backbones
 
 OTHERS = (
     "torchvision:NAME is any classification network of torchvision (torchvision:convnext_tiny), "
@@ -166,8 +159,6 @@ def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
     return heading, Padding(aligned(rows), (0, 0, 1, 1))
 
 
-# holdout papers
-
 LEGEND = "small: minutes on two cores; full: the paper's setting, where DIR is the folder of its data set"
 
 
@@ -209,9 +200,6 @@ def _tables(name: str, paper: "Paper") -> Iterator[TextTable]:
 
 def _lines(commands: str) -> str:
     return commands.replace(" && ", " &&\n")
-
-
-# holdout check
 
 
 def check(

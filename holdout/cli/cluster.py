@@ -8,6 +8,7 @@ import typer
 
 from holdout.cli.options import RUNS, AllowFailed, Json, Runs, SearchFile, Settings, known_names
 from holdout.cli.output import Tables, say, show
+from search import records  # whose modules load on first use
 from search.stages import Stage
 from search.text_table import NOTHING, TextTable
 from trainables.common.errors import counted
@@ -15,7 +16,6 @@ from trainables.metrics import score_text
 
 if TYPE_CHECKING:
     from holdout.cli.ray_jobs import SearchJob
-    from search.records.records import Records
 
 
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
@@ -23,8 +23,6 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a submitt
 OnlyRuns = Annotated[str | None, typer.Option("--runs", help="Only searches in this runs folder of the cluster.")]
 ADDRESS = "http://127.0.0.1:8265"
 
-
-# holdout status
 
 COLUMNS = ("search", "stage", "loss", "running", "complete", "pruned", "failed", "of", "best in search")
 
@@ -60,24 +58,20 @@ def status(
         with connected(address) as cluster:
             found = cluster.status(name, str(runs))
     else:
-        from search.records.status import status_of
-
-        found = [asdict(status_of(search)) for search in _searches(runs, name)]
+        found = [asdict(records.status_of(search)) for search in _searches(runs, name)]
     location = f"at {address}" if address else f"in {runs.absolute()}"
     show(found, as_json, lambda: Tables([_status_table(found, location)]))
 
 
-def _searches(runs: Path, name: str | None) -> list["Records"]:
+def _searches(runs: Path, name: str | None) -> "list[records.Records]":
     """Return the search ``name``, the existing searches of the campaign ``name``, or by default all searches."""
-    from search.records.records import Records, stored_search
-    from search.records.runs import CampaignFolder, RunFolder, find_runs
-
     if name is None:
-        return [Records(folder) for folder in find_runs(runs)]
-    if RunFolder(runs, name).is_campaign:
-        folders = [RunFolder(runs, search) for search in CampaignFolder(runs, name).searches()]
-        return [Records(folder) for folder in folders if folder.config.exists()]
-    return [stored_search(runs, name)]
+        return [records.Records(folder) for folder in records.find_runs(runs)]
+    campaign = records.CampaignFolder(runs, name)
+    if not campaign.is_campaign:
+        return [records.stored_search(runs, name)]
+    folders = [records.RunFolder(runs, search) for search in campaign.searches()]
+    return [records.Records(folder) for folder in folders if folder.config.exists()]
 
 
 def _status_table(found: list[dict[str, Any]], location: str) -> TextTable:
@@ -107,9 +101,6 @@ def _status_table(found: list[dict[str, Any]], location: str) -> TextTable:
         labels=3,
         notes=tuple(notes) if found else (f"There is no search {location}{jobs}.",),
     )
-
-
-# Jobs on a cluster.
 
 
 def submit(
@@ -176,8 +167,7 @@ def logs(
     else:
         print(shown, end="", flush=True)
         if lines.left_out:
-            hidden = "1 line of Ray is" if lines.left_out == 1 else f"{lines.left_out:,} lines of Ray are"
-            say([f"{hidden} not shown; `holdout logs {name} --all` shows everything."])
+            say([f"{counted(lines.left_out, 'line')} of Ray not shown; `holdout logs {name} --all` shows everything."])
         if follow:
             say([f"{name}: {job.state}."])
     if follow and job.state != "succeeded":
@@ -190,8 +180,7 @@ def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json:
 
     with connected(address) as jobs:
         job = jobs.get(name, runs)
-        was_live = job.is_live
-        if was_live:
+        if was_live := job.is_live:
             job = jobs.stop(job)
     done = (
         "was stopped; `holdout submit` with its file resumes it" if was_live else f"is not running: it has {job.state}"

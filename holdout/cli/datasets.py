@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from trainables.data.split import ClassSplit
 
 
-# holdout datasets
-
 PICTURES = (".png", ".webp")
 INSPECT_S = 60
 """Time limit for looking at image files, in seconds."""
@@ -53,9 +51,11 @@ def datasets(
 ) -> None:
     """List the data sets, with publisher and layout on disk; with --root, check a folder."""
     from search.config.parts import build_dataset, known_dataset
+    from search.config.sections import SplitSection
     from search.config.yaml_file import apply_settings
     from trainables.data import DATASETS
     from trainables.data.dataset import similar_names
+    from trainables.data.split import check_classes, split_dataset
 
     if root is None and not settings and picture is None and to is None:
         entries = [_described(entry) for entry in (DATASETS if name is None else [known_dataset(name)])]
@@ -70,14 +70,16 @@ def datasets(
     dataset = build_dataset(name, options)
     if (picture or to) and dataset.noun != "images":
         raise InvalidInput(f"{'--picture' if picture else '--to'}: the data set has no images; leave it out.")
-    split = _split(dataset)
+    classes, defaults = dataset.classes(), SplitSection()
+    split = split_dataset(dataset, classes, ratio=defaults.ratio, seed=defaults.seed)
+    check_classes(split, dataset, classes)
     counts = _counts(dataset, split)
     if picture is not None:
         _draw(dataset, split, picture)
     if to is not None:
         _write_images(dataset, to)
     _say_damage(dataset, split)
-    say([similar_names(dataset.classes()), dataset.left_out()], "yellow")
+    say([similar_names(classes), dataset.left_out()], "yellow")
     show({"name": name, **counts}, as_json, lambda: _counted(name, counts, dataset.noun))
 
 
@@ -110,16 +112,6 @@ def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
         Padding(aligned(options), (0, 0, 0, 1), expand=False),
         Text(),
     )
-
-
-def _split(dataset: "Dataset") -> "ClassSplit":
-    from search.config.sections import SplitSection
-    from trainables.data.split import check_classes, split_dataset
-
-    classes, defaults = dataset.classes(), SplitSection()
-    split = split_dataset(dataset, classes, ratio=defaults.ratio, seed=defaults.seed)
-    check_classes(split, dataset, classes)
-    return split
 
 
 def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
@@ -188,11 +180,8 @@ def _counted(name: str, counts: dict[str, Any], noun: str) -> RenderableType:
         "test half": "test",
     }
     for title, part in rows.items():
-        table.add_row(title, *(f"{counts[part][column]:,}" for column in ("classes", "images")))
+        table.add_row(title, *(f"{count:,}" for count in counts[part].values()))
     return Group(Text(f"{name}: {counts['identity']}"), table)
-
-
-# holdout init
 
 
 def init(
@@ -224,57 +213,39 @@ def init(
 
     A pretrained network, which photographs get unless --backbone is convnet, is frozen: a layer on it is trained.
     """
-    from search.config.initial_file import (
-        COMMON,
-        dataset_at,
-        dataset_facts,
-        initial_text,
-        name_for,
-        pretrained,
-        refuse_existing,
-        sizes_for,
-        this_machine,
-        write_initial_file,
-    )
+    from search.config import initial_file
     from search.driver.progress_view import phase
     from trainables.data.sets.glyphs import Glyphs
     from trainables.data.sets.manifest import is_manifest
 
-    network = pretrained(backbone, weights)
+    network = initial_file.pretrained(backbone, weights)
     # a library of networks may be, too: before the data is read
     is_missing = network is not None and network.is_missing
     if root is not None and (folder is None or not is_manifest(folder)):
         raise InvalidInput(f"--root {root} is for the paths of a CSV file, and there is no CSV file; leave it out.")
     frozen = None if backbone is None else network is not None
     with phase(messages(), "Reading the data …"):
-        dataset = Glyphs() if folder is None else dataset_at(folder, root)
-        facts = dataset_facts(dataset, frozen=frozen)
+        dataset = Glyphs() if folder is None else initial_file.dataset_at(folder, root)
+        facts = initial_file.dataset_facts(dataset, frozen=frozen)
     if facts.features is not None and backbone is not None:
         raise InvalidInput(f"{folder} holds embeddings, which need no network; leave out --backbone and --weights.")
-    path = output or Path(f"{name_for(facts.root)}.yaml")
-    refuse_existing(path)
+    path = output or Path(f"{initial_file.name_for(facts.root)}.yaml")
+    initial_file.refuse_existing(path)
     if backbone is None and facts.of_photographs:
-        network, is_missing = COMMON, COMMON.is_missing
+        network = initial_file.COMMON
+        is_missing = network.is_missing
     with phase(messages(), "Choosing the settings …"):
-        machine, loaded = this_machine(), None
-        sizes = sizes_for(facts, machine, network)
+        machine, loaded = initial_file.this_machine(), None
+        sizes = initial_file.sizes_for(facts, machine, network)
         if network is not None and not is_missing and sizes.image_size:
             network, loaded = network.fitted(sizes.image_size, dataset, facts)
-            sizes = sizes_for(facts, machine, network)
-    write_initial_file(path, initial_text(facts, machine, network))
+            sizes = initial_file.sizes_for(facts, machine, network)
+    initial_file.write_initial_file(path, initial_file.initial_text(facts, machine, network))
     found = "\n".join(filter(None, (*facts.sentences(), loaded, machine.sentence)))
-    record = {
-        "file": str(path),
-        "found": asdict(facts),
-        "weights": loaded,
-        "machine": asdict(machine),
-        "sizes": asdict(sizes),
-    }
+    parts = {"found": asdict(facts), "weights": loaded, "machine": asdict(machine), "sizes": asdict(sizes)}
     first = f"  holdout backbones {sizes.backbone} --download\n" if is_missing else ""
-    show(record, as_json, lambda: f"{found}\nWrote {path}. Read it, then run:\n\n{first}  holdout run {path}")
-
-
-# holdout vault
+    wrote = f"{found}\nWrote {path}. Read it, then run:\n\n{first}  holdout run {path}"
+    show({"file": str(path), **parts}, as_json, lambda: wrote)
 
 
 def vault(

@@ -3,19 +3,17 @@
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.filesize import decimal
 
 from holdout.cli.options import RUNS, AnyName, Json, Runs, TrustCode
 from holdout.cli.output import Tables, say, show
+from search import records  # whose modules load on first use
 from search.text_table import TextTable
 from search.trust import started
 from trainables.common.errors import InvalidInput, counted, without_password
-
-if TYPE_CHECKING:
-    from search.records.disk import Removal
 
 KEPT = "The ledger of test openings and MLflow's runs are kept."
 
@@ -39,12 +37,10 @@ def disk(
     as_json: Json = False,
 ) -> None:
     """Show the disk usage of searches and decoded images, largest first, and the free space."""
-    from search.records.disk import free_bytes, measure_disk
-
     if to is not None and not trim:
         raise InvalidInput("--to is the size that --trim keeps; add --trim, or leave it out.")
     trimmed = _trim(runs, to) if trim else []
-    entries, free = measure_disk(runs), free_bytes(runs)
+    entries, free = records.measure_disk(runs), records.free_bytes(runs)
     total = sum(entry.size for entry in entries)
     table = TextTable(
         title=f"Disk usage of {runs} and of decoded images",
@@ -63,18 +59,16 @@ def disk(
 
 def _trim(runs: Path, to: float | None) -> list[dict[str, Any]]:
     """Remove decoded images beyond ``to`` GB that no search on this machine uses, and return what was removed."""
-    from search.records.disk import caches_of
-    from search.records.runs import find_runs
     from trainables.data.store.cache import make_room
 
-    records = []
+    trimmed = []
     # The file of somebody else's search may name any folder as its cache.
-    for cache in caches_of(run for run in find_runs(runs) if started(run.path) is not None):
+    for cache in records.caches_of(run for run in records.find_runs(runs) if started(run.path) is not None):
         removed = make_room(cache, limit=None if to is None else round(to * 1e9))
         freed = sum(store.size for store in removed)
-        records.append({"cache": str(cache), "removed": [str(store.path) for store in removed], "freed": freed})
+        trimmed.append({"cache": str(cache), "removed": [str(store.path) for store in removed], "freed": freed})
         say([f"{cache}: {counted(len(removed), 'image store')} removed, {decimal(freed)} freed."])
-    return records
+    return trimmed
 
 
 def remove(
@@ -85,9 +79,7 @@ def remove(
     as_json: Json = False,
 ) -> None:
     """Remove a search, or a campaign with its searches: folder, checkpoints and studies."""
-    from search.records.disk import plan_removal
-
-    removal = plan_removal(runs, name)
+    removal = records.plan_removal(runs, name)
     if not yes:
         if not sys.stdin.isatty():
             raise InvalidInput(f"`holdout remove {name}` asks for confirmation, but there is no terminal; add --yes.")
@@ -103,7 +95,7 @@ def remove(
     show(record, as_json, lambda: f"{name} was removed, {decimal(removal.size)}. {KEPT}")
 
 
-def _question(removal: "Removal") -> list[str]:
+def _question(removal: "records.Removal") -> list[str]:
     name = removal.folder.name
     sentences = [f"{name} takes {decimal(removal.size)}, all of which will be permanently removed."]
     if removal.names != [name]:

@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 from holdout.cli.output import LEAST_WIDTH, say, set_up_logging
 from search import __version__
 from search.config.names import find_parts_here
-from trainables.common.errors import Failure, InvalidInput
+from trainables.common.errors import Failure, InvalidInput, shortened
 from trainables.common.storage import DiskFull, is_full
 
 FAILED, MISTAKE = 1, 2
@@ -67,16 +67,11 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Disk": ("disk:disk", "disk:remove"),
     "Cluster": ("cluster:submit", "cluster:logs", "cluster:stop"),
     "Catalogue and checks": (
-        "catalogue:keys",
-        "catalogue:losses",
-        "datasets:datasets",
-        "catalogue:backbones",
-        "catalogue:papers",
-        "catalogue:check",
-        "results:doctor",
+        "catalogue:keys", "catalogue:losses", "datasets:datasets", "catalogue:backbones", "catalogue:papers",
+        "catalogue:check", "results:doctor",
     ),
     "Vault": ("datasets:vault",),
-}
+}  # fmt: skip
 """The commands, as ``module:name``, by heading of ``--help``."""
 
 RESUMABLE = {"run", "select", "test", "sync"}
@@ -150,9 +145,9 @@ def main() -> None:
             _end(FAILED, str(DiskFull.at(where)))
         if error.errno not in UNUSABLE or error.filename is None:
             raise
-        path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
-        shown = path if len(path) <= 80 else f"{path[:77]}…"
-        _end(MISTAKE, f"{shown!r} cannot be used ({error.strerror}); name another path, or change its permissions.")
+        path = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
+        fix = "name another path, or change its permissions"
+        _end(MISTAKE, f"{shortened(path)!r} cannot be used ({error.strerror}); {fix}.")
 
 
 def _end(code: int, *sentences: str) -> NoReturn:

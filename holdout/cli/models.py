@@ -12,6 +12,7 @@ import typer
 
 from holdout.cli.options import RUNS, BatchSize, Device, Images, Json, Model, Name, Runs, SkipUnreadable, TrustCode
 from holdout.cli.output import Tables, messages, say, show
+from search import records, tracking  # whose modules load on first use
 from search.text_table import TextTable, refuse_unknown, writing
 from search.trust import INDEX_MODEL, addresses_in, check_addresses, remember
 from trainables.common.errors import InvalidInput, counted
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from trainables.training.own import OwnModel
 
 
-# holdout export
-
-
 def export(
     name: Name,
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder.")],
@@ -42,17 +40,13 @@ def export(
 ) -> None:
     """Write the chosen model with its card, also as ONNX that is checked on real images."""
     from search.driver.finish import export as export_model, programs_table
-    from search.records.records import stored_search
 
-    search = stored_search(runs, name)
-    say(["Writing the model, also as ONNX, which may take a minute …"], "dim")
+    search = records.stored_search(runs, name)
+    say(["Writing the model, also as ONNX if that is installed, which may take a minute …"], "dim")
     exported, programs = export_model(search, loss, to)
     record = {"folder": str(to), "loss": exported, "programs": [asdict(entry) for entry in programs]}
     show(record, as_json, lambda: Tables([programs_table(programs)] if programs else []))
     say([f"Wrote the model of {exported} to {to}; its card is {to / 'README.md'}."])
-
-
-# holdout embed
 
 
 def embed(
@@ -72,19 +66,13 @@ def embed(
     if given_path(to).is_dir():
         raise InvalidInput(f"--to {to}: it is a folder; name a file.")
     refuse_unwritable(to)
-
-    from search.tracking import load_model
-
     paths = image_files(images)
-    loaded = load_model(model, device=device, trust_code=trust_code)
+    loaded = tracking.load_model(model, device=device, trust_code=trust_code)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     write_embeddings(to, files.embeddings_ND, files.paths)
     count, dimensions = files.embeddings_ND.shape
     record = {"file": to, "model": loaded.address, **files.record()}
     show(record, as_json, lambda: f"{to} holds {counted(count, 'embedding')} of {dimensions} dimensions.")
-
-
-# holdout index
 
 
 def index(
@@ -102,20 +90,14 @@ def index(
     """Embed images with a trained model and write a faiss index for `holdout query`."""
     refuse_other_folder(given_path(to))
     refuse_unwritable(to)
-
-    from search.tracking import load_model
-
     paths = image_files(images)
-    loaded = load_model(model, device=device, trust_code=trust_code)
+    loaded = tracking.load_model(model, device=device, trust_code=trust_code)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     made = ImageIndex.of(files.embeddings_ND, files.paths, loaded)
     made.save(to)
     remember(given_path(to), addresses_in(given_path(to), {INDEX_MODEL: loaded.address}, [INDEX_MODEL]))
     record = {"folder": to, **files.record(), **made.description.to_json()}
     show(record, as_json, lambda: f"{to} holds an index of {counted(made.description.images, 'image')}.")
-
-
-# holdout query
 
 
 def query(
@@ -141,11 +123,8 @@ def query(
         check_addresses(given_path(index), {INDEX_MODEL: address}, [INDEX_MODEL])
         if not address.startswith("models:/") and isinstance(there := given_path(address), Path) and not there.exists():
             raise InvalidInput(f"The model of {index} is no longer at {address}; add --model with its new path.")
-
-    from search.tracking import load_model
-
     paths = image_files(images)
-    loaded = load_model(address, device=device, trust_code=trust_code)
+    loaded = tracking.load_model(address, device=device, trust_code=trust_code)
     opened = ImageIndex.load(index, loaded)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     neighbours = opened.search(files.embeddings_ND, k)
@@ -177,38 +156,33 @@ def refuse_unwritable(address: str) -> None:
 
 
 def write_embeddings(address: str, embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> None:
-    """Write embeddings and their images' paths, in the format of the file's suffix.
-
-    ``.npz`` holds the arrays ``embeddings`` (float32 [N, D]) and ``paths``; ``.parquet`` the columns ``embeddings``
-    (lists of D float32) and ``paths``.
-    """
+    """Write ``embeddings`` (float32 [N, D]) and ``paths`` as arrays of a .npz file or columns of a .parquet file."""
     path = given_path(address)
     try:
         with writing("--to", address):
-            write_whole(path, _WRITERS[path.suffix](embeddings_ND, paths))
+            write_whole(path, lambda file: _WRITERS[path.suffix](file, embeddings_ND, paths))
     except UnicodeEncodeError as error:
         raise InvalidInput(
             f"--to {address}: the path {error.object!a} is not UTF-8, which Parquet requires; write a .npz file."
         ) from error
 
 
-def _as_npz(embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> Callable[[IO[bytes]], object]:
+def _write_npz(file: IO[bytes], embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> None:
     import numpy as np
 
-    return lambda file: np.savez(file, embeddings=embeddings_ND, paths=np.array(paths, dtype=np.str_))
+    np.savez(file, embeddings=embeddings_ND, paths=np.array(paths, dtype=np.str_))
 
 
-def _as_parquet(embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> Callable[[IO[bytes]], object]:
+def _write_parquet(file: IO[bytes], embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> None:
     import pyarrow
     from pyarrow.parquet import write_table
 
     flat = pyarrow.array(embeddings_ND.reshape(-1))
     embeddings = pyarrow.FixedSizeListArray.from_arrays(flat, embeddings_ND.shape[1])
-    table = pyarrow.table({"embeddings": embeddings, "paths": pyarrow.array(paths, pyarrow.string())})
-    return lambda file: write_table(table, file)
+    write_table(pyarrow.table({"embeddings": embeddings, "paths": pyarrow.array(paths, pyarrow.string())}), file)
 
 
-_WRITERS = {".npz": _as_npz, ".parquet": _as_parquet}
+_WRITERS = {".npz": _write_npz, ".parquet": _write_parquet}
 
 
 # Embedding image files.
@@ -253,8 +227,7 @@ def embedded_files(
     """Embed image files, or for a model of features files of embeddings, with a progress bar.
 
     Raises:
-        InvalidInput: images cannot be read and ``skip_unreadable`` is False, or none can be read; or a model of a
-            user-defined training is given other files than those of embeddings.
+        InvalidInput: images cannot be read, or a user-defined training's model is given other files than embeddings.
     """
     from trainables.data.sets.features import SUFFIXES, is_feature_file
     from trainables.inference.embedder import Embedder
@@ -284,8 +257,7 @@ def embedded_files(
         count = f"{len(found.unreadable):,} of {len(paths):,} images cannot be read"
         raise InvalidInput([*sentences, f"{count}, so nothing was written: repair them, or add --skip-unreadable."])
     if not len(found.positions_N):
-        which = "The only image cannot" if len(paths) == 1 else f"None of the {len(paths):,} images can"
-        raise InvalidInput([*sentences, f"{which} be read, so nothing was written."])
+        raise InvalidInput([*sentences, "No image can be read, so nothing was written."])
     say(sentences, "yellow")
     kept = tuple(str(paths[position]) for position in found.positions_N.tolist())
     files = EmbeddedFiles(embeddings_ND=found.embeddings_ND, paths=kept, unreadable=found.unreadable, seconds=seconds)

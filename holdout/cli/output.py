@@ -203,10 +203,7 @@ class Tables:
 
 
 def _parts(table: TextTable, width: int) -> list[list[int]] | None:
-    """Return the columns of each part of a table; None if there would be too many parts.
-
-    Spare columns are dropped if the table has more than one part.
-    """
+    """Return the columns of each part of a table, several without its spare columns; None if there are too many."""
     columns = range(table.labels, len(table.header))
     whole = _as_parts(table, columns, width)
     if whole is None or len(whole) > 1:

@@ -283,13 +283,10 @@ class Jobs:
         if attempts and attempts[-1].is_live:
             return _same(attempts[-1], digest), False
         attempt = attempts[-1].attempt + 1 if attempts else 1
+        arguments = " ".join(["run", f'"$OLDPWD"/{SUBMITTED}', "--runs", shlex.quote(runs), *options])
+        metadata = {_SEARCH: submission.name, _ATTEMPT: str(attempt), _RUNS: runs, _FILE: digest}
         try:
-            self._start(
-                " ".join(["run", f'"$OLDPWD"/{SUBMITTED}', "--runs", shlex.quote(runs), *options]),
-                {_SEARCH: submission.name, _ATTEMPT: str(attempt), _RUNS: runs, _FILE: digest},
-                submission,
-                job=f"holdout-{submission.name}-{attempt}",
-            )
+            self._start(arguments, metadata, submission, job=f"holdout-{submission.name}-{attempt}")
         except RuntimeError:
             other = next((job for job in self.searches() if job.name == submission.name), None)
             if other is None or other.attempt < attempt:
@@ -392,8 +389,7 @@ def connected(address: str) -> Iterator[Jobs]:
     """Yield the jobs of the cluster whose dashboard is at ``address``.
 
     Raises:
-        InvalidInput: nothing answers there, or something else than Ray, or a Ray with another token, or packages are
-            missing.
+        InvalidInput: nothing or no Ray answers there, or one with another token, or packages are missing.
     """
     check_extra("A cluster", ["ray"])
     check_answers(address)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from holdout.cli.options import RUNS, AnyName, Json, Name, Names, Output, Runs, Settings, TrustCode
 from holdout.cli.output import Tables, aligned, messages, say, show, show_line, shown_checks
+from search import records  # whose modules load on first use
 from search.driver.progress_view import phase
 from search.packages import check_extra
 from search.text_table import TextTable, refuse_unknown, write_output
@@ -22,13 +23,8 @@ from trainables.metrics import metric_name, score_text
 
 if TYPE_CHECKING:
     from search.driver.verify import Check
-    from search.records.records import Records
-    from search.records.runs import RunFolder
-    from search.records.status import TrialRow
     from search.show.trial_page import TrialPage
 
-
-# holdout trials
 
 MOST_ROWS = 500
 """The maximum number of trials in a table."""
@@ -51,10 +47,7 @@ def trials(
     as_json: Json = False,
 ) -> None:
     """List the trials of a search, with params, value, state and why they ended; or show one of them."""
-    from search.records.records import stored_search
-    from search.records.status import trial_rows, trials_csv
-
-    search = stored_search(runs, name)
+    search = records.stored_search(runs, name)
     if loss is not None and number is not None:
         if csv:
             raise InvalidInput("--csv is for lists of trials; leave out the number of the trial.")
@@ -63,9 +56,9 @@ def trials(
         page = trial_page(search, loss, number)
         show(asdict(page), as_json, lambda: _page(page))
         return
-    tables = {study: trial_rows(search.trials_of(study)) for study in ([loss] if loss else search.losses)}
+    tables = {study: records.trial_rows(search.trials_of(study)) for study in ([loss] if loss else search.losses)}
     if csv:
-        write_text(csv, trials_csv(tables))
+        write_text(csv, records.trials_csv(tables))
         say([f"Wrote {csv}."], "dim")
     show(
         {study: [asdict(row) for row in rows] for study, rows in tables.items()},
@@ -74,10 +67,8 @@ def trials(
     )
 
 
-def _of_study(search: "Records", study: str, rows: list["TrialRow"]) -> TextTable:
+def _of_study(search: "records.Records", study: str, rows: "list[records.TrialRow]") -> TextTable:
     """Return the table of a study: all rows, or the best if there are more than :data:`MOST_ROWS`."""
-    from search.records.status import param_names
-
     title, retried = f"{search.name}/{study}", search.attributes(*search.study_of(study)).get("retried", ())
     notes = [] if rows else [f"{title}: no trial yet"]
     if retried:
@@ -85,7 +76,7 @@ def _of_study(search: "Records", study: str, rows: list["TrialRow"]) -> TextTabl
     if len(rows) > MOST_ROWS:
         notes.append(f"The best {MOST_ROWS:,} of {len(rows):,} trials; --csv FILE or --json gives all.")
         rows = sorted(rows, key=lambda row: -math.inf if row.value is None else row.value, reverse=True)[:MOST_ROWS]
-    names, objective = param_names(rows), metric_name(search.content["search"]["objective"])
+    names, objective = records.param_names(rows), metric_name(search.content["search"]["objective"])
     header = ("trial", "state", objective, "epochs", *names, "outcome")
     return TextTable(
         title=title,
@@ -97,14 +88,13 @@ def _of_study(search: "Records", study: str, rows: list["TrialRow"]) -> TextTabl
     )
 
 
-def _cells(row: "TrialRow", objective: str, names: list[str]) -> tuple[str, ...]:
+def _cells(row: "records.TrialRow", objective: str, names: list[str]) -> tuple[str, ...]:
     from spaces.space import value_text
 
     values = [value_text(row.params[key]) if key in row.params else "" for key in names]
-    value = score_text(objective, row.value)
     replicate = "" if row.replicate_of is None else f"same as {row.replicate_of}; "
-    outcome = f"{replicate}{row.outcome or ''}"
-    return str(row.number), row.state.lower(), value, str(row.epochs), *values, outcome
+    facts = (str(row.number), row.state.lower(), score_text(objective, row.value), str(row.epochs))
+    return *facts, *values, f"{replicate}{row.outcome or ''}"
 
 
 def _page(page: "TrialPage") -> RenderableType:
@@ -125,9 +115,6 @@ def _page(page: "TrialPage") -> RenderableType:
     return Group(Text(f"{page.study} trial {row.number}", style="bold"), known, Text(), Text(page.curve), Text(log))
 
 
-# holdout compare
-
-
 def compare(
     names: Names,
     output: Output = None,
@@ -145,26 +132,21 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare the losses of searches on the same split, and show which of them differ."""
-    from search.records.records import stored_search
-    from search.records.runs import mlflow_page
     from search.results.comparison import compare as compare_searches
     from search.show.comparison_tables import as_csv, paper_tables, text_tables
 
     refuse_unknown(output or [])
-    searches = [stored_search(runs, name) for name in dict.fromkeys(names)]
+    searches = [records.stored_search(runs, name) for name in dict.fromkeys(names)]
     comparison = compare_searches(searches, within=within)
     tables = text_tables(comparison)
     for path in output or []:
         write_output(path, as_csv(comparison), tables, paper_tables(comparison))
     show(comparison.model_dump(mode="json"), as_json, lambda: Tables(tables))
     if len(searches) > 1 and not as_json:
-        page = mlflow_page([search.folder for search in searches])
+        page = records.mlflow_page([search.folder for search in searches])
         say([f"MLflow: {page or f'`holdout sync {shlex.join(names)}` writes a page that compares them'}"], "dim")
     if comparison.changed:  # the first line of every output
         raise typer.Exit(1)
-
-
-# holdout report
 
 
 def report(
@@ -180,9 +162,6 @@ def report(
     from search.show.campaigns import write_report
 
     show_line(str(write_report(runs, list(dict.fromkeys(names)), output)))
-
-
-# holdout verify
 
 
 def verify(
@@ -210,12 +189,12 @@ def verify(
                 raise
             refused = error  # the checks before it are shown
     problem, missing = found[-1].problem, [check.what for check in found if not check.is_there]
-    for check in found if not as_json else ():
-        if not check.problem:
-            show_line(f"{'ok ' if check.is_there else '-- '} {check.what}")
     if as_json:
         checks = [check._asdict() for check in found]
         show({"name": name, "ok": problem is None, "missing": missing, "checks": checks}, as_json, str)
+    for check in found if not as_json else ():
+        if not check.problem:
+            show_line(f"{'ok ' if check.is_there else '-- '} {check.what}")
     if refused:
         raise refused
     if problem:
@@ -226,39 +205,31 @@ def verify(
 
 
 def _checks(runs: Path, name: str, retrain: str | None, images: Path | None) -> "Iterator[Check]":
-    from search.records.records import Records, stored_search
-    from search.records.runs import RunFolder
-
-    if RunFolder(runs, name).is_campaign:
+    folder = records.CampaignFolder(runs, name, images)
+    if folder.is_campaign:
         from search.driver.campaigns import verify_campaign
-        from search.records.runs import CampaignFolder
 
         if retrain:
             raise InvalidInput(f"--retrain: {name} is a campaign; name one of its searches (`holdout status {name}`).")
-        folder = CampaignFolder(runs, name, images)
         for search in folder.searches():
-            _refuse_running(RunFolder(runs, search))
+            _refuse_running(records.RunFolder(runs, search))
         yield from verify_campaign(folder)
         return
     from search.driver.verify import check_retrained, trial_to_retrain, verify as verify_search
 
-    stored = Records(replace(stored_search(runs, name).folder, images=images))
+    stored = records.Records(replace(records.stored_search(runs, name).folder, images=images))
     _refuse_running(stored.folder)
     again = trial_to_retrain(stored, retrain) if retrain else None
-    check = None
     for check in verify_search(stored.folder):
         yield check
-    if again and not (check and check.problem):
+    if again and not check.problem:
         yield from check_retrained(stored, *again)
 
 
-def _refuse_running(run: "RunFolder") -> None:
+def _refuse_running(run: "records.RunFolder") -> None:
     """Raise :class:`InvalidInput` if the search is running: its records would change while they are read."""
     if run.path.exists() and (driver := run.driver()):
         raise InvalidInput(f"{run.name} is being run by {driver}; verify it when that has ended.")
-
-
-# holdout serve
 
 
 def serve(
@@ -271,9 +242,6 @@ def serve(
     from search.show.live import serve as serve_page
 
     serve_page(runs, port, show_line)
-
-
-# holdout doctor
 
 
 def doctor(

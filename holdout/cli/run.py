@@ -5,23 +5,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from holdout.cli import STARTED
 from holdout.cli.options import RUNS, AllowFailed, Json, Name, Names, Output, Runs, SearchFile, Settings, TrustCode
 from holdout.cli.output import Tables, messages, say, show
+from search import records  # whose modules load on first use
 from search.config.names import is_plain_name
 from search.driver.progress_view import phase
 from search.stages import Stage
 from search.text_table import refuse_unknown, write_output
 from trainables.common.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from search.records.records import Records
-    from search.records.runs import CampaignFolder
-    from search.records.writable import WritableRecords
 
 
 def run(
@@ -72,12 +68,11 @@ def _run_campaign(
         from search.driver.pipeline import run_stages
         from search.driver.stages import Order
         from search.driver.synchronise import behind, try_to_write, where_to_look
-        from search.records.runs import CampaignFolder
         from search.results.campaign import campaign_family, campaign_result
         from search.show.campaigns import campaign_csv, campaign_tables, write_report
 
         campaign, plans = read_campaign_plans(content, runs)
-        folder = CampaignFolder(runs, campaign.name)
+        folder = records.CampaignFolder(runs, campaign.name)
         say(dict.fromkeys(notice for plan in plans for notice in plan.notices))
     order = Order(
         console=messages(),
@@ -111,9 +106,7 @@ def select(
     as_json: Json = False,
 ) -> None:
     """Confirm the finalists with fresh seeds, and freeze one configuration per loss."""
-    from search.records.runs import refuse_member
-
-    refuse_member(runs, name)
+    records.refuse_member(runs, name)
     with _opened(name, runs, trains=True) as search:
         if not search.is_done(Stage.SEARCH):
             raise InvalidInput(f"The search {name} has trials left; run its file with `holdout run` first.")
@@ -131,9 +124,8 @@ def test(
 ) -> None:
     """Train the chosen configurations and score them on the held-out classes, once."""
     from search.driver.finish import write_summary
-    from search.records.runs import refuse_member
 
-    refuse_member(runs, name)
+    records.refuse_member(runs, name)
     with _opened(name, runs, trains=True) as search:
         if not search.is_done(Stage.SELECT):
             raise InvalidInput(f"No configuration of {name} is chosen yet; run `holdout select {name}` first.")
@@ -198,7 +190,6 @@ def sync(
     """Update MLflow from the studies of searches or campaigns, and print the address of the page that compares them."""
     from search.driver.finish import write_summary
     from search.driver.synchronise import make_projection, register as register_models, where_to_look
-    from search.records.runs import CampaignFolder, RunFolder
 
     names = list(dict.fromkeys(names))
     if model_name is not None and (not register or len(names) > 1 or not is_plain_name(model_name)):
@@ -206,11 +197,12 @@ def sync(
             f"--as is {model_name!r}; it names the models that --register registers for one search, and has letters, "
             "digits, '.', '_' and '-', beginning with a letter or digit."
         )
-    records, plans = [], []
+    synced: list[dict[str, Any]] = []
+    plans = []
     for name in names:
         with ExitStack() as stack:
-            folder = CampaignFolder(runs, name)
-            begun = [member for member in folder.searches() if RunFolder(runs, member).config.exists()]
+            folder = records.CampaignFolder(runs, name)
+            begun = [member for member in folder.searches() if records.RunFolder(runs, member).config.exists()]
             searches = [stack.enter_context(_opened(search, runs)) for search in begun or [name]]
             for search in searches:
                 write_summary(search)
@@ -220,12 +212,12 @@ def sync(
                     asdict(register_models(search, make_projection(search.plan), model_name or search.name))
                     for search in searches
                 ]
-        records.append(record)
+        synced.append(record)
         plans += [search.plan for search in searches]
     if not as_json:
         servers = dict.fromkeys(plan.config.tracking.uri for plan in plans)
         say([where_to_look([plan for plan in plans if plan.config.tracking.uri == uri]) for uri in servers], "dim")
-    show(records, as_json, lambda: "\n".join(sentence for record in records for sentence in _synced(record)))
+    show(synced, as_json, lambda: "\n".join(sentence for record in synced for sentence in _synced(record)))
 
 
 def _synced(record: dict[str, Any]) -> Iterator[str]:
@@ -236,10 +228,7 @@ def _synced(record: dict[str, Any]) -> Iterator[str]:
         yield f"models:/{found['name']}@champion is the model of {found['best']}. In {found['name']}, {versions}."
 
 
-# Helpers.
-
-
-def _synchronise(folder: "CampaignFolder", searches: "Sequence[Records]") -> int:
+def _synchronise(folder: "records.CampaignFolder", searches: "Sequence[records.Records]") -> int:
     """Update MLflow from the searches, and from their campaign's result if ``folder`` has one; count the trials."""
     from search.driver.synchronise import make_projection, mlflow_errors, synchronise
 
@@ -256,7 +245,9 @@ def _synchronise(folder: "CampaignFolder", searches: "Sequence[Records]") -> int
     return count
 
 
-def _run(search: "Records", stage: "Stage", reason: str | None = None, *, allow_failed: bool = False) -> "Records":
+def _run(
+    search: "records.Records", stage: Stage, reason: str | None = None, *, allow_failed: bool = False
+) -> "records.Records":
     from search.driver.pipeline import run_stages
     from search.driver.stages import Order
 
@@ -273,17 +264,16 @@ def _run(search: "Records", stage: "Stage", reason: str | None = None, *, allow_
 
 
 @contextmanager
-def _opened(name: str, runs: Path, *, trains: bool = False) -> "Iterator[WritableRecords]":
+def _opened(name: str, runs: Path, *, trains: bool = False) -> "Iterator[records.WritableRecords]":
     """Open a stored search, and hold it exclusively meanwhile."""
     from search.driver.make_plan import reopened
-    from search.records.writable import open_search
 
     plan = reopened(runs, name, trains=trains)
-    with plan.folder.only_driver(), closing(open_search(plan)) as search:
+    with plan.folder.only_driver(), closing(records.open_search(plan)) as search:
         yield search
 
 
-def _print_result(search: "Records", as_json: bool) -> None:
+def _print_result(search: "records.Records", as_json: bool) -> None:
     from search.results.comparison import comparison_of, summary_of
     from search.show.comparison_tables import headline_tables
 
@@ -301,7 +291,7 @@ EXTREME_EPOCHS = {
 """What a result says of best epochs, by the kind of the finding."""
 
 
-def _what_is_there(search: "Records") -> Iterator[str]:
+def _what_is_there(search: "records.Records") -> Iterator[str]:
     """Yield where the report and the models are, and what the answer does not say."""
     from search.driver.synchronise import where_to_look
     from search.results.comparison import comparison_of

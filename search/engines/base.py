@@ -105,7 +105,7 @@ class Engine(ABC):
         """Decode ``images`` on all other machines and check that they share the folders and URLs ``shared``.
 
         Raises:
-            InvalidInput: images that cannot be read, or a folder or URL that is not the same everywhere.
+            InvalidInput: images cannot be read, or a folder or URL is not the same everywhere.
             DiskFull: a machine has no space for the images.
         """
 
@@ -129,10 +129,7 @@ WAIT_S = 0.2
 
 
 class InProcess(Engine):
-    """One worker in this process, for notebooks and tests.
-
-    A training that crashes the process or hangs takes the search with it.
-    """
+    """One worker in this process, for notebooks and tests; a training that crashes or hangs ends the search."""
 
     title = "PyTorch"
     trains_here = True

@@ -43,24 +43,15 @@ def room(resources: Resources, nodes: Iterable[Node], may_come: Iterable[Node]) 
 def at_once(
     resources: Resources, max_concurrent: int | None, nodes: Iterable[Node], may_come: Iterable[Node] = ()
 ) -> int:
-    """Return the number of trials at once, as many as have :func:`room`, ``max_concurrent`` at most.
-
-    Raises:
-        InvalidInput: not even one fits anywhere.
-    """
+    """Return the number of trials at once, as many as have :func:`room`, ``max_concurrent`` at most; raise if none."""
     nodes, may_come = list(nodes), list(may_come)
     if fit := room(resources, nodes, may_come):
         return min(fit, max_concurrent or fit)
     asked = wanted(resources)
     largest = {kind: max((node.get(kind, 0) for node in (*nodes, *may_come)), default=0) for kind in asked}
-    short = [
-        f"resources: a trial asks for {count:g} {kind}s and no machine of the cluster has more than {largest[kind]:g}; "
-        "ask for fewer."
-        for kind, count in asked.items()
-        if count > largest[kind]
-    ]
     raise InvalidInput(
-        short or f"resources: no machine of the cluster has {asked['CPU']:g} CPUs and {asked['GPU']:g} GPUs together."
+        f"resources: a trial asks for {asked['CPU']:g} CPUs and {asked['GPU']:g} GPUs, and no machine of the cluster "
+        f"has them (at most {largest['CPU']:g} and {largest['GPU']:g}); ask for fewer."
     )
 
 

@@ -58,8 +58,7 @@ Order = tuple[Literal["assign", "step", "call"], bytes | None]
 class Answer:
     """The result of a step or a call as ``value``; ``error`` and its traceback ``where`` if the call raised.
 
-    The value of a step is None if the spec of the training cannot be read here. Each ``forecast`` that a call logs is
-    sent as an answer before the one with the result.
+    The value of a step is None if the training's spec cannot be read here. Each ``forecast`` of a call is sent before.
     """
 
     value: Any = None
@@ -72,8 +71,7 @@ class Local(Engine):
     """One worker process for each trial that fits on this machine.
 
     The processes start with the session and import PyTorch while the driver decodes images. One that dies or falls
-    silent is replaced, and its trial resumes from its checkpoint, as with Ray. Where memory runs out, Linux ends a
-    worker before the driver. No worker outlives its driver.
+    silent is replaced, and its trial resumes from its checkpoint. Where memory runs out, Linux ends a worker first.
     """
 
     title = "local workers"

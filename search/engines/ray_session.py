@@ -52,10 +52,7 @@ def token_path() -> Path | None:
 
 
 def ensure_token() -> None:
-    """Turn token authentication on, and write a token that only its owner can read unless there is one.
-
-    A token in the environment is left alone.
-    """
+    """Turn token authentication on; write a token for its owner alone unless a file or the environment has one."""
     os.environ["RAY_AUTH_MODE"] = "token"
     path = token_path()
     if path is None or os.environ.get("RAY_AUTH_TOKEN_PATH"):
@@ -156,17 +153,21 @@ def _end_half_started(ray: ModuleType) -> None:
 
 @contextmanager
 def watched_head(address: str, every_s: float = EVERY_S) -> Iterator[None]:
-    """Warn when nothing listens any more at ``address``, the address of the cluster's GCS.
+    """Warn when nothing listens any more at ``address``, that of the cluster's GCS.
 
-    Ray ends a driver whose GCS is away for ``RAY_gcs_rpc_server_reconnect_timeout_s`` (60) with code 1, in C++ and
-    without any Python handler, so the advice has to be printed before.
+    Without it for ``RAY_gcs_rpc_server_reconnect_timeout_s`` (60), Ray ends a driver in C++, without a Python handler.
     """
     over = threading.Event()
 
     def watch() -> None:
+        host, _, port = address.rpartition(":")
         misses = 0
         while not over.wait(every_s):
-            misses = 0 if _listens(address) else misses + 1
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+                misses = 0
+            except OSError:
+                misses += 1
             if misses == 2:
                 logger.warning(
                     "Ray's head at %s is gone. Unless it comes back, Ray ends this program within a minute or two; "
@@ -181,12 +182,3 @@ def watched_head(address: str, every_s: float = EVERY_S) -> Iterator[None]:
     finally:
         over.set()
         watcher.join()
-
-
-def _listens(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
-    except OSError:
-        return False
-    return True

@@ -1,11 +1,9 @@
 """Ray Tune as an executor: the trials of a queue on reused actors.
 
-A trial of Tune is a worker with one of our trials, or without one while it waits for work. Tune's own searchers and
-schedulers are not used, since they keep a state of their own (``OptunaSearch`` records a trial as COMPLETE that a
-scheduler stopped). Here the study decides and Tune carries out.
-
-The private parts of Ray and Tune that are used here are listed in ``tests/test_private_parts.py``: Tune has no public
-way to end the worker of a trial, or to survive an actor that Ray ended for memory.
+A trial of Tune is a worker with one of our trials, or without one while it waits for work. The study decides and Tune
+carries out: its own searchers and schedulers keep a state of their own (``OptunaSearch`` records a trial as COMPLETE
+that a scheduler stopped). ``tests/test_private_parts.py`` lists the private parts of Ray and Tune that are used: Tune
+has no public way to end the worker of a trial, or to survive an actor that Ray ended for memory.
 """
 
 import logging
@@ -247,11 +245,11 @@ class _StudyScheduler(FIFOScheduler):
         for trial, tracked in tune_controller._trial_to_actor.items():
             if trial.trial_id not in assignments.trials:
                 continue
-            if tracked not in live:  # it has no machine yet
+            if tracked in live:
+                placed[trial.trial_id] = live[tracked][0]
+                self._watch(trial.trial_id)
+            else:  # it has no machine yet
                 waiting.add(trial.trial_id)
-                continue
-            placed[trial.trial_id] = live[tracked][0]
-            self._watch(trial.trial_id)
         assignments.waiting = {trial_id for trial_id in waiting if assignments.trials[trial_id]}
         for trial_id, silence in assignments.silences.too_long().items():
             if trial_id in placed and trial_id not in assignments.ended:
@@ -324,11 +322,10 @@ def error_of(trial: Trial) -> Exception | None:
 
 
 def _is_own(error: Exception | None, node: str | None) -> bool:
-    """Return True if the end of an actor on ``node`` counts against its trial.
+    """Return True if the end of an actor on ``node``, None if it never ran, counts against its trial.
 
     It does if the process died on a live machine, or if the training could not be made. It does not if the machine is
-    gone, which Ray lists as alive for some seconds (``ActorUnavailableError``), or is being drained for a preemption,
-    or if the actor never ran (None).
+    gone, which Ray lists as alive for some seconds (``ActorUnavailableError``), or is being drained for a preemption.
     """
     if getattr(error, "actor_init_failed", False):
         return True
@@ -378,26 +375,18 @@ def _results(calls: Sequence[Any], patience: Patience) -> list[Any]:
     try:
         while left:
             done, left = ray.wait(left, timeout=POLL_S)
-            _raise_own(done)
+            ray.get(done)  # raises the exception of a failed call
             if done:
                 patience.answered()
-                continue
-            if not _is_here():
+            elif _is_here():
+                patience.poll(len(left))
+            else:
                 raise Failure(RAY_DIED)
-            patience.poll(len(left))
-    except BaseException:
+    except BaseException as error:
         for call in left:
             ray.cancel(call, force=True)  # Ray may outlive this search
+        if isinstance(error, RayTaskError) and isinstance(error.cause, Failure | InvalidInput):
+            raise error.cause from error  # without Ray's wrapper, whose text is a traceback
         raise
     results: list[Any] = ray.get(list(calls))
     return results
-
-
-def _raise_own(done: Sequence[Any]) -> None:
-    """Raise the exception of a failed call in ``done``; ours without Ray's wrapper, whose text is a traceback."""
-    try:
-        ray.get(done)
-    except RayTaskError as error:
-        if isinstance(error.cause, Failure | InvalidInput):
-            raise error.cause from error
-        raise

@@ -22,8 +22,7 @@ RAY_DIED = (
 class Placement:
     """The wait of trials for a machine of the cluster: regular warnings, an error where none can come.
 
-    ``may_come`` are machines that an autoscaler may add; ``is_here`` returns True while Ray runs on this machine,
-    through which the driver starts all workers.
+    ``may_come`` are machines that an autoscaler may add; ``is_here`` returns True while Ray runs on this machine.
     """
 
     resources: Resources
@@ -39,8 +38,7 @@ class Placement:
         """Note the number of workers with a machine and of those waiting for one. Called often.
 
         Raises:
-            Failure: Ray has died on this machine, or no worker has had a machine for long and none that fits is there
-                or may come.
+            Failure: Ray has died on this machine, or the wait was long and no machine that fits is there or may come.
         """
         if placed or not waiting:
             self._since, self._warned_s = None, 0.0
@@ -81,8 +79,7 @@ def _there(nodes: Sequence[Node]) -> str:
 class Workers:
     """The number of ``workers`` that fit on the machines of a cluster now, at least one.
 
-    ``room`` counts those that fit, and ``report`` is called with every new number. Running trials are not interrupted:
-    a smaller number is reached as trials end.
+    ``room`` counts those that fit, and ``report`` is called with every new number, which is reached as trials end.
     """
 
     def __init__(self, workers: int, room: Callable[[], int], report: Callable[[int], None]) -> None:

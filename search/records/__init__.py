@@ -1,4 +1,4 @@
-"""The choice of a configuration, the ledger of test openings, and the scoring of models."""
+"""What a search stores: its records, the choice of a configuration, the ledger of openings, and scores of models."""
 
 import lazy_loader
 

@@ -1,5 +1,13 @@
+from .disk import (
+    Removal as Removal,
+    caches_of as caches_of,
+    free_bytes as free_bytes,
+    measure_disk as measure_disk,
+    plan_removal as plan_removal,
+)
 from .ledger import Ledger as Ledger, Opening as Opening
 from .ledger_file import ImageSet as ImageSet, LedgerFile as LedgerFile, images_in as images_in
+from .records import Records as Records, stored_search as stored_search
 from .retrieval_file import (
     FOLDER as FOLDER,
     THUMBNAILS as THUMBNAILS,
@@ -7,6 +15,13 @@ from .retrieval_file import (
     RetrievalFile as RetrievalFile,
     Thumbnails as Thumbnails,
     thumbnails_of as thumbnails_of,
+)
+from .runs import (
+    CampaignFolder as CampaignFolder,
+    RunFolder as RunFolder,
+    find_runs as find_runs,
+    mlflow_page as mlflow_page,
+    refuse_member as refuse_member,
 )
 from .score_files import (
     Baselines as Baselines,
@@ -44,3 +59,11 @@ from .selection import (
     study_digest as study_digest,
     unmet_sentence as unmet_sentence,
 )
+from .status import (
+    TrialRow as TrialRow,
+    param_names as param_names,
+    status_of as status_of,
+    trial_rows as trial_rows,
+    trials_csv as trials_csv,
+)
+from .writable import WritableRecords as WritableRecords, open_search as open_search

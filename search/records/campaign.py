@@ -1,6 +1,6 @@
 """The campaign file, and the searches that follow from it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -79,8 +79,7 @@ class TableSection(ConfigSection):
 class CampaignConfig(ConfigSection):
     """A whole campaign file.
 
-    ``base`` is a search file without a name, on top of the ``recipe`` if there is one. A label's ``recipe``
-    replaces it, so that each data set of a campaign can have its own.
+    ``base`` is a search file without a name, on top of the ``recipe``, which that of a label replaces.
     """
 
     name: Annotated[str, AfterValidator(folder_name)]
@@ -132,12 +131,8 @@ class CampaignConfig(ConfigSection):
 
 
 def validate_campaign(content: Mapping[str, Any]) -> Findings[CampaignConfig]:
-    """Validate ``content`` as a campaign file, without its searches.
-
-    An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong.
-    """
-    of_searches = [f"base.{key}" for key in key_paths(SearchConfig)]
-    keys = [*key_paths(CampaignConfig), *of_searches]
+    """Validate ``content`` without its searches; :data:`STAND_INS` replace required keys that are missing or wrong."""
+    keys = [*key_paths(CampaignConfig), *(f"base.{key}" for key in key_paths(SearchConfig))]
     return validate(CampaignConfig, content, keys=keys, stand_ins=STAND_INS)
 
 
@@ -154,7 +149,7 @@ SHARED = ("resources", "stages", "search.max_concurrent")
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One search of a campaign, at one of the ``labels`` of each axis."""
+    """One search of a campaign, at one label of each axis."""
 
     labels: tuple[str, ...]
     config: SearchConfig
@@ -179,8 +174,7 @@ def parse_campaign(
     """Return the campaign with the keys and values ``content``; ``parse_search`` reads each of its searches.
 
     Raises:
-        InvalidInput: all mistakes in the file itself, those of a search with its labels. If the definition of the
-            searches is wrong, they are not checked.
+        InvalidInput: all mistakes in the file itself and, if its searches are well-defined, in these, with labels.
     """
     found = validate_campaign(content)
     config = found.built
@@ -191,16 +185,12 @@ def parse_campaign(
     found.raise_if_any()
     assert members is not None, "without mistakes there are members"
     campaign = Campaign(config=config, members=tuple(members))
-    raise_if_any([*_clashes(campaign), *_untested(campaign)])
+    raise_if_any([*_contradictions(campaign)])
     return campaign
 
 
 def _members(config: CampaignConfig, parse_search: Callable[[dict[str, Any]], SearchConfig]) -> list[Member]:
-    """Parse each search.
-
-    Raises:
-        InvalidInput: the mistakes of all searches: once if common to all, else with the labels.
-    """
+    """Parse each search; raise the mistakes of all: once if common to all, else with the labels."""
     found, members, all_labels = recipes_of(config), [], [*product(*config.vary.values())]
     at: dict[str, list[str]] = {}
     for labels in all_labels:
@@ -226,8 +216,8 @@ def search_file(
 ) -> dict[str, Any]:
     """Return the search file at ``labels``: the recipe, updated with the base, then with the labels' settings.
 
-    ``found`` has the content of :func:`recipes_of`. The recipe's entries for removed losses are removed too. By default
-    all searches share an MLflow experiment, and the test computes the metrics of the table.
+    ``found`` has the :func:`recipes_of` the campaign, whose entries for removed losses are removed too. By default all
+    searches share an MLflow experiment, and the test computes the metrics of the table.
     """
     chosen = [axis[label] for axis, label in zip(config.vary.values(), labels, strict=True)]
     name = next((settings[RECIPE] for settings in chosen if RECIPE in settings), config.recipe)
@@ -251,23 +241,15 @@ def merged(under: Any, over: Any) -> Any:
     return {**under, **{key: merged(under.get(key), value) for key, value in over.items()}}
 
 
-def _clashes(campaign: Campaign) -> list[str]:
+def _contradictions(campaign: Campaign) -> Iterator[str]:
     configs = [member.config for member in campaign.members]
-    sentences = [
-        f"vary: {key} must be the same in all searches, which are trained side by side; set it in base."
-        for key in SHARED
-        if any(attrgetter(key)(config) != attrgetter(key)(configs[0]) for config in configs)
-    ]
+    for key in SHARED:
+        if any(attrgetter(key)(config) != attrgetter(key)(configs[0]) for config in configs):
+            yield f"vary: {key} must be the same in all searches, which are trained side by side; set it in base."
     names = [config.name for config in configs]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        sentences.append(f"vary: several searches would be called {', '.join(repeated)}; choose other labels.")
-    return sentences
-
-
-def _untested(campaign: Campaign) -> list[str]:
-    sentences = []
+        yield f"vary: several searches would be called {', '.join(repeated)}; choose other labels."
     for metric in campaign.config.table.metrics:
-        configs = [member.config for member in campaign.members if member.config.metrics.test != "all"]
-        if metric != VALIDATION and any(metric not in config.test_metrics for config in configs):
-            sentences.append(f"table.metrics: metrics.test leaves out {metric}; add it there.")
-    return sentences
+        tested = [config.test_metrics for config in configs if config.metrics.test != "all"]
+        if metric != VALIDATION and any(metric not in metrics for metrics in tested):
+            yield f"table.metrics: metrics.test leaves out {metric}; add it there."

@@ -129,10 +129,10 @@ MARKER = "holdout.json"
 
 
 def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
-    """Return the location of a search's checkpoints if it is outside of its folder and its search file is readable.
+    """Return the location of a search's checkpoints outside of its folder, if its search file is readable.
 
     Raises:
-        InvalidInput: its address is not one that can be used here.
+        InvalidInput: its address cannot be used here.
     """
     try:
         address = read_yaml(folder.config)["checkpoints"]["storage_path"]
@@ -155,7 +155,6 @@ def mark_checkpoints(folder: RunFolder) -> None:
     """Write the marker of the search into its folder of checkpoints elsewhere, unless that holds something already.
 
     Raises:
-        StorageFailure: the storage fails.
         InvalidInput: the folder is marked as another search's, which has the same name in another runs folder.
     """
     trials = checkpoints_elsewhere(folder)
@@ -174,19 +173,6 @@ def mark_checkpoints(folder: RunFolder) -> None:
         write_json(trials.parent / MARKER, owner)
 
 
-def owns_checkpoints(folder: RunFolder, trials: AnyPath) -> bool:
-    """Return True if the search in ``folder`` made the folder of ``trials``: not a copy, nor a search of its name.
-
-    Raises:
-        StorageFailure: the storage fails.
-    """
-    content = read_whole(trials.parent / MARKER)
-    try:
-        return content is not None and folder.identity.exists() and json.loads(content) == _owner(folder)
-    except DAMAGED:
-        return False
-
-
 def _owner(folder: RunFolder) -> dict[str, Any]:
     return {"search": str(folder.path.resolve()), "id": folder.own_id()}
 
@@ -202,8 +188,7 @@ LAST = ("search.yaml", "campaign.yaml")
 class SearchRemoval:
     """Everything that belongs to one search, with its ``size`` in bytes.
 
-    ``elsewhere`` is the place of its checkpoints outside its folder. ``kept`` says what its file names elsewhere and is
-    not removed, since this search did not make it.
+    ``elsewhere`` is the place of its checkpoints outside its folder, ``kept`` says what there is not this search's.
     """
 
     folder: RunFolder
@@ -214,10 +199,7 @@ class SearchRemoval:
 
 @dataclass(frozen=True, kw_only=True)
 class Removal:
-    """The planned removal of the search or campaign in ``folder``, with all of its searches.
-
-    ``size`` includes checkpoints stored elsewhere.
-    """
+    """The planned removal of the search or campaign in ``folder``; ``size`` includes checkpoints elsewhere."""
 
     folder: RunFolder
     size: int
@@ -228,7 +210,7 @@ class Removal:
         return [search.folder.name for search in self.searches]
 
     def carry_out(self) -> None:
-        """Remove everything. If killed halfway, the removal can be planned and carried out again.
+        """Remove everything; if killed halfway, the removal can be planned and carried out again.
 
         Raises:
             InvalidInput: another process runs one of the searches; nothing is removed.
@@ -326,8 +308,12 @@ def _own_checkpoints(folder: RunFolder) -> "AnyPath | None":
     if isinstance(trials, Path) and trials.parent.is_symlink():
         raise InvalidInput(f"{trials.parent} is a link; {NOT_FOLLOWED}")
     check_addresses(folder.path, read_yaml(folder.config), (CHECKPOINTS,))
-    if ask(trials, trials.parent.exists) and not owns_checkpoints(folder, trials):
-        raise InvalidInput(f"the marker {MARKER} beside {trials} does not name this search.")
+    if ask(trials, trials.parent.exists):
+        content, owner = read_whole(trials.parent / MARKER), None
+        with suppress(*DAMAGED):
+            owner = json.loads(content or b"")
+        if not (folder.identity.exists() and owner == _owner(folder)):  # a copy, or another search of its name
+            raise InvalidInput(f"the marker {MARKER} beside {trials} does not name this search.")
     return trials
 
 

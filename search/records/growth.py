@@ -42,13 +42,10 @@ class Growth:
         return bool(self.losses if section == "losses" else self.wider and section == "space")
 
     def __str__(self) -> str:
-        return " and ".join(
-            [
-                *([f"{self.trials} trials"] if self.trials else []),
-                *([f"the loss{'es' * (len(self.losses) > 1)} {listed(self.losses)}"] if self.losses else []),
-                *([f"a wider range of {listed(self.wider)}"] if self.wider else []),
-            ]
-        )
+        trials = f"{self.trials} trials" if self.trials else ""
+        losses = f"the loss{'es' * (len(self.losses) > 1)} {listed(self.losses)}" if self.losses else ""
+        wider = f"a wider range of {listed(self.wider)}" if self.wider else ""
+        return " and ".join(filter(None, (trials, losses, wider)))
 
 
 def growth(before: SearchConfig, after: SearchConfig) -> Growth:
@@ -57,11 +54,9 @@ def growth(before: SearchConfig, after: SearchConfig) -> Growth:
     A wider range that moves a default is none either: trial 0 would no longer be the default.
     """
     kept = all(loss in after.losses for loss in before.losses)
-    more = after.search.trials > before.search.trials
-    spaces = _wider(before, after) if kept else None
-    wider, in_place = spaces or ((), True)
+    wider, in_place = (_wider(before, after) if kept else None) or ((), True)
     return Growth(
-        trials=after.search.trials if more else None,
+        trials=after.search.trials if after.search.trials > before.search.trials else None,
         losses=tuple(loss.name for loss in after.losses if loss not in before.losses) if kept else (),
         wider=wider,
         in_place=in_place,
@@ -87,21 +82,14 @@ def _wider(before: SearchConfig, after: SearchConfig) -> tuple[tuple[str, ...], 
 
 
 def _is_as_wide(old: SearchSpace, new: SearchSpace) -> bool:
-    return (
-        old.default == new.default
-        and old.parameters.keys() == new.parameters.keys()
-        and all(
-            entry.when == new.parameters[name].when and new.parameters[name].covers(entry)
-            for name, entry in old.parameters.items()
-        )
-    )
+    if old.default != new.default or old.parameters.keys() != new.parameters.keys():
+        return False
+    pairs = [(entry, new.parameters[name]) for name, entry in old.parameters.items()]
+    return all(entry.when == wider.when and wider.covers(entry) for entry, wider in pairs)
 
 
 def in_order(before: SearchConfig, after: SearchConfig) -> SearchConfig:
-    """Return ``after`` with the losses of ``before`` first and in its order: the first study holds the sessions.
-
-    It is unchanged if it lacks one of them.
-    """
+    """Return ``after`` with the losses of ``before`` first, if it has them all: the first study holds the sessions."""
     if not all(loss in after.losses for loss in before.losses):
         return after
     further = tuple(loss for loss in after.losses if loss not in before.losses)

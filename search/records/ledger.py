@@ -39,12 +39,12 @@ class OpenedImages:
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """One opening of a test set.
+    """One opening of a test set, by a ``search`` or campaign.
 
-    ``test_digest`` is the digest of the class names, ``images`` the content of the classes, None until they are read.
-    ``search`` is the search or campaign that opened it. ``selections`` maps each search that was scored to the digest
-    of its frozen selection, ``configurations`` to the number of its configurations that were scored. ``studies`` has
-    the digests of the final trainings, by study. ``scores`` maps the selections that have scores to their digests.
+    ``test_digest`` is that of the class names, ``images`` the content of the classes, None until they are read.
+    ``selections`` maps each scored search to the digest of its frozen selection, ``configurations`` to the number of
+    its scored configurations. ``studies`` has the digests of the final trainings, ``scores`` those of the scores by
+    selection.
     """
 
     id: str
@@ -61,8 +61,7 @@ class Opening:
     @property
     def entry(self) -> dict[str, Any]:
         """The content of its first line, which does not change."""
-        left_out = {"images", "scores"}
-        return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in left_out}
+        return {name: value for name, value in vars(self).items() if name not in ("images", "scores")}
 
 
 def count_openings(openings: Iterable[Opening]) -> str:
@@ -72,12 +71,8 @@ def count_openings(openings: Iterable[Opening]) -> str:
     """
     found = list(openings)
     scored = {digest: entry.configurations.get(name, 0) for entry in found for name, digest in entry.selections.items()}
-    return ", ".join(
-        (
-            f"{counted(len(found), 'opening')} by {counted(len(scored), 'search', 'searches')}",
-            f"{counted(sum(scored.values()), 'configuration')} scored",
-        )
-    )
+    openers = f"{counted(len(found), 'opening')} by {counted(len(scored), 'search', 'searches')}"
+    return f"{openers}, {counted(sum(scored.values()), 'configuration')} scored"
 
 
 NAME = "test_openings.jsonl"
@@ -89,12 +84,11 @@ Sharing = tuple[Opening, NDArray[np.bool_]]
 class Ledger:
     """The openings by all searches of a user, in all runs folders.
 
-    There are two files, in the runs folder at ``path`` and in the user's state folder; their union is read. Only the
-    first is required: if the state folder cannot be used, a warning is logged. Openings are in the order of the lines,
-    not of their times. Before a line is written, the user's file gets the lines that only the other has, and the other
-    those on its test sets and on openings that share images with them: a published runs folder does not show the rest.
-    An opening that one file has before another counts as before it: one made while the user's file could not be used
-    is behind earlier ones in that file alone.
+    There are two files, in the runs folder at ``path`` and in the user's state folder; their union is read. If the
+    state folder cannot be used, a warning is logged. Openings are in the order of the lines, not of their times. Before
+    a line is written, the user's file gets the lines that only the other has, and the other those on its test sets and
+    on openings that share images with them: a published runs folder does not show the rest. An opening that one file
+    has before another counts as before it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -128,8 +122,7 @@ class Ledger:
         """Write an opening of the test set with the ``content`` of an :class:`Opening`; it is on disk afterwards.
 
         Raises:
-            DiskFull: there is no space in the runs folder. If the line is in the user's file already, the opening is
-                resumed from there.
+            DiskFull: there is no space; an opening that is in the user's file already is resumed from there.
         """
         opening = Opening(id=uuid.uuid4().hex, time=_now(), **content)
         self._write(opening.entry)
@@ -143,10 +136,8 @@ class Ledger:
         """
         known = next((entry.images for entry in self.openings() if entry.id == opening.id), None)
         if known is None:
-            content = images.to_bytes()
-            known = OpenedImages(
-                digest=images.digest, file=digest_of(content), classes=len(images.sizes_C), images=len(images)
-            )
+            content, classes = images.to_bytes(), len(images.sizes_C)
+            known = OpenedImages(digest=images.digest, file=digest_of(content), classes=classes, images=len(images))
             about = [entry.id for entry, _ in self.sharing(images, self.openings())]
             self._write({"read": opening.id, **asdict(known)}, images=content, about=about)
         elif known.digest != images.digest:
@@ -277,9 +268,8 @@ class Ledger:
     def _write(self, *new: Entry, images: bytes | None = None, about: Iterable[str] = ()) -> None:
         """Append the lines that either file lacks and ``new`` to both, to the user's file first.
 
-        So a process that is killed in between leaves a line that all runs folders read. ``images`` is the content of
-        the file of images that ``new`` names. Of the user's lines only those on test sets of the runs folder and on the
-        openings ``about`` are copied.
+        So a process that is killed in between leaves a line that all runs folders read. ``new`` may name a file of
+        ``images``. Of the user's lines only those on test sets of the runs folder and on openings ``about`` are copied.
         """
         files, given = [self._file], {digest_of(images): images} if images else {}
 
@@ -344,10 +334,7 @@ def _openings(entries: Mapping[str, Entry]) -> list[Opening]:
                 scores.setdefault(entry["scored"], {}).setdefault(entry["selection"], entry["scores"])
             else:
                 openings.setdefault(entry["id"], Opening(**entry))
-    return [
-        replace(entry, images=images.get(identity), scores=scores.get(identity, {}))
-        for identity, entry in openings.items()
-    ]
+    return [replace(of, images=images.get(name), scores=scores.get(name, {})) for name, of in openings.items()]
 
 
 def _is_same(entry: Opening, opening: Opening) -> bool:
@@ -367,4 +354,5 @@ def _opened(images: ImageSet, found: Iterable[Sharing]) -> tuple[str, str] | Non
         return None
     names = dict.fromkeys(f"{entry.search} on {entry.time[:10]}" for entry in openings)
     by = f"({count_openings(openings)}: {listed([*names], shown=5)})"
-    return f"{images.count_classes(known)} of {len(images.sizes_C)}", by
+    classes_N = np.repeat(np.arange(len(images.sizes_C)), images.sizes_C.astype(np.int64))
+    return f"{len(np.unique(classes_N[known]))} of {len(images.sizes_C)}", by

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.common.errors import InvalidInput
-from trainables.common.files import DAMAGED, digest_of, json_digest, remove_drafts, write_whole
+from trainables.common.files import digest_of, json_digest, reading, remove_drafts, write_whole
 from trainables.common.storage import full_disk_errors
 from trainables.data.store.contents import digests_by_class, read_contents
 
@@ -57,22 +57,13 @@ class LedgerFile:
             raise InvalidInput(f"The ledger of test openings, {self.path}, is not a regular file; restore it.")
         lines = []
         for number, text in enumerate(self.path.read_bytes().splitlines(), start=1):
-            try:
-                line = json.loads(text)
-                _ = [line[key] for key in CHAIN]
-            except DAMAGED as error:
-                raise InvalidInput(
-                    f"Line {number} of the ledger of test openings, {self.path}, is damaged ({error}); restore it."
-                ) from error
-            lines.append(line)
+            with reading(f"Line {number} of the ledger of test openings, {self.path}", "restore it"):
+                lines.append(json.loads(text))
+                _ = [lines[-1][key] for key in CHAIN]
         return lines
 
     def entries(self) -> dict[str, Entry]:
-        """Return the entries in the order of the lines, by the digests of their contents.
-
-        Raises:
-            InvalidInput: a line is damaged.
-        """
+        """Return the entries in the order of the lines, by the digests of their contents; raise if one is damaged."""
         contents = [{key: value for key, value in line.items() if key not in CHAIN} for line in self.lines()]
         return {json_digest(content): content for content in contents}
 
@@ -174,10 +165,6 @@ class ImageSet:
     def known_images(self, other: "ImageSet") -> NDArray[np.bool_]:
         """Return for each image if ``other`` has it."""
         return np.isin(self.digests_N, other.digests_N)
-
-    def count_classes(self, known_N: NDArray[np.bool_]) -> int:
-        classes_N = np.repeat(np.arange(len(self.sizes_C)), self.sizes_C.astype(np.int64))
-        return len(np.unique(classes_N[known_N]))
 
     def to_bytes(self) -> bytes:
         """Return the content of its file: the number of classes, then the two arrays, as little-endian integers."""

@@ -31,7 +31,6 @@ from trainables.data.store.store_spec import StoreSpec
 from trainables.metrics import is_bounded, metric_name
 from trainables.models.backbones import on_features
 from trainables.training.spec import COSTS, TrialSpec
-from trainables.training.training_config import TrainingConfig
 
 BY_LOSS = "training_by_loss"
 
@@ -132,16 +131,16 @@ class Plan:
         if not is_bounded(metric_name(self.config.objective)):
             return None
         validating, training = split.validating, sum(map(len, split.halves))
-        text = f"{validating} classes validate: differences below about {shown_points(validating)} are noise between "
-        text += "classes"
+        points, model = shown_points(validating), self.config.model
+        text = f"{validating} classes validate: differences below about {points} are noise between classes"
         if self.on_halves:
-            points = shown_points(training)
-            text += f"; the choice is confirmed on halves of all {training} training classes ({points})"
-        model, ratio = self.config.model, self.config.split.ratio
-        is_frozen = model.is_frozen or on_features(model.backbone)
-        if is_frozen and validating < FEW_CLASSES and not split.folds and ratio == SplitSection().ratio:
-            text += ". On frozen features a search chooses better if half of the training classes validate: set "
-            text += "split.ratio to 0.5, and final.train_on to all"
+            text += f"; the choice is confirmed on halves of all {training} training classes ({shown_points(training)})"
+        by_default = not split.folds and self.config.split.ratio == SplitSection().ratio
+        if by_default and validating < FEW_CLASSES and (model.is_frozen or on_features(model.backbone)):
+            text += (
+                ". On frozen features a search chooses better if half of the training classes validate: set "
+                "split.ratio to 0.5, and final.train_on to all"
+            )
         return f"{text}."
 
     @property
@@ -193,7 +192,11 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         train_classes, validation_classes, folds = (*split.train, *split.validation), (), ()
     if half := attributes.get("half"):
         (train_classes, validation_classes), folds = split.half(half), ()
-        training |= _fitting_batch(plan, settings, training, train_classes)
+        if config.trainable is None:  # half of the classes may not fill a batch
+            batches, sizes = replace(settings, **training), learned_sizes(split, plan.classes, train_classes)
+            fitting = fitting_batch(batches.sampler, sizes, batches.batch_size, batches.images_per_class)
+            assert fitting is not None, "halves whose classes fill no batch are refused before the start"
+            training |= {"batch_size": fitting}
     spec = TrialSpec(
         loss=config.loss(loss).key,
         trainable=config.trainable,
@@ -229,31 +232,13 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
     return spec if fold is None else spec.of_fold(fold)
 
 
-def _fitting_batch(
-    plan: Plan, settings: TrainingConfig, training: Mapping[str, Any], train_classes: Sequence[str]
-) -> dict[str, int]:
-    """Return the batch size with which half of the classes can fill a batch; empty for an own training."""
-    if plan.config.trainable is not None:
-        return {}
-    batches = replace(settings, **training)
-    sizes = learned_sizes(plan.split, plan.classes, train_classes)
-    fitting = fitting_batch(batches.sampler, sizes, batches.batch_size, batches.images_per_class)
-    assert fitting is not None, "halves whose classes fill no batch are refused before the start"
-    return {"batch_size": fitting}
-
-
 def trial_directory(plan: Plan, loss: str, stage: Stage, number: int) -> str:
     """Return the folder or URL of a trial's checkpoints and log."""
     return f"{trials_in(plan.checkpoint_storage, plan.config.name)}/{short_study_name(loss, stage)}/{number:04d}"
 
 
 def best_checkpoint(trial: FrozenTrial, directory: str) -> str:
-    """Return the path or URL of the best model of a training for the test.
-
-    Raises:
-        InvalidInput: it does not exist.
-        StorageFailure: the storage fails.
-    """
+    """Return the path or URL of the best model of a training for the test; raise if it does not exist."""
     kept = [record["checkpoint"] for record in epochs_of(trial) if record["checkpoint"]]
     address = f"{directory}/{kept[-1]}"
     path = as_path(address)

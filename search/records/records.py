@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from search import records  # whose modules load on first use
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from search.records.runs import RunFolder, find_runs, missing, trials_in
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     from search.config.search_config import SearchConfig
-    from search.records import Baselines, Ledger, Opening, ScoredOpening, Selection
     from search.records.plan import Plan
     from search.study import StudyStorage
     from trainables.data.split import ClassSplit
@@ -35,8 +35,7 @@ T = TypeVar("T")
 class Records:
     """The records of the search in ``folder``; its images and user-defined losses need not exist on this machine.
 
-    A file is read when it is asked for, and again only after it has changed. ``given`` is the plan of a command that
-    has made one; without it, the plan is the stored one.
+    A file is read when it is asked for, and again only after it has changed. ``given`` replaces the stored plan.
     """
 
     folder: RunFolder
@@ -208,39 +207,31 @@ class Records:
     # The choice and the test.
 
     @property
-    def baselines(self) -> "Baselines | None":
+    def baselines(self) -> "records.Baselines | None":
         """The scores of the networks without training; None if nothing was pretrained."""
-        from search.records import Baselines
-
-        return self.read(self.folder.baselines, Baselines.load)
+        return self.read(self.folder.baselines, records.Baselines.load)
 
     @property
-    def selection(self) -> "Selection | None":
+    def selection(self) -> "records.Selection | None":
         """The frozen selection; None before the choice."""
         return self.frozen_selection if self.folder.selection.exists() else None
 
     @property
-    def frozen_selection(self) -> "Selection":
+    def frozen_selection(self) -> "records.Selection":
         """The frozen selection; raises before the choice, and if the file was changed."""
-        from search.records import Selection
-
-        return self.read(self.folder.selection, Selection.load)
+        return self.read(self.folder.selection, records.Selection.load)
 
     @property
-    def openings(self) -> "tuple[ScoredOpening, ...]":
+    def openings(self) -> "tuple[records.ScoredOpening, ...]":
         """The scored openings of its test classes, in order; none while they are sealed."""
-        from search.records import scored_openings
-
-        return self.read(self.folder.test, scored_openings)
+        return self.read(self.folder.test, records.scored_openings)
 
     @cached_property
-    def ledger(self) -> "Ledger":
-        from search.records import Ledger
-
-        return Ledger(self.folder.openings)
+    def ledger(self) -> "records.Ledger":
+        return records.Ledger(self.folder.openings)
 
     @property
-    def opening(self) -> "Opening | None":
+    def opening(self) -> "records.Opening | None":
         """The line of the ledger on the opening whose scores are shown; None while sealed, and if it was lost."""
         first = next((scored.id for scored in self.openings), None)
         return next((entry for entry in self.ledger.openings() if entry.id == first), None) if first else None
@@ -260,16 +251,14 @@ class Records:
     def lost_opening(self, *, scored: bool = True) -> str | None:
         """Return a phrase on an opening in the journal or ``test/`` that ``test.json`` lacks; None without one.
 
-        One that the ledger has without scores is resumed; without ``scored`` the others of the ledger are left out,
-        too.
+        One that the ledger has without scores is resumed; without ``scored``, none of the ledger is lost.
         """
         if not (begun := self.openings_begun):
             return None
-        known = {entry.id for entry in self.openings} | {
-            entry.id
-            for entry in self.ledger.openings()
-            if not (scored and entry.selections.get(self.name) in entry.scores)
-        }
+        known = {entry.id for entry in self.openings}
+        for entry in self.ledger.openings():
+            if not (scored and entry.selections.get(self.name) in entry.scores):
+                known.add(entry.id)
         lost = next((name for name in begun if name not in known), None)
         return lost and f"test.json openings lack {lost:.12}; restore it and the ledger from a copy"
 
@@ -287,8 +276,8 @@ class Records:
 
     @property
     def is_run_elsewhere(self) -> bool:
-        """True if another process runs the search now."""
-        return self.folder.was_killed() and self.folder.driver() is not None
+        """True if another process runs the search now; a command that has made a plan holds it, or nobody does."""
+        return not self.given and self.folder.was_killed() and self.folder.driver() is not None
 
     def is_done(self, stage: Stage) -> bool:
         if stage is Stage.SELECT:
@@ -322,11 +311,10 @@ class Records:
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
     """Return what changes with every change of the file at ``path``; None if there is none."""
-    try:
+    with suppress(FileNotFoundError):
         found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+        return found.st_ino, found.st_mtime_ns, found.st_size
+    return None
 
 
 def _split(path: Path) -> "ClassSplit":
@@ -354,8 +342,7 @@ SUFFIXES = (".json", ".yaml", ".npz", ".journal", ".safetensors")
 def refuse_odd_files(folder: RunFolder) -> None:
     """Raise :class:`InvalidInput` if a record of somebody else's search is no file but a link, pipe, device or folder.
 
-    A link may lead to any file of the reader, and a pipe never ends. The folder of the trainings may be a link to
-    another disk.
+    A link may lead to any file, and a pipe never ends. The folder of the trainings may be a link to another disk.
     """
     if started(folder.path) is not None:
         return

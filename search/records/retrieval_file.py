@@ -34,10 +34,7 @@ IMAGES = 25
 
 
 def sampled_queries(keys: Sequence[str], most: int, queries_N: NDArray[np.bool_] | None = None) -> NDArray[np.int32]:
-    """Return the numbers of the first ``most`` queries in the order of their keys' digests, ascending.
-
-    With ``queries_N`` only these images are queries.
-    """
+    """Return the first ``most`` queries, of ``queries_N`` if given, in the order of their keys' digests, ascending."""
     rows = np.arange(len(keys)) if queries_N is None else np.flatnonzero(queries_N)
     if len(rows) > most:
         rows = np.sort(rows[in_digest_order([keys[row] for row in rows.tolist()])[:most]])
@@ -51,10 +48,7 @@ def map_images(
     classes: int = CLASSES,
     images: int = IMAGES,
 ) -> NDArray[np.int32]:
-    """Return the images of a map, ascending: the first ``images`` of the first ``classes`` classes, by digests.
-
-    ``labels_N`` are positions in ``class_names``.
-    """
+    """Return the images of a map, ascending: the first ``images`` of the first ``classes`` classes, by digests."""
     order_N = np.asarray(in_digest_order(keys), dtype=np.int64)
     of_class = [order_N[labels_N[order_N] == label][:images] for label in in_digest_order(class_names)[:classes]]
     return np.sort(np.concatenate(of_class)).astype(np.int32)
@@ -152,11 +146,9 @@ def gallery_queries(
         (ExampleKind.MEDIAN, -np.abs(tuned_N - middle)),
         (ExampleKind.CHANGED, change_N),
     ):
-        order = sorted(found, key=lambda row: -height_N[row])
-        if kind is ExampleKind.CHANGED:
-            order = [row for row in order if change_N[row] > 0]
         taken = {query.row for query in chosen}
-        order = [row for row in order if row not in taken]
+        left = [row for row in found if row not in taken and (kind is not ExampleKind.CHANGED or change_N[row] > 0)]
+        order = sorted(left, key=lambda row: -height_N[row])
         firsts = {*{int(labels_N[row]): row for row in reversed(order)}.values()}  # of each class
         order.sort(key=lambda row: row not in firsts)
         chosen += [GalleryQuery(kind, row) for row in order[:EACH]]
@@ -174,10 +166,7 @@ LIMIT = 3_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Thumbnails:
-    """WebP files of test images by their numbers, the queries to show, and the ``metric`` by which they were chosen.
-
-    The metric is None, and there are no queries, if no metric scores single queries.
-    """
+    """WebP files of test images by their numbers, the queries to show, and the metric that chose them, if any."""
 
     pictures: Mapping[int, bytes]
     queries: tuple[GalleryQuery, ...]
@@ -208,15 +197,11 @@ class Thumbnails:
                 raise ValueError(f"{len(pictures)} bytes of pictures, and lengths of {sum(lengths)}")
             if any(count > EACH for count in Counter(kinds).values()):
                 raise ValueError(f"{len(kinds)} queries")
+            places = zip(content["rows_T"].tolist(), accumulate(lengths), lengths, strict=True)
+            queries = zip(map(ExampleKind, kinds), content["query_rows_G"].tolist(), strict=True)
             return cls(
-                pictures={
-                    row: pictures[end - length : end]
-                    for row, end, length in zip(content["rows_T"].tolist(), accumulate(lengths), lengths, strict=True)
-                },
-                queries=tuple(
-                    GalleryQuery(ExampleKind(kind), row)
-                    for kind, row in zip(kinds, content["query_rows_G"].tolist(), strict=True)
-                ),
+                pictures={row: pictures[end - length : end] for row, end, length in places},
+                queries=tuple(GalleryQuery(kind, row) for kind, row in queries),
                 metric=str(content["metric"]) or None,
             )
 
@@ -225,11 +210,14 @@ def make_pictures(images: Iterable[tuple[int, NDArray[np.uint8]]], limit: int = 
     """Return numbered images as WebP files with a short side of at most 64 pixels, up to ``limit`` bytes in all."""
     made: dict[int, bytes] = {}
     for number, pixels in images:
-        picture = _webp(Image.fromarray(np.ascontiguousarray(pixels)))
-        limit -= len(picture)
+        image, content = Image.fromarray(np.ascontiguousarray(pixels)), io.BytesIO()
+        scale = min(1, SHORT_SIDE / min(image.size))
+        width, height = (max(round(scale * side), 1) for side in image.size)
+        image.resize((width, height), Image.Resampling.LANCZOS).save(content, "WEBP", quality=QUALITY)
+        limit -= len(content.getvalue())
         if limit < 0:
             break
-        made[number] = picture
+        made[number] = content.getvalue()
     return made
 
 
@@ -250,29 +238,16 @@ def _images(
             yield row, picture
 
 
-def _webp(image: Image.Image) -> bytes:
-    scale = min(1, SHORT_SIDE / min(image.size))
-    width, height = (max(round(scale * side), 1) for side in image.size)
-    content = io.BytesIO()
-    image.resize((width, height), Image.Resampling.LANCZOS).save(content, "WEBP", quality=QUALITY)
-    return content.getvalue()
-
-
 def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: Sequence[Scored]) -> Thumbnails:
-    """Make the thumbnails of the opened images of ``dataset`` in ``store``.
-
-    The queries come first, then their neighbours by the first model of each configuration.
-    """
+    """Make thumbnails of opened images: the queries', then those of their neighbours by each configuration."""
     per_image = read_arrays(scored[0].files[scored[0].record.per_image])
     keys, labels_N = per_image["keys"].tolist(), per_image["labels"]
     firsts: dict[tuple[str, int], bytes] = {}  # the ranking by each configuration's model of the first seed and fold
     for model in scored:
         firsts.setdefault(_configuration(model), model.files[f"{FOLDER}/{model.record.per_image}"])
     ranked = list(map(read_arrays, firsts.values()))
-    metric = next(
-        (name for name in (selection.objective, *selection.test_metrics) if is_retrieval(name) and name in per_image),
-        None,
-    )
+    names = (selection.objective, *selection.test_metrics)
+    metric = next((name for name in names if is_retrieval(name) and name in per_image), None)
     queries: list[GalleryQuery] = []
     if metric:
         tuned_N = _mean_score(selection.chosen, metric, scored)
@@ -282,11 +257,8 @@ def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: S
     places = np.searchsorted(ranked[0]["queries_Q"], rows)
     neighbours = [found["neighbours_QK"][places].T.ravel().tolist() for found in ranked]
     wanted = list(dict.fromkeys([*rows, *chain.from_iterable(zip(*neighbours, strict=True))]))
-    return Thumbnails(
-        pictures=make_pictures(_images(store, dataset, keys, wanted)),
-        queries=tuple(queries),
-        metric=metric,
-    )
+    pictures = make_pictures(_images(store, dataset, keys, wanted))
+    return Thumbnails(pictures=pictures, queries=tuple(queries), metric=metric)
 
 
 def _configuration(model: Scored) -> tuple[str, int]:

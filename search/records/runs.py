@@ -27,13 +27,13 @@ logger = logging.getLogger(__name__)
 
 
 class File:
-    """A file of a folder that is made of ``runs`` and ``name``, by its name there."""
+    """A file of a folder, by its name there."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __get__(self, folder: "RunFolder | CampaignFolder", owner: object = None) -> Path:
-        return folder.runs / folder.name / self._name
+    def __get__(self, folder: "RunFolder", owner: object = None) -> Path:
+        return folder.path / self._name
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class RunFolder:
             )
 
     def was_killed(self) -> bool:
-        """Return whether the last process that ran the search was killed; one that runs it now counts as well."""
+        """Return True if the last process that ran the search was killed, or one runs it now."""
         return self._holder.exists()
 
     @contextmanager
@@ -208,25 +208,17 @@ def trials_in(storage: str, search: str) -> str:
 
 
 @dataclass(frozen=True)
-class CampaignFolder:
-    """The folder of the campaign ``name`` in ``runs``; ``images`` as of a :class:`RunFolder`."""
-
-    runs: Path
-    name: str
-    images: Path | None = None
+class CampaignFolder(RunFolder):
+    """The files of the campaign ``name`` below ``runs``, whose searches have folders beside it."""
 
     config = File("campaign.yaml")
     result = File("campaign.json")
-    report = File("report.html")
-    """The results as a page with figures."""
 
     def begin(self, config: "CampaignConfig") -> None:
         """Write the campaign file, which may have another table or more labels when a campaign is resumed."""
-        self.config.parent.mkdir(parents=True, exist_ok=True)
-        text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-        write_text(self.config, text)
-        folder = self.config.parent
-        remember(folder, addresses_in(folder, {CAMPAIGN_RECIPE: config.recipe}, [CAMPAIGN_RECIPE]))
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_text(self.config, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+        remember(self.path, addresses_in(self.path, {CAMPAIGN_RECIPE: config.recipe}, [CAMPAIGN_RECIPE]))
 
     def end(self, result: Mapping[str, Any]) -> bool:
         """Write the result as JSON; return True if it changed."""
@@ -240,7 +232,7 @@ class CampaignFolder:
 
     def searches(self) -> list[str]:
         """Return the names of the stored campaign's searches; none before it begins."""
-        if not RunFolder(self.runs, self.name).is_campaign:
+        if not self.is_campaign:
             return []
         from search.records.campaign import read_config  # imports pydantic
 

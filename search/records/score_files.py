@@ -35,10 +35,10 @@ class Baselines:
     """The content of ``baselines.json``.
 
     Attributes:
-        network: the digest of the initial backbone with its weights and pooling.
-        loaded: a sentence that says what its file of weights held, if it has one.
-        validation: for each baseline its metrics on the validation classes.
-        classes: for each baseline the objective of each class that validates in the confirmation.
+        network: digest of the initial backbone with its weights and pooling.
+        loaded: a sentence on what its file of weights held, if it has one.
+        validation: metrics of each baseline on the validation classes.
+        classes: objective of each baseline on each class that validates in the confirmation.
     """
 
     network: str
@@ -103,10 +103,10 @@ def frozen_baselines(path: Path, whitening: Path, digest: str | None) -> tuple[B
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """A model to score (``checkpoint``, trained as in ``spec``), the images, the metrics and the per-image file.
+    """A request to score a model (``checkpoint``, trained as in ``spec``) on ``images``.
 
     ``seed`` is that of the final training, shared by the models of its folds; ``fold`` is None without folds.
-    ``gpu`` is True if the task has a GPU.
+    ``per_image`` is the file with the per-image results, ``gpu`` True if the task has a GPU.
     """
 
     loss: str
@@ -128,10 +128,7 @@ class Scoring:
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineScoring:
-    """The request to score the baselines on ``images``; ``spec`` and ``network`` are those of their validation.
-
-    ``whitening`` is the content of the whitening's file.
-    """
+    """A request to score the baselines on ``images``; ``spec`` and ``network`` are those of their validation."""
 
     spec: UntrainedSpec
     network: str
@@ -146,12 +143,8 @@ class BaselineScoring:
 
 def baseline_entry(name: str, network: str, whitening_sha256: str) -> dict[str, Any]:
     """Return the part of a baseline's entry in ``test.json`` that follows from its validation."""
-    return {
-        "name": name,
-        "network": network,
-        "whitening_sha256": whitening_sha256 if name == WHITENED else None,
-        "per_image": f"{name}@baseline.npz",
-    }
+    digest = whitening_sha256 if name == WHITENED else None
+    return {"name": name, "network": network, "whitening_sha256": digest, "per_image": f"{name}@baseline.npz"}
 
 
 # The openings of the test classes by a search, with the scores of each model.
@@ -167,7 +160,13 @@ class _Stored(BaseModel):
 
 
 class _Scored(_Stored):
-    """The scores of a network on the test classes; see :class:`ScoredModel`."""
+    """The scores of a network on the test classes.
+
+    Attributes:
+        metrics: value of each metric; None if it is undefined.
+        per_image: name of the file with the per-image results.
+        undefined: why metrics of the user's are undefined, by name.
+    """
 
     metrics: Mapping[str, float | None]
     per_image: str
@@ -175,21 +174,13 @@ class _Scored(_Stored):
 
 
 class ScoredBaseline(_Scored):
-    """A network without training on the test classes; the attributes are those of a :class:`ScoredModel`."""
+    """A network without training on the test classes."""
 
     name: str
 
 
 class ScoredModel(_Scored):
-    """One trained model on the test classes.
-
-    Attributes:
-        source_trial: trial of the search whose configuration was trained.
-        fold: fold of the training; None without folds.
-        metrics: value of each metric; None if it is undefined.
-        per_image: name of the file with the per-image results.
-        undefined: why metrics of the user's are undefined, by name.
-    """
+    """One trained model on the test classes; ``source_trial`` is the trial of the search whose params it has."""
 
     loss: str
     source_trial: int

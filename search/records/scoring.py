@@ -10,16 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from search.records.retrieval_file import (
-    FOLDER,
-    MOST_NEIGHBOURS,
-    RANKS,
-    RetrievalFile,
-    map_images,
-    sampled_queries,
-)
+from search.records.retrieval_file import FOLDER, MOST_NEIGHBOURS, RANKS, RetrievalFile, map_images, sampled_queries
 from search.records.score_files import (
     BaselineScoring,
     FailedScoring,
@@ -64,18 +56,14 @@ def retrieval_of(
     queries_N = None if protocol is None else protocol.queries_N.numpy()
     queries_Q = sampled_queries(keys, MOST_NEIGHBOURS, queries_N)
     sample_S = map_images(keys, labels_N.cpu().numpy(), class_names)
-    neighbours_QK = gallery.neighbours(_on(queries_Q, embeddings_ND), RANKS)
+    neighbours_QK = gallery.neighbours(torch.from_numpy(queries_Q).long().to(embeddings_ND.device), RANKS)
     unit_ND = unit(embeddings_ND.float())
     return RetrievalFile(
         queries_Q=queries_Q,
         neighbours_QK=neighbours_QK.cpu().numpy().astype(np.int32),
         sample_S=sample_S,
-        embeddings_SD=unit_ND[_on(sample_S, unit_ND)].cpu().numpy().astype(np.float16),
+        embeddings_SD=unit_ND[torch.from_numpy(sample_S).long()].cpu().numpy().astype(np.float16),
     )
-
-
-def _on(rows: NDArray[np.int32], like: torch.Tensor) -> torch.Tensor:
-    return torch.from_numpy(rows).long().to(like.device)
 
 
 # Metrics of subsets of the test classes, stored next to those of all classes.
@@ -101,24 +89,15 @@ def images_of(
 
 
 def _subset_name(name: str, subset: str | None) -> str:
-    """Return the name of a metric, or of one of its parts, on a subset of the test classes."""
     return name if subset is None else f"{name}-{subset}"
-
-
-def _of_all(part: torch.Tensor, of_N: torch.Tensor) -> torch.Tensor:
-    """Return the scores of the images ``of_N`` as [N], NaN for other images."""
-    part_N = part.new_full((len(of_N),), torch.nan)
-    part_N[of_N] = part
-    return part_N
 
 
 @contained()
 def score(scoring: Scoring | BaselineScoring) -> list[Scored]:
     """Score a model, or the baselines; an error costs the scores of one model alone.
 
-    The files are the per-image results and the ranking, a :class:`~search.records.retrieval_file.RetrievalFile`. They
-    are returned because a worker may not have access to the runs folder. Embeddings are computed in float32,
-    independently of the precision of the training.
+    The files, per-image results and the ranking, are returned, since a worker may not have access to the runs folder.
+    Embeddings are computed in float32, independently of the precision of the training.
     """
     entry: dict[str, Any] = {}
     try:
@@ -209,7 +188,11 @@ def test_scores(
         values |= evaluate(embeddings_ND[of_N], labels_N[of_N], others, undefined=reasons)
         undefined |= {_subset_name(name, subset): reason for name, reason in reasons.items()}
         for name, part in found.items():
-            parts[_subset_name(name, subset)] = _of_all(part, of_N) if is_retrieval(name) else part
+            stored = part
+            if is_retrieval(name):  # [N], NaN for the images of other classes
+                stored = part.new_full((len(of_N),), torch.nan)
+                stored[of_N] = part
+            parts[_subset_name(name, subset)] = stored
         metrics |= {_subset_name(name, subset): value for name, value in values.items()}
     entry: dict[str, Any] = {"metrics": defined({name: metrics[name] for name in map(metric_name, names)})}
     return entry | ({"undefined": undefined} if undefined else {}), parts

@@ -15,8 +15,8 @@ from optuna.trial import FrozenTrial, TrialState
 from search.difference import Basis, Difference, Family, Recommendation, best_baseline
 from search.goal import Goal
 from search.stages import Role
-from search.trials import best_epochs, by_params, classes_of, epochs_of, mean_of, values_of
-from spaces.space import Value
+from search.trials import best_epochs, classes_of, epochs_of, params_of, values_of
+from spaces.space import Params, Value
 from trainables.common.errors import InvalidInput, counted
 from trainables.common.files import json_digest, reading, write_json
 from trainables.metrics import score_text
@@ -30,13 +30,12 @@ class Confirmation:
 
     Attributes:
         searched: the values of its trials in the search.
-        values: the objective of each fresh seed that finished, the mean over ``classes``; on halves, over the classes
-            of both. If the objective has no values by class, that of the training, or the mean of both halves.
+        values: the objective of each fresh seed that finished: the mean over ``classes``, on halves over the classes
+            of both; if it has no values by class, that of the training, or the mean of both halves.
         classes: the objective of each class that validated, the mean over the fresh seeds; empty if it has none.
         best_epochs: the best epoch of each finished training, or of each of its folds.
         failed: the number of fresh seeds with a failed training.
-        measured: the means over the fresh seeds of the objective and the constraints' metrics; empty without
-            constraints.
+        measured: the means over the fresh seeds of the constraints' metrics and the objective; empty without any.
     """
 
     number: int
@@ -61,12 +60,14 @@ class Confirmation:
 def finalists(trials: Sequence[FrozenTrial], count: int, goal: Goal | None = None) -> list[FrozenTrial]:
     """Return the first complete trials of the ``count`` best configurations, and trial 0 if it is not among them.
 
-    Configurations are ranked by the mean value of their trials, and with constraints as in
-    :meth:`search.goal.Goal.ranked`. The result is empty without a complete trial.
+    They are ranked by the mean value of their trials, with constraints by :meth:`search.goal.Goal.ranked`.
     """
-    compared = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
-    valued = [(value, group) for group in by_params(compared) if (value := mean_of(group)) is not None]
-    best_first = [group for _, group in sorted(valued, key=lambda entry: -entry[0])]
+    groups: dict[Params, list[FrozenTrial]] = {}
+    for trial in trials:
+        if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
+            groups.setdefault(params_of(trial), []).append(trial)
+    valued = [group for group in groups.values() if values_of(group)]
+    best_first = sorted(valued, key=lambda group: -statistics.fmean(values_of(group)))
     whole = [[trial for trial in group if trial.state == TrialState.COMPLETE] for group in best_first]
     if goal and goal.constraints:
         whole = [whole[place] for place in goal.ranked([goal.mean(group) for group in whole])]
@@ -137,8 +138,7 @@ def choose(
 ) -> tuple[Confirmation, str] | None:
     """Return the chosen one of the confirmed ``candidates``, and the reason.
 
-    The result is None if no seed finished, or no candidate meets the constraints of the ``goal``. ``default`` are the
-    parameters of the default configuration.
+    The result is None if no seed finished, or no candidate meets the constraints. ``default`` are the default's params.
     """
     tried = [candidate for candidate in candidates.values() if candidate.values]
     allowed = [candidate for candidate in tried if not (goal and goal.unmet(candidate.measured))]
@@ -185,12 +185,10 @@ def _difference(first: Confirmation, second: Confirmation) -> Difference:
 
 
 def _in_search(candidate: Confirmation) -> float:
-    """Return the mean value in the search; minus infinity if no trial of the configuration finished."""
     return statistics.fmean(candidate.searched) if candidate.searched else -math.inf
 
 
 def _compared(candidate: Confirmation, default: Confirmation, basis: Basis) -> str:
-    """Return how ``candidate`` compares with the default in the search and in the confirmation."""
     confirmed = _difference(candidate, default)
     if not default.searched:
         return f"trial {candidate.number} is {confirmed.side(basis.objective)} {basis.confirmation}"
@@ -221,11 +219,10 @@ def recommend(
 ) -> Recommendation:
     """Return the loss with the highest confirmed mean, or a network without training that is better than it.
 
-    The network must be better by as much as a finalist must be better than the default, because a loss is confirmed by
-    models of some of the training classes, which is no disadvantage for the network. Requiring the loss to be better
-    instead has two to four times the regret, and saves nothing (``python -m benchmarks choice``). ``untrained`` has,
-    for each network without training, the objective of each class that validated in the confirmation; it is empty if
-    nothing was pretrained.
+    The network must be better by as much as a finalist than the default, because a loss is confirmed by models of some
+    of the training classes, which is no disadvantage for the network. Requiring the loss to be better instead has two
+    to four times the regret (``python -m benchmarks choice``). ``untrained`` has, for each network without training,
+    the objective of each class that validated in the confirmation; it is empty if nothing was pretrained.
     """
     loss = min(chosen, key=lambda name: (chosen[name].failed, -chosen[name].mean))
     best = chosen[loss]
@@ -254,14 +251,8 @@ EXPORTED = (
 
 def exported_trial(finals: Sequence[FrozenTrial], chosen: Confirmation) -> FrozenTrial | None:
     """Return the trial among the ``finals`` of a loss whose model is exported; None if no model is trained."""
-    return next(
-        (
-            trial
-            for trial in finals
-            if trial.state == TrialState.COMPLETE and trial.user_attrs["source_trial"] == chosen.number
-        ),
-        None,
-    )
+    trained = (trial for trial in finals if trial.state == TrialState.COMPLETE)
+    return next((trial for trial in trained if trial.user_attrs["source_trial"] == chosen.number), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,10 +260,9 @@ class Selection:
     """The frozen choice of a search, which the test stage requires.
 
     ``id`` distinguishes it from an equal selection of another search. ``recommended`` is the one model of the search,
-    chosen on its training classes. ``test_metrics`` are computed in the test,
-    ``family`` is the table of the test, and ``exported`` describes the exported model of a loss. ``trained_on_opened``
-    is the warning of a search that trains on images of an opened test set, None if there were none, and ``baselines``
-    the digest of the scores of the networks without training, None if the search has none.
+    chosen on its training classes. ``test_metrics`` are computed in the test, ``family`` is the table of the test, and
+    ``exported`` describes the exported model of a loss. ``trained_on_opened`` is the warning of a search that trains on
+    images of an opened test set, and ``baselines`` the digest of the scores of the networks without training.
     """
 
     id: str
@@ -294,17 +284,14 @@ class Selection:
 
     @cached_property
     def digest(self) -> str:
-        return json_digest(self._content())
-
-    def _content(self) -> dict[str, Any]:
-        return {**asdict(self), "family": self.family.to_json()}
+        return json_digest({**asdict(self), "family": self.family.to_json()})
 
     def save(self, path: Path) -> None:
         write_json(path, self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """Return the selection and its digest, for ``selection.json``."""
-        return {**self._content(), "digest": self.digest}
+        return {**asdict(self), "family": self.family.to_json(), "digest": self.digest}
 
     def configurations(self, loss: str) -> list[Confirmation]:
         """Return the configurations of ``loss`` that are tested: the chosen one, and the default if it differs."""
@@ -332,18 +319,14 @@ class Selection:
         with reading(path, "restore it, use that version, or search under a new name"):
             content = json.loads(path.read_bytes())
             digest = content.pop("digest")
-            selection = cls(
-                **{
-                    **content,
-                    **{
-                        role: {loss: _confirmation(entry) for loss, entry in content[role].items()}
-                        for role in ("chosen", "defaults")
-                    },
-                    "test_metrics": tuple(content["test_metrics"]),
-                    "recommended": Recommendation(**content["recommended"]),
-                    "family": Family.from_json(content["family"]),
-                }
-            )
+            for role in ("chosen", "defaults"):
+                for loss, entry in content[role].items():
+                    tuples = {name: tuple(entry[name]) for name in ("searched", "values", "best_epochs")}
+                    content[role][loss] = Confirmation(**{**entry, **tuples})
+            content["test_metrics"] = tuple(content["test_metrics"])
+            content["recommended"] = Recommendation(**content["recommended"])
+            content["family"] = Family.from_json(content["family"])
+            selection = cls(**content)
         if selection.digest != digest:
             raise InvalidInput(
                 f"{path} was changed after it was frozen (its digest does not match); "
@@ -352,23 +335,11 @@ class Selection:
         return selection
 
 
-def _confirmation(entry: dict[str, Any]) -> Confirmation:
-    return Confirmation(**{**entry, **{name: tuple(entry[name]) for name in ("searched", "values", "best_epochs")}})
-
-
 def study_digest(trials: Sequence[FrozenTrial]) -> str:
     """Return the SHA-256 of a study: everything in its trials, except their start and end times."""
-    content = [
-        [
-            trial.number,
-            trial.state.name,
-            trial.values,
-            trial.params,
-            {name: distribution_to_json(entry) for name, entry in trial.distributions.items()},
-            trial.intermediate_values,
-            trial.user_attrs,
-            trial.system_attrs,
-        ]
-        for trial in trials
-    ]
+    content = []
+    for trial in trials:
+        ranges = {name: distribution_to_json(entry) for name, entry in trial.distributions.items()}
+        facts = [trial.number, trial.state.name, trial.values, trial.params, ranges]
+        content.append([*facts, trial.intermediate_values, trial.user_attrs, trial.system_attrs])
     return json_digest(content)

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from search.records.records import Records
@@ -69,13 +69,12 @@ def trials_csv(tables: Mapping[str, Sequence[TrialRow]]) -> str:
     names = param_names([row for rows in tables.values() for row in rows])
     text = io.StringIO()
     columns = [name for name in TrialRow.__dataclass_fields__ if name != "params"]
-    writer = csv.DictWriter(text, ("study", *columns, *names), lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["study", *columns, *names])
     for study, rows in tables.items():
         for row in rows:
-            facts = {key: value for key, value in asdict(row).items() if key != "params"}
-            cells = {"study": study, **facts, **row.params}
-            writer.writerow({key: printable(cell) if isinstance(cell, str) else cell for key, cell in cells.items()})
+            cells = [study, *(getattr(row, name) for name in columns), *map(row.params.get, names)]
+            writer.writerow([printable(cell) if isinstance(cell, str) else cell for cell in cells])
     return text.getvalue()
 
 
@@ -112,9 +111,8 @@ class StudyStatus:
 class SearchStatus:
     """A search's studies; ``driver`` describes the process that runs it, ``problem`` says what cannot be read.
 
-    ``finished`` is True if nothing is left of the stages in its file, and for a search that cannot be read.
-    ``baselines`` are the objectives of the networks without training on the validation classes. ``objective`` is
-    empty if the search cannot be read.
+    ``finished`` is True if nothing is left of the stages in its file. ``baselines`` are the objectives of the networks
+    without training on the validation classes.
     """
 
     name: str
@@ -141,27 +139,22 @@ def status_of(search: Records) -> SearchStatus:
             if (tally := search.tally(loss, stage)).trials
         )
         objective = metric_name(search.content["search"]["objective"])
-        baselines = _baselines(search, objective)
-        state = _state(search, studies)
-        ends = list(FINISHED.values())
+        state, ends = _state(search, studies), list(FINISHED.values())
         finished = state in ends[ends.index(FINISHED[Stage(search.content["stages"][-1])]) :]  # `select` may go further
+        return SearchStatus(
+            name=search.name,
+            state=state,
+            finished=finished,
+            driver=driver,
+            studies=studies,
+            objective=objective,
+            baselines=_baselines(search, objective),
+        )
     except InvalidInput as error:
-        return _unreadable(search, error.sentences[0])
+        problem = error.sentences[0]
     except Exception as error:  # files of another version, or damaged ones, may raise anything
         reason = without_password(f"{type(error).__name__}: {error}").splitlines()[0]
-        return _unreadable(search, f"this version of Holdout cannot read it ({reason})")
-    return SearchStatus(
-        name=search.name,
-        state=state,
-        finished=finished,
-        driver=driver,
-        studies=studies,
-        objective=objective,
-        baselines=baselines,
-    )
-
-
-def _unreadable(search: Records, problem: str) -> SearchStatus:
+        problem = f"this version of Holdout cannot read it ({reason})"
     return SearchStatus(name=search.name, state="unreadable", finished=True, driver=None, studies=(), problem=problem)
 
 

@@ -115,8 +115,7 @@ class Pace:
 def seconds_left(works: Sequence[Work], pace: Mapping[tuple[str, str], float], concurrent: int) -> float | None:
     """Estimate the duration of ``works`` with ``concurrent`` trials at once; None before any epoch was measured.
 
-    Stages run one after the other, and each takes at least as long as its longest trial. A loss without measured
-    epochs gets the mean of the others.
+    Each stage takes at least as long as its longest trial. A loss without measured epochs gets the others' mean.
     """
     if not pace:
         return None

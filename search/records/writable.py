@@ -46,11 +46,6 @@ class WritableRecords(Records):
         """Return the user attributes of a loss's study in a stage, without creating the study."""
         return self.storage.attributes_of(study_name(self.name, loss, stage))
 
-    @property
-    def is_run_elsewhere(self) -> bool:
-        """False: this process holds the search, or nobody does."""
-        return False
-
     def study(self, loss: str, stage: Stage) -> LossStudy:
         """Return a loss's study in a stage; create it if it does not exist."""
         if (loss, stage) not in self._studies:
@@ -196,9 +191,9 @@ COPIED_FROM = "copied_from"
 def copy_trials(search: WritableRecords) -> None:
     """Copy the predecessor's finished trials and, if it is tested, confirmations into a successor's empty studies.
 
-    A copy counts as the successor's own; it keeps its state, values, params and attributes, and has its source in
-    ``copied_from``. Those of a study are copied in one transaction, so that a process that resumes after a kill copies
-    none twice. No other trials may be added before. A loss whose code failed before any value begins anew.
+    A copy counts as the successor's own and has its source in ``copied_from``. Those of a study are copied in one
+    transaction, so that a process that resumes after a kill copies none twice. No other trials may be added before. A
+    loss whose code failed before any value begins anew.
     """
     predecessor = search.plan.predecessor
     if predecessor is None:

@@ -2,9 +2,8 @@
 
 A line is one operation of Optuna's ``JournalStorage``, so that Optuna and its dashboard can read the file, too. The
 driver adds two keys: ``left``, the number of further lines in the same transaction, and ``crc``, the CRC-32 of these
-lines so far. A transaction counts when all of its lines are there. Lines of other programs lack these keys. Attributes
-(a dashboard's notes) are skipped; any other operation is an error, since Optuna numbers studies and trials by their
-lines. Optuna is not imported.
+lines so far. A transaction counts when all of its lines are there. Of other programs' lines, attributes (a dashboard's
+notes) are skipped; others are an error, since Optuna numbers studies and trials by their lines. Optuna is not imported.
 """
 
 import json
@@ -109,9 +108,7 @@ class JournalWriter(JournalReader):
     """Writer of the journal at ``path``, from :meth:`begin` until ``close`` is called; no other process writes it."""
 
     def begin(self) -> list[Log]:
-        """Open the file, creating it if needed, and return its operations.
-
-        A transaction that a killed driver did not complete is removed.
+        """Open the file, creating it if needed, and return its operations; remove an incomplete transaction.
 
         Raises:
             DiskFull: there is no space for it, now or during a later append.

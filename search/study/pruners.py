@@ -24,14 +24,11 @@ COMPLETE_FOR_MEDIAN = 4
 
 
 class Pruner:
-    """Comparisons of the trials of ``study``, which train ``steps`` epochs, those of all folds.
-
-    Values are kept sorted, so that a comparison costs a few look-ups.
-    """
+    """Comparisons of the trials of ``study``, which train ``steps`` epochs, those of all folds."""
 
     def __init__(self, *, steps: int, study: str = "") -> None:
         self.steps, self._study = steps, study
-        self._values: dict[tuple[int, int], list[float]] = defaultdict(list)  # by bracket and step
+        self._values: dict[tuple[int, int], list[float]] = defaultdict(list)  # sorted, by bracket and step
 
     def rule(self, study: str) -> Self:
         """Return the pruner of a new study with this name."""
@@ -41,11 +38,8 @@ class Pruner:
 
     @property
     def first(self) -> int:
-        """The step of the first comparison: an eighth of the steps, but at least the second.
-
-        After one epoch a value mostly depends on the learning rate.
-        """
-        return max(2, -(-self.steps // REDUCTION_FACTOR**3))
+        """The step of the first comparison: an eighth of the steps, but at least the second."""
+        return max(2, -(-self.steps // REDUCTION_FACTOR**3))  # after one epoch a value mostly shows the learning rate
 
     @property
     def milestones(self) -> tuple[int, ...]:

@@ -32,12 +32,10 @@ WAIT = Availability()
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler(ABC):
-    """A method that proposes trials of ``space`` for ``loss``.
+    """A method that proposes trials of ``space`` for ``loss``, except trial 0, the default.
 
-    ``seed`` is the search's, ``trials`` the planned number of trials. Trial 0, the default, is not proposed by it.
-
-    A new Optuna sampler is built for each trial from the trial's number and the stored trials alone, so that a search
-    that was killed and resumed proposes the same trials.
+    ``seed`` is the search's, ``trials`` the planned number of trials. A new Optuna sampler is built for each trial from
+    its number and the stored trials alone, so that a search that was killed and resumed proposes the same trials.
     """
 
     loss: str
@@ -95,17 +93,12 @@ class Sampler(ABC):
         return self.startup_trials if self.has_model else None
 
     def trials_before_model(self, slots: int) -> int:
-        """Return how many trials start before the model is used, with ``slots`` trials running at once.
-
-        Trial n starts when n + 1 - slots trials have ended. The result is 0 for a sampler without a model.
-        """
+        """Return how many trials start before a model is used, with ``slots`` trials at once; 0 without a model."""
+        # Trial n starts when n + 1 - slots trials have ended.
         return 0 if self.waits_for is None else min(self.trials, self.waits_for + slots - 1)
 
     def point_of_sobol(self, number: int) -> BaseSampler:
-        """Return an Optuna sampler of trial ``number``: point ``number - 1`` of the search's scrambled Sobol sequence.
-
-        Trial 0 is the default. A condition only leaves a dimension unused.
-        """
+        """Return an Optuna sampler of trial ``number``, point ``number - 1`` of a scrambled Sobol sequence."""
         searched = self.space.searched
         if not searched or number == 0:
             return Fixed(self.space.default)
@@ -169,11 +162,10 @@ MS = 3_600_000
 class Budget:
     """The limits of a loss's study: at most ``trials`` trials and, if set, ``epochs`` epochs and ``hours`` of training.
 
-    A finished trial counts with the epochs that it trained, a running one with a whole training, ``epochs_each``; if
-    it is pruned, the rest becomes available again. Thus a loss trains its budget and less than one training more, no
-    matter how many trials run at once. Hours are the sum over all recorded epochs, not the time of the clock, and the
-    rest of a running trial is predicted from their mean: so they count the same after a kill, and with any number of
-    trials at once. ``sampler`` may have nothing to propose for now, or at all; with one, :data:`STOPPED` ends a study.
+    A finished trial counts with the epochs that it trained, a running one with a whole training, ``epochs_each``; so a
+    loss trains its budget and less than one training more, no matter how many trials run at once. Hours are the sum
+    over all recorded epochs, not the time of the clock, and the rest of a running trial is predicted from their mean.
+    ``sampler`` may have nothing to propose for now, or at all; with one, :data:`STOPPED` ends a study.
     """
 
     trials: int

@@ -2,10 +2,8 @@
 
 import math
 import warnings
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import ClassVar
 
 import optuna
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
@@ -19,8 +17,7 @@ from trainables.common.errors import Mistake
 class Tpe(Sampler):
     """Tree-structured Parzen estimator (Bergstra et al. 2011), multivariate.
 
-    It begins with points of the Sobol sequence in place of random ones, which cover the space more evenly (for what
-    each gains over the default see ``docs/statistics.md``).
+    It begins with points of the Sobol sequence, which cover the space more evenly (see ``docs/statistics.md``).
     """
 
     has_model = True
@@ -53,9 +50,8 @@ class Random(Sampler):
 class Qmc(Sampler):
     """Quasi-Monte-Carlo search: trial ``n`` is point ``n - 1`` of a scrambled Sobol sequence over all parameters.
 
-    Optuna's ``QMCSampler`` is not used: it counts its points in the study, so that a driver that is killed between
-    counting and storing skips one, and it draws every parameter that trial 0 does not have at random. Here a condition
-    only leaves a dimension unused.
+    Optuna's ``QMCSampler`` is not used: a driver that is killed between counting and storing a point skips it, and
+    parameters that trial 0 does not have are drawn at random. Here a condition only leaves a dimension unused.
     """
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
@@ -105,14 +101,6 @@ class CmaEs(Sampler):
 class Stepwise(Sampler):
     """A sampler with a finite number of proposals, in a fixed order."""
 
-    size_in_words: ClassVar[str]
-    """The clause about ``loss`` and ``size`` in an error message."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """The number of trials; the maximum, if it depends on their values."""
-
     def values(self, name: str) -> Sequence[Value]:
         """Return the values of one parameter to try."""
         grid = self.space.parameters[name].grid
@@ -127,11 +115,10 @@ class Stepwise(Sampler):
             for name, parameter in self.space.searched.items()
             if isinstance(parameter, Float) and parameter.grid is None
         ]
-        if not found and self.size > self.trials:
-            size = self.size_in_words.format(loss=self.loss, size=self.size)
+        if not found and (size := self.size or 0) > self.trials:
+            text = f"is {self.trials} and trying all values of {self.loss} takes up to {size:,}"
             fix = f"ask for as many trials, or override space.{self.loss}"
-            keys = ("search.trials", "search.sampler", "space")
-            found.append(Mistake("search.trials", f"is {self.trials} and {size}", fix, keys))
+            found.append(Mistake("search.trials", text, fix, ("search.trials", "search.sampler", "space")))
         return found
 
 
@@ -141,8 +128,6 @@ class Grid(Stepwise):
     Trial ``n`` is cell ``n``: first the default, then the others with the last parameter changing fastest. Optuna's
     ``GridSampler`` is not used: it does not support conditions, stops the study itself and draws cells at random.
     """
-
-    size_in_words = "the grid of {loss} has {size:,} cells"
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         return Fixed(self.cells[number])
@@ -188,12 +173,10 @@ class Coordinate(Stepwise):
     """Coordinate search, as in the thesis (section 5.2, Table 15): the grid of one hyperparameter after the other.
 
     It tries all values of a hyperparameter while the others are held, starting from the default, keeps the best value
-    and continues with the next hyperparameter. The held values are not trained again: their trial takes part in the
-    comparison and wins ties. The values of one hyperparameter may run concurrently; the next hyperparameter waits for
-    all of them. The state follows from the stored trials, which are in the order of their proposals.
+    and continues with the next hyperparameter, which waits for all of them. The held values are not trained again:
+    their trial takes part in the comparison and wins ties. The state follows from the stored trials, in their order.
     """
 
-    size_in_words = "trying all hyperparameters of {loss} takes up to {size:,} trials"
     without_pruning = "compares values after all epochs, which pruned trials do not reach"
     without_constraints = True
 

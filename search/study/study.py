@@ -62,34 +62,29 @@ class Journal(BaseJournalBackend):
         """Add operations, with their values as they would be read from a file."""
         lines = [json.dumps(log, separators=(",", ":")) for log in logs]
         self._logs += map(json.loads, lines)
-        if self._waiting is None:
-            self._pass_on(lines)
-        else:
-            self._waiting += lines
+        with self.transaction() as waiting:
+            waiting += lines
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[list[str]]:
         """Pass all operations of this context to ``append`` at once when it ends."""
         if self._waiting is not None:
-            yield
+            yield self._waiting
             return
         self._waiting = lines = list[str]()
         try:
-            yield
+            yield lines
         except BaseException:
             self._failed = True
             raise
         finally:
             self._waiting = None
         if lines:
-            self._pass_on(lines)
-
-    def _pass_on(self, lines: list[str]) -> None:
-        if self._failed:
-            raise Failure("An earlier change of the studies failed; run the same command again to resume the search.")
-        self._failed = True
-        self._append(lines)
-        self._failed = False
+            if self._failed:
+                raise Failure("An earlier change of the studies failed; run the same command again to resume.")
+            self._failed = True
+            self._append(lines)
+            self._failed = False
 
 
 class StudyStorage(JournalStorage):
@@ -100,7 +95,7 @@ class StudyStorage(JournalStorage):
         super().__init__(journal)
         self._journal, self.close = journal, close
 
-    def transaction(self) -> AbstractContextManager[None]:
+    def transaction(self) -> AbstractContextManager[object]:
         """Write all changes made in this context when it ends, atomically; nested transactions are written together.
 
         Act on the changes after the context only. An error leaves the memory ahead of the file, as if the driver had
@@ -153,13 +148,12 @@ def read_studies(path: Path) -> StudyStorage:
 
 def copy_studies(path: Path, without: Collection[str] = ()) -> StudyStorage:
     """Return a copy in memory of the studies in the journal at ``path``; those named in ``without`` do not exist."""
-
-    def hidden(log: Log) -> Log:  # its trials keep their places in the journal
-        name = log.get("study_name")
-        return {**log, "study_name": f"hidden/{name}"} if name in without else log
-
     with _replaying(path):
-        return StudyStorage(Journal([hidden(log) for log in JournalReader(path).read()]))
+        logs = JournalReader(path).read()
+        for log in logs:
+            if (name := log.get("study_name")) in without:  # its trials keep their places in the journal
+                log["study_name"] = f"hidden/{name}"
+        return StudyStorage(Journal(logs))
 
 
 # The study of one loss.
@@ -173,8 +167,7 @@ def pruning_sentence(objective: str, step: int, value: float, reason: str) -> st
 class LossStudy:
     """One loss's study in one stage: ``<search>/<loss>``, later ``<search>/<loss>@confirm`` and ``@final``.
 
-    Each method that changes it returns when the change is stored. ``tally`` counts its trials. Optuna stores what a
-    trial lacks of each constraint of the ``goal`` as Optuna's constraints.
+    Each method that changes it returns when the change is stored. ``tally`` counts its trials.
     """
 
     def __init__(
@@ -279,16 +272,14 @@ class LossStudy:
     def report(self, number: int, record: EpochRecord) -> tuple[bool, str | None]:
         """Store one epoch of a trial; return True if it is new, and the outcome if the trial is to be pruned.
 
-        A known epoch changes nothing but its checkpoint.
-        An epoch is trained again if the previous attempt died before its checkpoint was written; the new attempt
-        writes the model to another file.
+        A known epoch changes nothing but its checkpoint: it is trained again if the previous attempt died before its
+        checkpoint was written, and the new attempt writes the model to another file.
         """
         before, trial_id = self.trial(number), self._trial_id(number)
         key = record_key(record)
         if known := before.user_attrs.get(key):
             if known["checkpoint"] != record["checkpoint"]:
-                again = {**known, "checkpoint": record["checkpoint"]}
-                self.storage.set_trial_user_attr(trial_id, key, again)
+                self.storage.set_trial_user_attr(trial_id, key, {**known, "checkpoint": record["checkpoint"]})
                 self._keep(self.storage.get_trial(trial_id))
             return False, None
         earlier = [before.user_attrs[other] for other in record_keys(before) if other < key]
@@ -303,9 +294,8 @@ class LossStudy:
 
     def next_rung(self, number: int) -> tuple[int, float | None] | None:
         """Return :meth:`Pruner.next_rung` of a running trial."""
-        if number == 0:  # never pruned
-            return None
-        return self._rule.next_rung(number, max(self.trial(number).intermediate_values, default=0))
+        step = max(self.trial(number).intermediate_values, default=0)
+        return self._rule.next_rung(number, step) if number else None  # trial 0 is never pruned
 
     def finish(self, number: int, state: TrialState, outcome: str, failure: Mapping[str, str] | None = None) -> None:
         before, trial_id = self.trial(number), self._trial_id(number)
@@ -327,9 +317,8 @@ class LossStudy:
 class SeenStudy(Study):
     """The study ``name`` as its sampler sees it: with failures due to the parameters as bad trials.
 
-    Among ``trials``, the stored ones, these are FAIL, and all of Optuna's samplers ignore FAIL: a model that knows
-    nothing about the region beyond a cliff keeps proposing it. Here they are PRUNED without an intermediate value. TPE
-    ranks PRUNED trials below complete ones, those that ended earlier lower, and those without a value last.
+    Among ``trials``, the stored ones, these are FAIL, which all of Optuna's samplers ignore: a model that knows nothing
+    about the region beyond a cliff keeps proposing it. Here they are PRUNED without a value, which TPE ranks last.
 
     Models of complete trials only (the Gaussian process, CMA-ES) ignore PRUNED too. With ``as_worst`` the trials are
     COMPLETE with the lowest value so far: the floor padding of Wakabayashi et al., Bayesian optimization with

@@ -1,9 +1,8 @@
 """The queue of trials: the next trial to train, and the effect of a training's results on its study.
 
-This is the studies' side of the tuner and independent of the engine. A stage is a list of studies with a budget each;
-the least-started study is asked for the next trial. It may have nothing to propose until a running trial ends: the
-budget may be used up, or a coordinate search needs the best value first. When nothing of a stage is left to start or to
-wait for, the next stage begins.
+A stage is a list of studies with a budget each; the least-started study is asked for the next trial. It may have
+nothing to propose until a running trial ends: the budget may be used up, or a coordinate search needs the best value
+first. When nothing of a stage is left to start or to wait for, the next stage begins.
 """
 
 import logging
@@ -56,8 +55,8 @@ class QueuedStage:
 class RunningTrial:
     """A trial that is being trained.
 
-    ``crashes`` counts how often its own process died since its last new epoch, ``storage_failures`` how often its files
-    could not be stored since they last were, and ``new_epochs`` the epochs of this attempt.
+    ``crashes`` counts the deaths of its own process since its last new epoch, ``storage_failures`` the failures to
+    store its files since they last were, and ``new_epochs`` the epochs of this attempt.
     """
 
     stage: Stage
