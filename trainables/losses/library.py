@@ -1,8 +1,8 @@
 """Losses of the library pytorch-metric-learning by import path. Shapes: B batch, D embedding."""
 
-import inspect
 from collections.abc import Mapping
 from importlib.util import find_spec
+from inspect import Parameter, Signature, signature
 from typing import Any, ClassVar
 
 import torch
@@ -28,14 +28,12 @@ PROXY_LR = 1e-2
 class LibraryLoss(Loss):
     """Base of the adapters: a loss of the library, after a miner if ``miner`` is the import path of one.
 
-    ``library_class`` is the loss. ``space`` has its hyperparameters, the plain values in its own constructor, and no
-    miner; a search file widens the ranges.
+    ``library_class`` is the loss. ``space`` has the plain values in its constructor, which a search file widens.
     """
 
     library_class: ClassVar[type[nn.Module]]
     space: ClassVar[Mapping[str, Range]]
     needs: ClassVar[tuple[str, ...]]
-    proxy_lr: ClassVar[float | None]
 
     def __init__(self, *, num_classes: int, embedding_dim: int, miner: str = NO_MINER, **params: Any) -> None:
         super().__init__()
@@ -62,50 +60,28 @@ def library_loss(path: str) -> type[LibraryLoss]:
             "pytorch-metric-learning`, on every machine that trains."
         )
     loss = load_part(path, kind="loss", base=load_part(f"{LIBRARY}.losses:BaseMetricLossFunction"))
-    parameters = inspect.signature(loss).parameters
+    parameters = signature(loss).parameters
     passes_on = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values())
-    taken = {**parameters, **(inspect.signature(loss.__base__).parameters if passes_on else {})}
-    needs = tuple(name for name in GIVEN if name in taken and taken[name].default is inspect.Parameter.empty)
+    taken = {**parameters, **(signature(loss.__base__).parameters if passes_on else {})}
+    needs = tuple(name for name in GIVEN if name in taken and taken[name].default is Parameter.empty)
+    defaults = {name: parameter.default for name, parameter in parameters.items()} | {"miner": NO_MINER}
     space = {
-        name: _only(name, parameter.default)
-        for name, parameter in parameters.items()
-        if isinstance(parameter.default, bool | int | float | str)
+        name: _only(name, default)
+        for name, default in defaults.items()
+        if isinstance(default, bool | int | float | str)
     }
-    space["miner"] = _only("miner", NO_MINER)
-    keywords: dict[str, Any] = {"num_classes": inspect.Parameter.empty, "embedding_dim": inspect.Parameter.empty}
-    keywords |= {name: entry.default for name, entry in space.items()}
-    adapter = type(
-        loss.__name__,
-        (LibraryLoss,),
-        {
-            "__doc__": f"The library's {loss.__name__}.",
-            "__signature__": inspect.Signature(
-                [
-                    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-                    for name, default in keywords.items()
-                ]
-            ),
-            "library_class": loss,
-            "space": space,
-            "needs": needs,
-            "paper": f"{loss.__name__} of pytorch-metric-learning",
-            "proxy_lr": PROXY_LR if "num_classes" in needs else None,
-        },
-    )
-    _try(path, adapter)
-    return adapter
-
-
-def _only(name: str, value: Any) -> Range:
-    """Return the range of one value, the library's default."""
-    given: dict[str, Any] = {"default": value, "source": "pytorch-metric-learning's default"}
-    if isinstance(value, bool | str):
-        return Choice((value,), **given)
-    return Int(int(value), int(value), **given) if name in COUNTS else Float(value, value, **given)
-
-
-def _try(path: str, adapter: type[LibraryLoss]) -> None:
-    """Raise :class:`InvalidInput` if the loss cannot be computed from embeddings and labels alone."""
+    keywords = [Parameter(name, Parameter.KEYWORD_ONLY) for name in ("num_classes", "embedding_dim")]
+    keywords += [Parameter(name, Parameter.KEYWORD_ONLY, default=entry.default) for name, entry in space.items()]
+    members = {
+        "__doc__": f"The library's {loss.__name__}.",
+        "__signature__": Signature(keywords),
+        "library_class": loss,
+        "space": space,
+        "needs": needs,
+        "paper": f"{loss.__name__} of pytorch-metric-learning",
+        "proxy_lr": PROXY_LR if "num_classes" in needs else None,
+    }
+    adapter: type[LibraryLoss] = type(loss.__name__, (LibraryLoss,), members)
     with torch.random.fork_rng(devices=()):
         embeddings_BD = torch.randn(4, 4, requires_grad=True)
         try:
@@ -115,6 +91,15 @@ def _try(path: str, adapter: type[LibraryLoss]) -> None:
                 f"The loss {path!r} cannot be computed from embeddings and labels alone ({type(error).__name__}: "
                 f"{error}); write a class that derives from holdout.parts.Loss around it, and name that."
             ) from error
+    return adapter
+
+
+def _only(name: str, value: Any) -> Range:
+    """Return the range of one value, the library's default."""
+    given: dict[str, Any] = {"default": value, "source": "pytorch-metric-learning's default"}
+    if isinstance(value, bool | str):
+        return Choice((value,), **given)
+    return Int(int(value), int(value), **given) if name in COUNTS else Float(value, value, **given)
 
 
 def _miner(path: str) -> Any:
