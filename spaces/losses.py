@@ -8,9 +8,9 @@ default and the range; "chosen" marks what no paper gives.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from spaces.space import Choice, Float, Int, Range, Space, Value
+from spaces.space import Choice, Float, Int, Range, Space
 from trainables.common.errors import InvalidInput, raise_if_any
-from trainables.losses import LIBRARY, LOSSES, LossPart
+from trainables.losses import LOSSES, LossPart
 from trainables.training.trainable import trainable_class
 
 TABLE_15 = "thesis, Tables 4 and 15"
@@ -143,10 +143,7 @@ def declared_space(loss: LossPart) -> Space:
     """
     if loss.path is None:
         return SPACES[loss.name]
-    own = LOSSES[loss.path]
-    if loss.path.startswith(f"{LIBRARY}."):
-        return _library_space(own.defaults)  # type: ignore[attr-defined]
-    space = getattr(own, "space", None)
+    space = getattr(LOSSES[loss.path], "space", None)
     if not isinstance(space, Mapping) or not all(isinstance(row, Range) for row in space.values()):
         found = "it has none" if space is None else f"it is {space!r:.100}"
         raise InvalidInput(
@@ -169,23 +166,3 @@ def _checked(path: str, space: Space) -> Space:
             mistakes += [f"{path} declares {name} = {entry}: {sentence}" for sentence in error.sentences]
     raise_if_any(mistakes)
     return space
-
-
-COUNTS = ("centers_per_class", "sub_centers", "num_bins")
-"""Hyperparameters of pytorch-metric-learning that are whole numbers; its defaults of the others may look like ones."""
-
-
-def _library_space(defaults: Mapping[str, Value]) -> Space:
-    """Return the space of a loss of pytorch-metric-learning: its defaults, which a search file widens, and no miner."""
-    source = "pytorch-metric-learning's default"
-    return {
-        name: replace(_only(name, value), default=value, source=source)
-        for name, value in {**defaults, "miner": "none"}.items()
-    }
-
-
-def _only(name: str, value: Value) -> Range:
-    if isinstance(value, bool | str):
-        return Choice((value,))
-    assert isinstance(value, int | float)
-    return Int(int(value), int(value)) if name in COUNTS else Float(value, value)

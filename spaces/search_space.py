@@ -133,18 +133,14 @@ def search_space(
     """
     part = loss_part(loss) if isinstance(loss, str) else loss
 
-    def refuse_of_loss(name: str, value: Value) -> None:
-        _build(part, {name: value})
-
     def refuse_setting(name: str, value: Value) -> None:
         replace(training, **{name: value})  # type: ignore[arg-type]
 
     declared = declared_space(part)
     of_loss_alone = {name: wish for name, wish in wishes.items() if name not in SECTIONS}
     mistakes: list[str] = []
-    of_loss = _override_all(
-        part.name, declared, of_loss_alone, declared, refuse_of_loss if checked else accept, mistakes
-    )
+    refuse_param = partial(_build, part) if checked else accept
+    of_loss = _override_all(part.name, declared, of_loss_alone, declared, refuse_param, mistakes)
     parameters, unchanged = {**declared, **of_loss}, dict(declared)
     config = ModelConfig() if model is None else model
     for section, known in {TRAINING: training_space(training, part.key), MODEL: model_space(config)}.items():
@@ -198,9 +194,9 @@ def _impossible_networks(space: SearchSpace, model: ModelConfig) -> Iterator[str
             return
 
 
-def _build(part: LossPart, params: Mapping[str, Value]) -> None:
-    """Build the loss at its smallest size, so that it rejects values outside its domain."""
-    loss = LOSSES[part.key]
+def _build(part: LossPart, name: str, value: Value) -> None:
+    """Build the loss at its smallest size, so that it rejects a value outside its domain."""
+    loss, params = LOSSES[part.key], {name: value}
     try:
         loss(num_classes=2, embedding_dim=2, **params)
     except ValueError:
@@ -209,7 +205,7 @@ def _build(part: LossPart, params: Mapping[str, Value]) -> None:
         if part.path is None and not isinstance(error, MemoryError | RuntimeError):
             raise
         if part.path is None:  # PyTorch raises RuntimeError if memory runs out
-            raise InvalidInput(f"{dict(params)} cannot be built ({error}); give smaller values.") from error
+            raise InvalidInput(f"{params} cannot be built ({error}); give smaller values.") from error
         raise InvalidInput(f"{part.path} raises {type(error).__name__}: {error}; fix its constructor.") from error
 
 

@@ -16,16 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from spaces.contract import Check
-from trainables.common.errors import InvalidInput, raise_if_any, suggestion
 from trainables.common.part_tables import is_own
-from trainables.common.rules import OneOf
 from trainables.common.vectors import without_order
 from trainables.data import DATASETS, Dataset
 from trainables.data.batch_samplers import BATCH_SAMPLERS, BatchSampler
 from trainables.data.dataset import ItemDataset, check_listing
 from trainables.data.store.build import read_item
 from trainables.data.store.contents import item_bytes
-from trainables.metrics import METRICS, metric_name, own_metric, unknown_metrics
+from trainables.metrics import metric_name, own_metric
 from trainables.metrics.evaluation import evaluate
 from trainables.models.backbones import backbone
 from trainables.models.config import ModelConfig
@@ -42,7 +40,6 @@ class DatasetContract:
 
     def __init__(self, dataset: str | Dataset, options: Mapping[str, Any] | None = None) -> None:
         if not isinstance(dataset, Dataset):
-            raise_if_any(OneOf(DATASETS, own=True).mistakes("The data set", dataset))
             dataset = DATASETS[dataset](**options or {})
         self._dataset: Dataset = dataset
 
@@ -156,7 +153,6 @@ class SamplerContract:
     """The checks of a batch sampler (name or import path)."""
 
     def __init__(self, name: str) -> None:
-        raise_if_any(OneOf(BATCH_SAMPLERS, own=True).mistakes("The batch sampler", name))
         self._class = BATCH_SAMPLERS[name]
 
     def checks(self) -> Mapping[str, Check]:
@@ -314,8 +310,6 @@ class MetricContract:
     """The checks of a metric (a name such as ``recall_at_1``, or an import path)."""
 
     def __init__(self, name: str) -> None:
-        if unknown_metrics([name]):
-            raise InvalidInput(f"The metric {name!r} is not known{suggestion(name, METRICS)}.")
         if is_own(name):
             own_metric(name)
         self._name = name

@@ -9,11 +9,9 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from spaces.contract import Check
+from spaces.contract import Check, ends_problem
 from spaces.losses import declared_space
 from spaces.space import Choice, Space, Value
-from trainables.common.errors import raise_if_any
-from trainables.common.rules import OneOf
 from trainables.losses import LOSSES, loss_part, loss_row
 from trainables.losses.loss import Loss, Unit, Used
 
@@ -35,7 +33,6 @@ class LossContract:
 
     def __init__(self, loss: str) -> None:
         part = loss_part(loss)
-        raise_if_any(OneOf(LOSSES, own=True).mistakes("The loss", part.key))
         self._class = LOSSES[part.key]
         self._space: Space = declared_space(part)
         self._proxy_lr = loss_row(part.key).proxy_lr
@@ -46,7 +43,7 @@ class LossContract:
         return {
             "Its space names its params.": self._space_problem,
             "Its defaults build.": self._default_problem,
-            "Both ends of every range and every choice build.": self._ends_problem,
+            "Both ends of every range and every choice build.": partial(ends_problem, self._space, self._built),
             "Its parameters are learned, each at a learning rate.": self._groups_problem,
             **{
                 f"It is finite at scale 100 in {words}, and so are its gradients.": partial(self._sharp_problem, dtype)
@@ -85,15 +82,6 @@ class LossContract:
 
     def _default_problem(self) -> str:
         self._built({name: parameter.default for name, parameter in self._space.items()})
-        return ""
-
-    def _ends_problem(self) -> str:
-        for name, parameter in self._space.items():
-            for value in parameter.ends:
-                try:
-                    self._built({name: value})
-                except Exception as error:
-                    return f"{name} = {value!r} is in its space and raises {type(error).__name__}: {error}."
         return ""
 
     def _groups_problem(self) -> str:

@@ -3,21 +3,23 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import signature
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import nn
 
-from spaces.contract import Check, CheckResult
+from spaces.contract import Check, CheckResult, ends_problem
 from spaces.contract.check_data import BackboneContract, DatasetContract, MetricContract, SamplerContract
 from spaces.contract.check_loss import LossContract
 from spaces.losses import space_of_trainable
-from spaces.space import Space, Value
+from spaces.space import Space
 from trainables.common.errors import InvalidInput, counted, raise_if_any, suggestion, without_password
 from trainables.common.part_tables import is_own, load_part
 from trainables.common.rules import OneOf
@@ -205,15 +207,13 @@ class TrainableContract:
             "Saved and loaded, it continues with the same numbers.": self._resume_problem,
             "Its saved model embeds an item as the trained one did, whatever the other items are.": self._kept_problem,
             "A predictor gives the embeddings of the saved training.": self._predictor_problem,
-            "Both ends of every range and every choice can be set up.": self._ends_problem,
+            "Both ends of every range and every choice can be set up.": partial(ends_problem, self._space, self._begin),
         }
 
     @contextmanager
-    def _training(self, name: str, **params: Value) -> Iterator[OwnTraining]:
-        spec = replace(
-            self._spec, hyperparameters={**self._spec.hyperparameters, **params}, directory=str(self._folder / name)
-        )
-        training = OwnTraining(spec, CPU)
+    def _training(self, name: str, params: Mapping[str, Any] = MappingProxyType({})) -> Iterator[OwnTraining]:
+        changed = {**self._spec.hyperparameters, **params}
+        training = OwnTraining(replace(self._spec, hyperparameters=changed, directory=str(self._folder / name)), CPU)
         try:
             yield training
             training.wait_for_checkpoints()
@@ -266,15 +266,9 @@ class TrainableContract:
             return f"It differs by {largest:g} from embed after load; return the same numbers, in the items' order."
         return ""
 
-    def _ends_problem(self) -> str:
-        for name, entry in self._space.items():
-            for number, value in enumerate(entry.ends):
-                try:
-                    with self._training(f"{name}-{number}", **{name: value}):
-                        pass
-                except Exception as error:
-                    return f"{name} = {value!r} is in its space and raises {type(error).__name__}: {error}."
-        return ""
+    def _begin(self, params: dict[str, Any]) -> None:
+        with self._training("ends", params):
+            pass
 
 
 def _numbers(record: EpochRecord) -> dict[str, float | None]:

@@ -15,9 +15,9 @@ from support.without_ray import without_mlflow
 from search.engines.base import InProcess
 from search.records.ledger import Ledger
 from search.study import JournalReader
-from trainables.data.store.store_spec import opened_store
 from trainables.inference.model_files import read_tensors
 from trainables.training.checkpoints import parsed_state
+from trainables.training.inputs import opened_images
 
 NAME = "birds"
 LOSS = "proxy_anchor"
@@ -103,7 +103,7 @@ def test_a_search_resumes_once_there_is_space(
     file = write_search(tmp_path / "search.yaml", search(image_folder, disk.path / "cache"))
     runs, said = disk.path / "runs", []
     for left in LEFT:
-        opened_store.cache_clear()
+        opened_images.cache_clear()
         disk.clear()
         FillsDisk.fill = staticmethod(partial(disk.leave, left))
         done = holdout_here("run", file, "--runs", runs, code=(0, 1))

@@ -1,21 +1,31 @@
-"""The checks of a part: built-in parts pass, and broken parts give a sentence instead of an exception."""
+"""The checks of a part: good parts pass, every built-in loss among them, and broken ones give a sentence."""
 
 import re
+from collections.abc import Mapping
 
 import pytest
 import torch
+from support import own_parts, own_trainings
 
-from spaces.contract.check_data import BackboneContract
-from spaces.contract.check_part import check_part, outcomes
+from spaces.contract.check_part import check_part
 from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.losses import LIBRARY, LOSSES
 from trainables.metrics import SUPERCLASSES, all_metrics
 
+ALIKE = "Its saved model embeds an item as the trained one did, whatever the other items are."
 ITEMS = "Its items are uint8 RGB, float32 features or of a known kind, the same each time."
-OWN = "support.own_parts"
+OWN, TRAININGS = "support.own_parts", "support.own_trainings"
+RECORDS = {"name": "support.own_trainings:Records"}
+OPTIONS: dict[str, dict[str, object]] = {
+    f"{TRAININGS}:Scales": {**RECORDS},
+    f"{TRAININGS}:drawn_scales": {**RECORDS},
+    "examples.texts:LanguageTraining": {"name": "examples.texts:Languages", "languages": 6, "sentences": 6},
+}
 
 
-def wrong(name: str, **options: object) -> dict[str, str]:
-    outcomes = list(check_part(name, options, image_size=32))
+def wrong(name: str, options: Mapping[str, object] | None = None) -> dict[str, str]:
+    kind = "loss" if name.startswith(LIBRARY) else None
+    outcomes = list(check_part(name, options, kind=kind, image_size=32))
     assert all(outcome.ok == (outcome.found == "") for outcome in outcomes)
     return {outcome.check: outcome.found for outcome in outcomes if not outcome.ok}
 
@@ -23,18 +33,15 @@ def wrong(name: str, **options: object) -> dict[str, str]:
 @pytest.mark.parametrize(
     "name",
     [
-        *BATCH_SAMPLERS, *all_metrics((1, 10)), *SUPERCLASSES, "glyphs",
+        *LOSSES, *BATCH_SAMPLERS, *all_metrics((1, 10)), *SUPERCLASSES, *OPTIONS, "glyphs", "convnet", "bninception",
         "examples.circle_loss:CircleLoss", "examples.rings:Rings", "examples.tiny_network:TinyNetwork",
+        "examples.function_training:contrast", "examples.trainers.discriminant:discriminant",
+        f"{LIBRARY}.losses:MultiSimilarityLoss",
         *(f"{OWN}:{name}" for name in ["Pull", "Counting", "Greys", "Grouped", "Tiny", "TINY", "Shuffled", "spread"]),
     ],
 )  # fmt: skip
 def test_a_good_part_keeps_the_contract(name: str) -> None:
-    assert wrong(name) == {}
-
-
-@pytest.mark.parametrize("name", ["convnet", "bninception"])  # torchvision takes its time
-def test_backbones_keep_the_contract(name: str) -> None:
-    assert [outcome for outcome in outcomes(BackboneContract, name, 32) if not outcome.ok] == []
+    assert wrong(name, OPTIONS.get(name)) == {}
 
 
 @pytest.mark.parametrize(
@@ -72,10 +79,21 @@ def test_backbones_keep_the_contract(name: str) -> None:
         ("Plain", {"loaded": "with `space = {}` .*, and `compute` in place of `forward`"}),
         ("NOT_A_PART", {"loaded": "neither a loss, a data set"}),
         ("Nothing", {"loaded": "has no Nothing"}),
+        # Trainings.
+        ("Unseeded", {"same seed and items": "In epoch 1 loss was "}),
+        ("Forgets", {"continues with the same numbers": "save all that training needs"}),
+        ("Shifted", {ALIKE: "the saved model is not the one that was trained"}),
+        *((name, {ALIKE: "Compute each from its item alone"}) for name in ("Sorted", "Smoothed", "Centred")),
+        ("NotAtItsEnd", {"ends": r"lr = 1\.0 is in its space and raises"}),
+        ("PredictsOthers", {"predictor": "from embed after load; return the same numbers"}),
+        ("Constant", {"two epochs": r"all 12 embeddings have the same direction\."}),
+        ("Incomplete", {"loaded": "has no method save"}),
+        ("Short", {"two epochs": "embed must return a row for each of 12 items"}),
     ],
 )
 def test_a_broken_part_is_described(name: str, sentences: dict[str, str]) -> None:
-    found = wrong(f"{OWN}:{name}")
+    is_training = hasattr(own_trainings, name) and not hasattr(own_parts, name)
+    found = wrong(f"{TRAININGS}:{name}", RECORDS) if is_training else wrong(f"{OWN}:{name}")
     for words, sentence in sentences.items():
         about = [said for what, said in found.items() if words in what]
         if sentence:
@@ -86,8 +104,8 @@ def test_a_broken_part_is_described(name: str, sentences: dict[str, str]) -> Non
 
 
 def test_a_data_set_is_made_with_its_options() -> None:
-    assert "must return uint8" in wrong(f"{OWN}:Greys", wrong=True)[ITEMS]
-    assert "TypeError" in wrong(f"{OWN}:Greys", shade=3)["It can be loaded."]
+    assert "must return uint8" in wrong(f"{OWN}:Greys", {"wrong": True})[ITEMS]
+    assert "TypeError" in wrong(f"{OWN}:Greys", {"shade": 3})["It can be loaded."]
 
 
 def test_checks_leave_the_random_numbers_alone() -> None:
@@ -96,52 +114,3 @@ def test_checks_leave_the_random_numbers_alone() -> None:
     torch.manual_seed(5)
     list(check_part("triplet"))
     assert torch.equal(torch.rand(3), expected)
-
-
-# Trainings of a user's own.
-
-ALIKE = "Its saved model embeds an item as the trained one did, whatever the other items are."
-RECORDS = {"name": "support.own_trainings:Records"}
-
-
-@pytest.mark.parametrize(
-    ("path", "options"),
-    [
-        ("examples.texts:LanguageTraining", {"name": "examples.texts:Languages", "languages": 6, "sentences": 6}),
-        ("examples.function_training:contrast", {}),
-        ("examples.trainers.discriminant:discriminant", {}),
-        ("support.own_trainings:Scales", RECORDS),
-        ("support.own_trainings:drawn_scales", RECORDS),
-    ],
-)
-def test_a_good_training_passes(path: str, options: dict[str, object]) -> None:
-    outcomes = list(check_part(path, options))
-    assert len(outcomes) == 7
-    assert [outcome.found for outcome in outcomes if not outcome.ok] == []
-
-
-@pytest.mark.parametrize(
-    ("name", "failed", "sentence"),
-    [
-        ("Unseeded", "The same seed and items give the same numbers, within its tolerance.", "In epoch 1 loss was "),
-        ("Forgets", "Saved and loaded, it continues with the same numbers.", "save all that training needs"),
-        ("Shifted", ALIKE, "the saved model is not the one that was trained"),
-        *((name, ALIKE, "Compute each from its item alone") for name in ("Sorted", "Smoothed", "Centred")),
-        (
-            "NotAtItsEnd",
-            "Both ends of every range and every choice can be set up.",
-            "lr = 1.0 is in its space and raises",
-        ),
-        (
-            "PredictsOthers",
-            "A predictor gives the embeddings of the saved training.",
-            "from embed after load; return the same numbers",
-        ),
-        ("Constant", "It trains two epochs with its defaults.", "all 12 embeddings have the same direction."),
-        ("Incomplete", "It can be loaded.", "has no method save"),
-        ("Short", "It trains two epochs with its defaults.", "embed must return a row for each of 12 items"),
-    ],
-)
-def test_a_mistake_is_found(name: str, failed: str, sentence: str) -> None:
-    found = {outcome.check: outcome.found for outcome in check_part(f"support.own_trainings:{name}", RECORDS)}
-    assert sentence in found[failed]

@@ -97,17 +97,18 @@ def classes(given: object, name: str) -> Tensor:
         array = np.asarray(given, dtype=object)
     if array.dtype.kind in "biu" and array.dtype != np.uint64:
         return torch.from_numpy(array.astype(np.int64))
-    entries = array.ravel().tolist()
-    if missing := [row for row, entry in enumerate(entries) if _is_missing(entry)]:
+    from pandas import factorize
+
+    try:
+        numbers_N, _ = factorize(array.ravel())
+    except TypeError:
+        raise InvalidInput(f"{name} must be one text or number for each item; they are {array.dtype}.") from None
+    if len(missing := np.flatnonzero(numbers_N < 0)):
         raise InvalidInput(
             f"{name}: {counted(len(missing), 'entry', 'entries')} missing (NaN or None), the first in row "
             f"{missing[0]}; remove these items, or give them a class."
         )
-    try:
-        numbered = {entry: number for number, entry in enumerate(dict.fromkeys(entries))}
-    except TypeError:
-        raise InvalidInput(f"{name} must be one text or number for each item; they are {array.dtype}.") from None
-    return torch.tensor([numbered[entry] for entry in entries], dtype=torch.int64).reshape(array.shape)
+    return torch.from_numpy(numbers_N.astype(np.int64)).reshape(array.shape)
 
 
 def mask(given: object, name: str) -> Tensor:
@@ -135,10 +136,3 @@ def _array(given: object, name: str) -> NDArray[np.generic]:
     if np.ma.is_masked(given):
         raise InvalidInput(f"{name} has masked entries; remove these items.")
     return array
-
-
-def _is_missing(entry: object) -> bool:
-    try:
-        return entry is None or bool(entry != entry)
-    except Exception:  # pandas.NA is neither equal nor unequal
-        return True

@@ -1,8 +1,8 @@
 """Losses of the library pytorch-metric-learning by import path. Shapes: B batch, D embedding."""
 
-import inspect
 from collections.abc import Mapping
 from importlib.util import find_spec
+from inspect import Parameter, Signature, signature
 from typing import Any, ClassVar
 
 import torch
@@ -10,11 +10,15 @@ from torch import Tensor, nn
 
 from trainables.common.errors import InvalidInput
 from trainables.common.part_tables import load_part
+from trainables.common.ranges import Choice, Float, Int, Range
 from trainables.losses import LIBRARY
 from trainables.losses.loss import Loss
 
 GIVEN = ("num_classes", "embedding_size")
 """The library's names for what a search gives every loss."""
+
+COUNTS = ("centers_per_class", "sub_centers", "num_bins")
+"""Hyperparameters of the library that are whole numbers; its defaults of the others may look like ones."""
 
 NO_MINER = "none"
 PROXY_LR = 1e-2
@@ -24,13 +28,12 @@ PROXY_LR = 1e-2
 class LibraryLoss(Loss):
     """Base of the adapters: a loss of the library, after a miner if ``miner`` is the import path of one.
 
-    ``library_class`` is the loss, ``defaults`` has its hyperparameters: the plain values in its own constructor.
+    ``library_class`` is the loss. ``space`` has the plain values in its constructor, which a search file widens.
     """
 
     library_class: ClassVar[type[nn.Module]]
-    defaults: ClassVar[Mapping[str, Any]]
+    space: ClassVar[Mapping[str, Range]]
     needs: ClassVar[tuple[str, ...]]
-    proxy_lr: ClassVar[float | None]
 
     def __init__(self, *, num_classes: int, embedding_dim: int, miner: str = NO_MINER, **params: Any) -> None:
         super().__init__()
@@ -57,40 +60,28 @@ def library_loss(path: str) -> type[LibraryLoss]:
             "pytorch-metric-learning`, on every machine that trains."
         )
     loss = load_part(path, kind="loss", base=load_part(f"{LIBRARY}.losses:BaseMetricLossFunction"))
-    parameters = inspect.signature(loss).parameters
+    parameters = signature(loss).parameters
     passes_on = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values())
-    taken = {**parameters, **(inspect.signature(loss.__base__).parameters if passes_on else {})}
-    needs = tuple(name for name in GIVEN if name in taken and taken[name].default is inspect.Parameter.empty)
-    defaults = {
-        name: parameter.default
-        for name, parameter in parameters.items()
-        if isinstance(parameter.default, bool | int | float | str)
+    taken = {**parameters, **(signature(loss.__base__).parameters if passes_on else {})}
+    needs = tuple(name for name in GIVEN if name in taken and taken[name].default is Parameter.empty)
+    defaults = {name: parameter.default for name, parameter in parameters.items()} | {"miner": NO_MINER}
+    space = {
+        name: _only(name, default)
+        for name, default in defaults.items()
+        if isinstance(default, bool | int | float | str)
     }
-    keywords = {"num_classes": inspect.Parameter.empty, "embedding_dim": inspect.Parameter.empty, "miner": NO_MINER}
-    adapter = type(
-        loss.__name__,
-        (LibraryLoss,),
-        {
-            "__doc__": f"The library's {loss.__name__}.",
-            "__signature__": inspect.Signature(
-                [
-                    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-                    for name, default in {**keywords, **defaults}.items()
-                ]
-            ),
-            "library_class": loss,
-            "defaults": defaults,
-            "needs": needs,
-            "paper": f"{loss.__name__} of pytorch-metric-learning",
-            "proxy_lr": PROXY_LR if "num_classes" in needs else None,
-        },
-    )
-    _try(path, adapter)
-    return adapter
-
-
-def _try(path: str, adapter: type[LibraryLoss]) -> None:
-    """Raise :class:`InvalidInput` if the loss cannot be computed from embeddings and labels alone."""
+    keywords = [Parameter(name, Parameter.KEYWORD_ONLY) for name in ("num_classes", "embedding_dim")]
+    keywords += [Parameter(name, Parameter.KEYWORD_ONLY, default=entry.default) for name, entry in space.items()]
+    members = {
+        "__doc__": f"The library's {loss.__name__}.",
+        "__signature__": Signature(keywords),
+        "library_class": loss,
+        "space": space,
+        "needs": needs,
+        "paper": f"{loss.__name__} of pytorch-metric-learning",
+        "proxy_lr": PROXY_LR if "num_classes" in needs else None,
+    }
+    adapter: type[LibraryLoss] = type(loss.__name__, (LibraryLoss,), members)
     with torch.random.fork_rng(devices=()):
         embeddings_BD = torch.randn(4, 4, requires_grad=True)
         try:
@@ -100,6 +91,15 @@ def _try(path: str, adapter: type[LibraryLoss]) -> None:
                 f"The loss {path!r} cannot be computed from embeddings and labels alone ({type(error).__name__}: "
                 f"{error}); write a class that derives from holdout.parts.Loss around it, and name that."
             ) from error
+    return adapter
+
+
+def _only(name: str, value: Any) -> Range:
+    """Return the range of one value, the library's default."""
+    given: dict[str, Any] = {"default": value, "source": "pytorch-metric-learning's default"}
+    if isinstance(value, bool | str):
+        return Choice((value,), **given)
+    return Int(int(value), int(value), **given) if name in COUNTS else Float(value, value, **given)
 
 
 def _miner(path: str) -> Any:

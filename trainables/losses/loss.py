@@ -46,8 +46,8 @@ class Loss(nn.Module, ABC):
     """Scalar loss of a batch, attached to the graph for any batch: ``loss(embeddings_BD, labels_B)``.
 
     A built-in loss has a row in ``LOSSES`` and one in ``SPACES``. A user-defined loss has class attributes instead:
-    ``space``, its searchable params by name (:class:`spaces.space.Parameter`), and optionally ``name``, ``paper``,
-    ``equation`` and ``proxy_lr``, the learning rate of its proxies.
+    ``space``, the ranges of its params by name, and optionally ``name``, ``paper``, ``equation`` and ``proxy_lr``, the
+    learning rate of its proxies.
 
     A loss that mines, samples or sums plain pairs reports the size of the last batch's sum: ``compute`` sets ``used``.
     It stays None for a loss that always uses the whole batch (by proxies, a ranking, or a logarithm of a sum over all).

@@ -152,6 +152,7 @@ class Gallery:
         self._unit_GD = self._unit_ND if len(self._rows_G) == len(self._unit_ND) else self._unit_ND[self._rows_G]
         self._exact: tuple[Tensor, Tensor | None] | None = None
         self.positives_N, ignored_N = self.protocol.counts(labels_N)
+        self._sighting_N = self.protocol.sightings(labels_N)
         least, self._most_ignored = (int(limit(ignored_N[self.queries_Q])) for limit in (torch.min, torch.max))
         self.longest, self.shortest = len(self._rows_G) - least, len(self._rows_G) - self._most_ignored
         self._block = max(min(_BLOCK_QUERIES, _BLOCK_PRODUCTS // max(len(self._rows_G), 1)), 1)
@@ -203,7 +204,7 @@ class Gallery:
         return similarities_QK, self._rows_G[places_QK], open_Q
 
     def _ignored(self, queries_Q: Tensor, rows_QK: Tensor) -> Tensor:
-        return self.protocol.ignored(self.labels_N, queries_Q, rows_QK)
+        return self._sighting_N[rows_QK] == self._sighting_N[queries_Q][:, None]
 
     def _neighbours(self, queries_Q: Tensor, ranks: int) -> Tensor:
         found = self._candidates(queries_Q, ranks)

@@ -12,6 +12,7 @@ Shapes: N images, Q queries, K ranks or images of the gallery, R relevant images
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -199,32 +200,20 @@ class RetrievalProtocol:
         return self._changed(lambda of_N: of_N.to(device))
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> "RetrievalProtocol":
-        return RetrievalProtocol(
-            queries_N=change(self.queries_N),
-            gallery_N=change(self.gallery_N),
-            cameras_N=None if self.cameras_N is None else change(self.cameras_N),
-        )
+        changed: Any = {name: None if of_N is None else change(of_N) for name, of_N in vars(self).items()}
+        return RetrievalProtocol(**changed)
 
-    def ignored(self, labels_N: Tensor, queries_Q: Tensor, rows_QK: Tensor) -> Tensor:
-        """Return which of the images ``rows_QK`` (of 1 or Q rows) each query ignores: bool [Q, K]."""
-        own_QK = rows_QK == queries_Q[:, None]
+    def sightings(self, labels_N: Tensor) -> Tensor:
+        """Return numbers [N] that are equal for two images of which one as a query ignores the other."""
         if self.cameras_N is None:
-            return own_QK
-        same_QK = labels_N[rows_QK] == labels_N[queries_Q][:, None]
-        return own_QK | (same_QK & (self.cameras_N[rows_QK] == self.cameras_N[queries_Q][:, None]))
+            return torch.arange(len(labels_N), device=labels_N.device)
+        class_N, camera_N = (of_N.unique(return_inverse=True)[1] for of_N in (labels_N, self.cameras_N))
+        return class_N * (int(camera_N.max()) + 1) + camera_N
 
     def counts(self, labels_N: Tensor) -> tuple[Tensor, Tensor]:
         """Return R [N], the number of relevant images in each image's gallery, and the number that it ignores [N]."""
-        _, class_N = labels_N.unique(return_inverse=True)
-        of_class_N = _counted(class_N, self.gallery_N)
-        if self.cameras_N is None:
-            ignored_N = self.gallery_N.long()
-        else:
-            _, camera_N = self.cameras_N.unique(return_inverse=True)
-            ignored_N = _counted(class_N * (int(camera_N.max()) + 1) + camera_N, self.gallery_N)
+        groups = labels_N.unique(return_inverse=True)[1], self.sightings(labels_N)
+        of_class_N, ignored_N = (
+            group_N[self.gallery_N].bincount(minlength=int(group_N.max()) + 1)[group_N] for group_N in groups
+        )
         return of_class_N - ignored_N, ignored_N
-
-
-def _counted(groups_N: Tensor, gallery_N: Tensor) -> Tensor:
-    """Return the number of gallery images in the group of each image."""
-    return groups_N[gallery_N].bincount(minlength=int(groups_N.max()) + 1)[groups_N]

@@ -64,7 +64,6 @@ class Worker:
         if self._log is None:  # before anything that may fail
             is_gpu, threads = self._device.type == "cuda", f"{torch.get_num_threads()} CPU threads"
             self._log = TrialLog(self._spec, torch.cuda.get_device_name(self._device) if is_gpu else threads)
-            self._log.open()
         try:
             with contained(self._settings):
                 return self._trained(self._spec, self._log)
@@ -90,7 +89,7 @@ class Worker:
         from trainables.training.train import failure_of
 
         log.end(f"Training failed.\n{traced(error)}")
-        log.close()
+        log.stop()
         if is_full(error):
             full = error if isinstance(error, DiskFull) else DiskFull.at(as_path(spec.directory))
             return NoSpace(f"On {socket.gethostname()}: {full}")
@@ -107,7 +106,7 @@ class Worker:
             with contained(self._settings):
                 self._training.end()
         if self._log is not None:
-            self._log.close()
+            self._log.stop()
         if self._spec is None:
             return
         self._spec = self._training = self._log = None
@@ -132,41 +131,37 @@ def read_log(directory: str) -> str:
     return "\n".join(path.read_text("utf-8") for path in logs)
 
 
-class TrialLog:
-    """The log of one attempt, which captures log messages and warnings between :meth:`open` and :meth:`close`.
+class TrialLog(logging.Handler):
+    """The log of one attempt, which captures log messages and warnings until :meth:`stop`.
 
     It captures messages of ``trainables`` and of the packages of user-defined parts; only the first ``messages`` are
-    kept. A process has one open log at a time.
+    kept. A process has one log at a time.
     """
 
     def __init__(self, spec: TrialSpec, device: str, messages: int = MESSAGES) -> None:
-        self._spec, self._device, self._messages = spec, device, messages
+        super().__init__(logging.INFO)
+        self._messages = messages
         host = re.sub(r"[^\w.-]", "_", socket.gethostname())
         name = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{host}-{os.getpid()}.log"
         self._path = f"{spec.directory.rstrip('/')}/{FOLDER}/{name}"
-        self._where = f"on {host}, process {os.getpid()}, {device}"
         self._lines: list[str] = []
         self._left_out = 0
         self._written = 0.0
         self._ended = False
         self._warned = False
-        self._handler = _Handler(self)
         self._levels: dict[str, int] = {}  # the original level of each module
-        self._show_warning: Any = None  # the original warnings.showwarning, while the log is open
-
-    def open(self) -> None:
-        spec = self._spec
         with suppress(OSError):
             remove_drafts(as_path(self._path).parent)  # of an attempt that was killed while it wrote
-        self._add(f"Training begins {self._where}.")
+        self._add(f"Training begins on {host}, process {os.getpid()}, {device}.")
         self._add(f"loss {spec.loss}, {dict(spec.hyperparameters)}, seed {spec.seed}, {spec.epochs} epochs")
         for name in sorted(_logged_modules(spec)):
             module = logging.getLogger(name)
             self._levels[name] = module.level
             if module.getEffectiveLevel() > logging.INFO:
                 module.setLevel(logging.INFO)
-            module.addHandler(self._handler)
-        self._show_warning, warnings.showwarning = warnings.showwarning, self._warning  # type: ignore[assignment]
+            module.addHandler(self)
+        self._show_warning: Any = warnings.showwarning  # until the log stops
+        warnings.showwarning = self._warning
         self._write()
 
     def epoch(self, record: EpochRecord) -> None:
@@ -178,19 +173,25 @@ class TrialLog:
         self._add(f"{fold}epoch {record['epoch']}: {loss}{''.join(metrics)}, {seconds:.1f} s")
         self._write()
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Stop capturing; a training that is neither done nor failed is logged as stopped."""
         if self._show_warning is None:
             return
         warnings.showwarning, self._show_warning = self._show_warning, None
         for name, level in self._levels.items():
             module = logging.getLogger(name)
-            module.removeHandler(self._handler)
+            module.removeHandler(self)
             module.setLevel(level)
         if not self._ended:
             self.end("Training was stopped before its last epoch.")
 
-    def message(self, text: str) -> None:
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._message(f"{record.levelname} {record.name}: {self.format(record)}")
+        except Exception:
+            self.handleError(record)
+
+    def _message(self, text: str) -> None:
         """Add a message; it is written within seconds if others follow, else with the next epoch."""
         if len(self._lines) >= self._messages:
             self._left_out += 1
@@ -199,9 +200,11 @@ class TrialLog:
         if time.monotonic() - self._written > WRITE_EVERY_S:
             self._write()
 
-    def _warning(self, message: Warning | str, category: type[Warning], filename: str, line: int, *rest: Any) -> None:
-        self.message(f"{category.__name__}: {message} ({filename}:{line})")
-        self._show_warning(without_password(str(message)), category, filename, line, *rest)
+    def _warning(
+        self, message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any, **more: Any
+    ) -> None:
+        self._message(f"{category.__name__}: {message} ({filename}:{lineno})")
+        self._show_warning(without_password(str(message)), category, filename, lineno, *rest, **more)
 
     def end(self, text: str) -> None:
         """Write the last line: how the training ended."""
@@ -234,17 +237,3 @@ def _logged_modules(spec: TrialSpec) -> set[str]:
     dataset = type(spec.images.dataset).__module__
     own = [*filter(is_own, parts), *([] if dataset.startswith(OURS) else [dataset])]
     return {OURS.removesuffix("."), *(name.split(":")[0].split(".")[0] for name in own)}
-
-
-class _Handler(logging.Handler):
-    """A handler that passes messages to a trial's log."""
-
-    def __init__(self, log: "TrialLog") -> None:
-        super().__init__(logging.INFO)
-        self._log = log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._log.message(f"{record.levelname} {record.name}: {self.format(record)}")
-        except Exception:
-            self.handleError(record)

@@ -25,7 +25,7 @@ from trainables.data import Frame
 from trainables.data.loading import Images
 from trainables.data.split import noisy_labels
 from trainables.data.store.cache import InUse, found_or_built
-from trainables.data.store.store_spec import StoreSpec, opened_store
+from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import SHARE, FeatureView, Store, StoreView, blindly, on_device
 from trainables.models.backbones import FEATURES, is_own_network
 from trainables.models.config import Lora, ModelConfig
@@ -188,10 +188,11 @@ def raise_if_other(model: ModelConfig, digest: str) -> None:
         )
 
 
+@lru_cache(maxsize=2)
 def opened_images(images: StoreSpec) -> Store:
-    """Open the image store; a failing disk or network is a :class:`StorageFailure`, not a mistake in the spec."""
+    """Open the image store, once per process; a failing disk or network is a :class:`StorageFailure`, not a mistake."""
     try:
-        return opened_store(images)
+        return images.open()
     except InvalidInput as error:
         if isinstance(error.__cause__, OSError):
             raise StorageFailure("The store of the images", error.__cause__) from error

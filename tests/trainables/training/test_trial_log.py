@@ -71,15 +71,14 @@ def test_a_failure_is_written_whole(changes: dict[str, object], words: str, spec
 
 
 def test_messages_and_warnings_of_ours_and_of_one_s_own_modules_are_in_it(spec: TrialSpec) -> None:
-    log = TrialLog(spec, "cpu")
     before = logging.getLogger("support").level, warnings.showwarning
-    log.open()
+    log = TrialLog(spec, "cpu")
     logging.getLogger("support.own_parts").info("from the user's part")
     logging.getLogger("trainables.data").warning("of %s", "ours")
     logging.getLogger("somebody.else").warning("from elsewhere")
     with pytest.warns(UserWarning, match="odd"):
         log._warning("odd", UserWarning, "mylab/losses.py", 3)
-    log.close()
+    log.stop()
     logging.getLogger("support.own_parts").warning("afterwards")
     said = read_log(spec.directory)
     assert "INFO support.own_parts: from the user's part" in said
@@ -106,10 +105,9 @@ def test_messages_beyond_all_measure_are_counted(spec: TrialSpec) -> None:
     draft.parent.mkdir(parents=True)
     draft.write_text("Training beg")
     log = TrialLog(spec, "cpu", messages=10)
-    log.open()
     for number in range(100):
         logging.getLogger("trainables").info("step %d", number)
-    log.close()
+    log.stop()
     assert len(read_log(spec.directory).splitlines()) == 12
     assert "92 further messages were left out." in read_log(spec.directory)
     assert [path.suffix for path in draft.parent.iterdir()] == [".log"]

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,9 +115,3 @@ class StoreSpec:
 
         with self.held() as path:
             return Store(path)
-
-
-@lru_cache(maxsize=2)
-def opened_store(spec: StoreSpec) -> "Store":
-    """Open the store of ``spec`` once per process, so that the trials of an actor share it."""
-    return spec.open()
