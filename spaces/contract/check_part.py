@@ -28,7 +28,7 @@ from trainables.data import DATASETS, Dataset
 from trainables.data.batch_samplers import BATCH_SAMPLERS, BatchSampler
 from trainables.data.store.store_spec import StoreSpec
 from trainables.inference.model_files import read_model
-from trainables.losses import LOSSES
+from trainables.losses import LIBRARY, LOSSES
 from trainables.losses.loss import Loss
 from trainables.metrics import METRICS, unknown_metrics
 from trainables.models import ModelConfig
@@ -51,6 +51,8 @@ def kind_of(name: str) -> str:
     """Return the kind of a part by its name or import path: loss, dataset, backbone, sampler, metric or trainable."""
     if name.partition(":")[0] in LIBRARIES:
         return "backbone"
+    if name.startswith(f"{LIBRARY}."):
+        return "loss"
     if is_own(name):
         return _kind_of_own(name)
     for kind, table in TABLES.items():
@@ -181,6 +183,7 @@ class TrainableContract:
         self._path, self._folder = path, folder
         self._space: Space = space_of_trainable(path)
         self._own = trainable_class(path)
+        self._on = "" if options else ", on drawn vectors of 16 numbers (--set name=DATA_SET: on its items)"
         dataset = _dataset(dict(options))
         names = tuple(islice(dataset.classes(), MOST_CLASSES))
         train = names[: -(-2 * len(names) // 3)]
@@ -202,7 +205,7 @@ class TrainableContract:
 
     def checks(self) -> Mapping[str, Check]:
         return {
-            "It trains two epochs with its defaults.": self._default_problem,
+            f"It trains two epochs with its defaults{self._on}.": self._default_problem,
             "The same seed and items give the same numbers, within its tolerance.": self._again_problem,
             "Saved and loaded, it continues with the same numbers.": self._resume_problem,
             "Its saved model embeds an item as the trained one did, whatever the other items are.": self._kept_problem,

@@ -24,8 +24,7 @@ OPTIONS: dict[str, dict[str, object]] = {
 
 
 def wrong(name: str, options: Mapping[str, object] | None = None) -> dict[str, str]:
-    kind = "loss" if name.startswith(LIBRARY) else None
-    outcomes = list(check_part(name, options, kind=kind, image_size=32))
+    outcomes = list(check_part(name, options, image_size=32))
     assert all(outcome.ok == (outcome.found == "") for outcome in outcomes)
     return {outcome.check: outcome.found for outcome in outcomes if not outcome.ok}
 
