@@ -284,12 +284,8 @@ def joined(place: Mapping[str, str], axes: Iterable[str]) -> str:
 
 def campaign_family(campaign: Campaign) -> Family:
     """Return the rows, pairs and metrics of the table, which are frozen with the choices."""
-    return Family(
-        metrics=frozenset(tested_metrics(campaign.config)),
-        rows=frozenset(rows_of(campaign)),
-        pairs=frozenset(map(frozenset, _pairs(campaign)[1])),
-        within=campaign.members[0].config.final.within,
-    )
+    metrics, within = tested_metrics(campaign.config), campaign.members[0].config.final.within
+    return Family.of(metrics, rows_of(campaign), _pairs(campaign)[1], within)
 
 
 def _paired_rows(campaign: Campaign) -> dict[RowKey, dict[str, str]]:
