@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from search.records.score_files import Scored, ScoredModel
+from search.records.score_files import Scored
 from search.records.selection import Confirmation, Selection
 from trainables.common.files import in_digest_order, read_arrays, reading
 from trainables.data.dataset import Dataset
@@ -240,11 +240,11 @@ def _images(
 
 def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: Sequence[Scored]) -> Thumbnails:
     """Make thumbnails of opened images: the queries', then those of their neighbours by each configuration."""
-    per_image = read_arrays(scored[0].files[scored[0].record.per_image])
+    per_image = read_arrays(scored[0].files[scored[0].row["per_image"]])
     keys, labels_N = per_image["keys"].tolist(), per_image["labels"]
     firsts: dict[tuple[str, int], bytes] = {}  # the ranking by each configuration's model of the first seed and fold
     for model in scored:
-        firsts.setdefault(_configuration(model), model.files[f"{FOLDER}/{model.record.per_image}"])
+        firsts.setdefault(_configuration(model), model.files[f"{FOLDER}/{model.row['per_image']}"])
     ranked = list(map(read_arrays, firsts.values()))
     names = (selection.objective, *selection.test_metrics)
     metric = next((name for name in names if is_retrieval(name) and name in per_image), None)
@@ -262,8 +262,7 @@ def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: S
 
 
 def _configuration(model: Scored) -> tuple[str, int]:
-    assert isinstance(model.record, ScoredModel)
-    return model.record.loss, model.record.source_trial
+    return model.row["loss"], model.row["source_trial"]
 
 
 def _mean_score(role: Mapping[str, Confirmation], metric: str, scored: Sequence[Scored]) -> NDArray[np.float64]:
@@ -271,7 +270,7 @@ def _mean_score(role: Mapping[str, Confirmation], metric: str, scored: Sequence[
     of_losses: list[NDArray[np.float64]] = []
     for loss, entry in role.items():
         found = [
-            read_arrays(model.files[model.record.per_image], metric)[metric]
+            read_arrays(model.files[model.row["per_image"]], metric)[metric]
             for model in scored
             if _configuration(model) == (loss, entry.number)
         ]
