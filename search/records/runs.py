@@ -2,11 +2,13 @@
 
 import logging
 import os
+import re
 import socket
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +123,16 @@ class RunFolder:
             with suppress(InvalidInput):
                 found += [other.name] if other.predecessor_name() == self.name else []
         return found
+
+    def successor(self) -> "RunFolder":
+        """Return the folder of the search that continues from its trials, which may exist: ``birds-2``.
+
+        The successor of ``birds-2`` is ``birds-3``. Names of other searches and campaigns are skipped.
+        """
+        found = re.fullmatch(r"(.+)-(\d+)", self.name) if self.predecessor.exists() else None
+        base, first = (found[1], int(found[2]) + 1) if found else (self.name, 2)
+        numbered = (RunFolder(self.runs, f"{base}-{number}") for number in count(first))
+        return next(other for other in numbered if other.predecessor_name() == self.name or not other.path.exists())
 
     @property
     def _lock(self) -> filelock.FileLock:

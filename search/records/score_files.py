@@ -67,14 +67,8 @@ class Baselines:
 def save_baselines(path: Path, whitening: Path, validated: ValidatedUntrained) -> Baselines:
     """Write the ``whitening`` and then the file of the scores at ``path``, which is complete if it exists."""
     write_whole(whitening, methodcaller("write", validated.whitening))
-    found = Baselines(
-        network=validated.network,
-        loaded=validated.loaded,
-        dimensions=validated.dimensions,
-        validation={UNTRAINED: validated.untrained, WHITENED: validated.whitened},
-        classes={UNTRAINED: validated.classes_untrained, WHITENED: validated.classes_whitened},
-        whitening_sha256=digest_of(validated.whitening),
-    )
+    stored = {name: value for name, value in vars(validated).items() if name != "whitening"}
+    found = Baselines(**stored, whitening_sha256=digest_of(validated.whitening))
     write_json(path, asdict(found))
     return found
 
