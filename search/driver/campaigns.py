@@ -42,7 +42,7 @@ def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignR
 
 def stored_campaign(folder: CampaignFolder) -> Campaign:
     """Return the stored campaign; raise if it, or a search of it, names a file or code that is not trusted."""
-    content = folder.content()
+    content = read_yaml(folder.config)
     if content.get(CAMPAIGN_RECIPE) not in recipes():
         check_addresses(folder.config.parent, content, [CAMPAIGN_RECIPE])
 

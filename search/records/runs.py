@@ -238,17 +238,15 @@ class CampaignFolder(RunFolder):
         write_json(self.result, result)
         return self.result.read_bytes() != before
 
-    def content(self) -> dict[str, Any]:
-        """Return the campaign file; raise as :func:`read_yaml`."""
-        return read_yaml(self.config)
-
     def searches(self) -> list[str]:
         """Return the names of the stored campaign's searches; none before it begins."""
-        if not self.is_campaign:
-            return []
+        return self.stored().search_names if self.is_campaign else []
+
+    def stored(self) -> "CampaignConfig":
+        """Return the stored campaign file; raise as :func:`read_yaml`."""
         from search.records.campaign import read_config  # imports pydantic
 
-        return read_config(self.content()).search_names
+        return read_config(read_yaml(self.config))
 
 
 def mlflow_page(folders: Sequence[RunFolder]) -> str | None:
