@@ -71,13 +71,9 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Basis:
-    """The basis of a choice.
+    """The basis of a choice: ``better_by`` standard errors of the ``objective`` above the default.
 
-    Attributes:
-        objective: the metric.
-        validation: the classes that validated the search, in words: "on the 4 validation classes".
-        confirmation: the same for the confirmation.
-        better_by: the standard errors by which a configuration must be better than the default.
+    ``validation`` and ``confirmation`` are the classes that validated, in words: "on the 4 validation classes".
     """
 
     objective: str
@@ -88,12 +84,9 @@ class Basis:
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
-    """The model that a search recommends, from its training classes alone.
+    """The model that a search recommends, from its training classes alone, with its ``basis`` in words.
 
-    Attributes:
-        loss: the loss, or the network without training.
-        number: the number of the chosen trial; None for a network without training.
-        basis: what it rests on, in words.
+    ``loss`` may be a network without training, which has no ``number`` of a chosen trial.
     """
 
     loss: str

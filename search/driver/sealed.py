@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from operator import methodcaller
 from pathlib import Path
@@ -254,15 +254,15 @@ def test_scorings(
     plan: Plan, selection: Selection, models: Sequence[FinalModel], images: StoreSpec, *, gpu: bool
 ) -> list[Scoring | BaselineScoring]:
     """Return the requests to score the final ``models`` and the frozen baselines; raise if their files changed."""
-    common: dict[str, Any] = {"images": images, "metrics": selection.test_metrics}
+    common: dict[str, Any] = {"images": images, "metrics": selection.test_metrics, "gpu": gpu}
     scorings: list[Scoring | BaselineScoring] = [
-        Scoring(row=scored_as(loss, trial), spec=spec, checkpoint=checkpoint, gpu=gpu, **common)
+        Scoring(row=scored_as(loss, trial), spec=spec, checkpoint=checkpoint, **common)
         for loss, trial, spec, checkpoint in models
     ]
     if frozen := frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines):
         baselines, whitening = frozen
-        spec = replace(untrained_spec(plan), gpu=gpu)
-        scorings.append(BaselineScoring(spec=spec, network=baselines.network, whitening=whitening, **common))
+        of_network = {"network": baselines.network, "whitening": whitening}
+        scorings.append(BaselineScoring(spec=untrained_spec(plan), **of_network, **common))
     return scorings
 
 

@@ -119,10 +119,7 @@ class BaselineScoring:
     whitening: bytes
     images: StoreSpec
     metrics: tuple[str, ...]
-
-    @property
-    def gpu(self) -> bool:
-        return self.spec.gpu
+    gpu: bool
 
 
 def baseline_entry(name: str, network: str, whitening_sha256: str) -> dict[str, Any]:
@@ -170,12 +167,9 @@ class _Stored(BaseModel):
 
 
 class _Scored(_Stored):
-    """The scores of a network on the test classes.
+    """The scores of a network on the test classes, and the name of its file of per-image results.
 
-    Attributes:
-        metrics: value of each metric; None if it is undefined.
-        per_image: name of the file with the per-image results.
-        undefined: why metrics of the user's are undefined, by name.
+    An undefined metric is None, and one of the user's has its reason in ``undefined``.
     """
 
     metrics: Mapping[str, float | None]

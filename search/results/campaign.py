@@ -19,7 +19,6 @@ from search.results.pairs import Pair, pairs_of
 from search.results.rows import Result, Row, Shown
 from search.results.summary import Summary
 from search.stages import BASELINES, UNTRAINED, Role, Stage
-from search.trials import epochs_trained
 from spaces.space import Value
 from trainables.common.errors import InvalidInput
 from trainables.common.files import reading
@@ -200,9 +199,7 @@ def campaign_result(
         left_out=tuple(left_out),
         folds=tuple(itertools.chain.from_iterable(map(_folds, itertools.repeat(campaign), searches, summaries))),
         epochs={
-            stage.trainings: sum(
-                epochs_trained(search.trials(loss, stage)) for search in searches for loss in search.config.loss_names
-            )
+            stage.trainings: sum(search.tally(loss, stage).epochs for search in searches for loss in search.losses)
             for stage in Stage
         },
         openings=openings,
