@@ -260,9 +260,8 @@ def test_scorings(
         for loss, trial, spec, checkpoint in models
     ]
     if frozen := frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines):
-        baselines, whitening = frozen
-        of_network = {"network": baselines.network, "whitening": whitening}
-        scorings.append(BaselineScoring(spec=untrained_spec(plan), **of_network, **common))
+        spec, network, whitening = untrained_spec(plan), frozen[0].network, frozen[1]
+        scorings.append(BaselineScoring(spec=spec, network=network, whitening=whitening, **common))
     return scorings
 
 
