@@ -52,8 +52,7 @@ def planned_work(
     These are upper bounds: there may be fewer finalists, and only one configuration to test if the default is best.
     """
     config = plan.config
-    whole = config.training.epochs * max(1, len(plan.split.folds))
-    epochs_each = dict.fromkeys(Stage, float(whole)) | {Stage.TEST: float(config.training.epochs)}
+    epochs_each = dict.fromkeys(Stage, float(plan.steps)) | {Stage.TEST: float(config.training.epochs)}
     if plan.on_halves:  # an epoch of half of the classes takes half of the time
         epochs_each[Stage.SELECT] = config.training.epochs / 2
     for loss in config.loss_names:
