@@ -45,7 +45,7 @@ LONGEST = ("driver", "engines", "tracking", "wheel")
 """Folders of tests with processes of their own or whole searches."""
 SHARED = {
     "cluster": ("nodes: Nodes", "on_nodes"),
-    "searches": ("kinds: Callable", "lot: FinishedCampaign", "onnxruntime"),
+    "searches": ("kinds: Callable", "kinds: Kinds", "lot: FinishedCampaign", "onnxruntime"),
     "reports": ("tested: Path",),
     "libraries": ("lightning_module", "lightning.pytorch"),
     "world": ("world: World", "hostile.world import LOSSES"),

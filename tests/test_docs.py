@@ -21,20 +21,10 @@ from trainables.common.errors import InvalidInput
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "AGENTS.md",
-    ROOT / "CHANGELOG.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "CLUSTER.md",
-    ROOT / "SECURITY.md",
-    *sorted(DOCS.rglob("*.md")),
-]
+PAGES = [*sorted(ROOT.glob("[A-Z]*.md")), *sorted(DOCS.rglob("*.md"))]
 COMMANDS = typer.main.get_command(program()).commands  # type: ignore[attr-defined]
 EVERYWHERE = {"--help", "--version", "--install-completion"}
 FENCE = re.compile(r"^```(?P<language>[^\n]*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
-
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 def prose(text: str) -> str:
@@ -83,37 +73,26 @@ def links(page: Path) -> Iterator[tuple[Path, str]]:
                     yield (page.parent / f"{entry}.md").resolve(), ""
 
 
-@each_page
-def test_links_lead_somewhere(page: Path) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_names_exists(page: Path) -> None:
     for file, heading in links(page):
         assert file.exists(), f"there is no {file}"
         assert file.is_relative_to(ROOT), f"{file} is outside"
         assert not heading or heading in headings(file), f"{file.name} has no heading #{heading}"
-
-
-@each_page
-def test_commands_and_options_exist(page: Path) -> None:
-    for command, options in commands(page.read_text()):
+    text = page.read_text()
+    for command, options in commands(text):
         if command.startswith("-"):
             assert command in EVERYWHERE, f"holdout {command}"
             continue
         assert command in COMMANDS, f"there is no command {command}"
         known = {name for parameter in COMMANDS[command].params for name in parameter.opts} | EVERYWHERE
         assert set(options) <= known, f"holdout {command} has no {set(options) - known}"
-
-
-@each_page
-def test_targets_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = {target for line in code(page.read_text()) for target in re.findall(r"(?:^|\s)make ([a-z-]+)", line)}
+    named = {target for line in code(text) for target in re.findall(r"(?:^|\s)make ([a-z-]+)", line)}
     assert named <= targets, f"the Makefile has no {named - targets}"
-    run = {name for line in code(page.read_text()) for name in re.findall(r"python -m benchmarks ([a-z-]+)", line)}
+    run = {name for line in code(text) for name in re.findall(r"python -m benchmarks ([a-z-]+)", line)}
     assert run <= BENCHMARKS.keys(), f"there is no benchmark {run - BENCHMARKS.keys()}"
-
-
-@each_page
-def test_named_tests_exist(page: Path) -> None:
-    for file, _, name in re.findall(r"`(tests/[\w/]+\.py)(::(\w+))?`", page.read_text()):
+    for file, _, name in re.findall(r"`(tests/[\w/]+\.py)(::(\w+))?`", text):
         assert (ROOT / file).exists(), f"there is no {file}"
         assert not name or f"def {name}(" in (ROOT / file).read_text(), f"{file} has no {name}"
 
@@ -183,16 +162,12 @@ def messages() -> list[tuple[str, str]]:
             statements = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
             inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
             for node in nodes:
-                text = _text(node)
-                if text is not None and id(node) not in statements | inside:
+                text = node.value if isinstance(node, ast.Constant) else None
+                if isinstance(node, ast.JoinedStr):
+                    text = "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+                if isinstance(text, str) and id(node) not in statements | inside:
                     found.append((f"{path.relative_to(ROOT)}:{node.lineno}", text))  # type: ignore[attr-defined]
     return found
-
-
-def _text(node: ast.AST) -> str | None:
-    if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 def test_commands_and_options_of_messages_exist() -> None:

@@ -2,7 +2,6 @@
 
 import ast
 import tomllib
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from PIL import Image
 from support.commands import holdout_without, plain, write_search
-from support.kinds import Finished
+from support.kinds import Kinds
 from support.small_search import GLYPHS
 from support.tampered import Copied
 
@@ -20,6 +19,7 @@ from search import packages
 from search.packages import EXTRA, INSTALL, TESTED, missing_packages, untested
 
 ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 PARTS: dict[str, dict[str, tuple[str, ...]]] = {
     "ray": {
@@ -65,10 +65,13 @@ def is_there(part: str) -> bool:
 
 
 @pytest.mark.parametrize("library", PARTS)
-def test_the_installed_version_has_every_part(library: str) -> None:
+def test_the_installed_version_has_every_part_and_the_requirement_its_bounds(library: str) -> None:
     assert [part for parts in PARTS[library].values() for part in parts if not is_there(part)] == []
     assert untested(library) is None
     assert all((ROOT / user).is_file() for user in PARTS[library])
+    dependencies = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["search"]]
+    required = {found.name: found.specifier for found in map(Requirement, dependencies)}
+    assert required[library] == SpecifierSet(TESTED[library])
 
 
 def test_every_private_name_of_optuna_is_listed() -> None:
@@ -86,14 +89,6 @@ def test_every_private_name_of_optuna_is_listed() -> None:
         assert used - own <= listed, file
 
 
-@pytest.mark.parametrize("library", PARTS)
-def test_the_requirement_has_the_tested_bounds(library: str) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    dependencies = [*project["dependencies"], *project["optional-dependencies"]["search"]]
-    required = {found.name: found.specifier for found in map(Requirement, dependencies)}
-    assert required[library] == SpecifierSet(TESTED[library])
-
-
 def test_another_version_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "TESTED", {"optuna": ">=1,<2"})
     assert str(untested("optuna")).endswith("was tested with optuna>=1,<2.")
@@ -105,8 +100,7 @@ NAMED = ", ".join(EXTRA)
 
 
 def test_the_packages_are_those_of_the_extra() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert [Requirement(line).name for line in project["optional-dependencies"]["search"]] == list(EXTRA)
+    assert [Requirement(line).name for line in PROJECT["optional-dependencies"]["search"]] == list(EXTRA)
     assert missing_packages() == []
 
 
@@ -122,16 +116,12 @@ def test_a_command_that_needs_the_extra_names_it(tmp_path: Path) -> None:
     done = holdout_without(EXTRA, tmp_path, ["run", "bare.yaml"], ["serve"], submit, refused=2)
     assert done.returncode == 0, done.stderr
     said = plain(done.stderr)
-    for what, missing in (
-        ("Running a search", NAMED),
-        ("The live page", "fastapi, uvicorn"),
-        ("A cluster", "ray"),
-    ):
+    for what, missing in {"Running a search": NAMED, "The live page": "fastapi, uvicorn", "A cluster": "ray"}.items():
         assert f"{what} needs packages that are not installed: {missing}; run `{INSTALL}`." in said
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["bare.yaml"]
 
 
-def test_the_other_commands_do_without_it(kinds: Callable[[str], Finished], tmp_path: Path) -> None:
+def test_the_other_commands_do_without_it(kinds: Kinds, tmp_path: Path) -> None:
     """A search that was run elsewhere is compared, verified and used; the last command needs MLflow.
 
     ``test_start.py`` has the report.

@@ -42,7 +42,7 @@ def export(
     from search.driver.finish import export as export_model, programs_table
 
     search = records.stored_search(runs, name)
-    say(["Writing the model, also as ONNX, which may take a minute …"], "dim")
+    say(["Writing the model, also as ONNX if that is installed, which may take a minute …"], "dim")
     exported, programs = export_model(search, loss, to)
     record = {"folder": str(to), "loss": exported, "programs": [asdict(entry) for entry in programs]}
     show(record, as_json, lambda: Tables([programs_table(programs)] if programs else []))

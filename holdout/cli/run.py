@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -209,7 +208,7 @@ def sync(
             record: dict[str, Any] = {"name": name, "trials": _synchronise(folder, searches)}
             if register:
                 record["registered"] = [
-                    asdict(register_models(search, make_projection(search.plan), model_name or search.name))
+                    register_models(search, make_projection(search.plan), model_name or search.name)
                     for search in searches
                 ]
         synced.append(record)

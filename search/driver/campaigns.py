@@ -18,7 +18,7 @@ from search.results.campaign import CampaignResult, campaign_result
 from search.results.summarise import summarise
 from search.show.campaigns import campaign_csv, campaign_tables, data_set_tables
 from search.text_table import as_markdown, rows_as_markdown
-from search.tracking import SummaryRun
+from search.tracking import Content
 from search.trust import CAMPAIGN_RECIPE, check_addresses, check_trusted, own_code
 from trainables.common.errors import InvalidInput
 from trainables.common.files import read_json, reading
@@ -29,7 +29,7 @@ def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignR
     of_data = data_set_tables(campaign.config, result)
     several = len(of_data) > 1
     shown = [(f"{table.title}\n\n" if several else "") + rows_as_markdown(table) for table in of_data]
-    run = SummaryRun(
+    run = Content(
         description="\n\n".join((*shown, f"{campaign.config.study} The runs below this one are its searches.")),
         metrics={f"epochs/{stage}": count for stage, count in result.epochs.items()},
         texts={"table.md": as_markdown(campaign_tables(campaign.config, result)), "table.csv": campaign_csv(result)},
@@ -37,7 +37,7 @@ def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignR
     )
     experiments = {(plan.config.tracking.uri, plan.config.tracking.experiment): plan for plan in plans}
     for plan in experiments.values():
-        make_projection(plan).sum_up_campaign(campaign.name, run)
+        make_projection(plan).sum_up_campaign(run)
 
 
 def stored_campaign(folder: CampaignFolder) -> Campaign:

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 from optuna.trial import FrozenTrial
@@ -26,12 +27,8 @@ from search.text_table import as_markdown, rows_as_markdown
 from search.tracking import (
     LOSS,
     SEARCH,
-    DescribedData,
-    DescribedModel,
-    DescribedSearch,
+    Content,
     Projection,
-    Registered,
-    SummaryRun,
     is_outage,
     milliseconds,
 )
@@ -44,48 +41,31 @@ logger = logging.getLogger(__name__)
 
 
 def make_projection(plan: Plan) -> Projection:
-    """Return the search's projection to MLflow: the server, the experiment and the artifact location."""
-    tracking = plan.config.tracking
-    uri = expand(tracking.uri) if tracking.uri else plan.folder.tracking
-    return Projection(
-        uri,
-        tracking.experiment or plan.config.name,
-        # A tracking server has its own artifact location; a local database gets one beside it, not the current folder.
-        (database.resolve().parent / "mlartifacts").as_uri() if (database := sqlite_file(uri)) else None,
-        described(plan),
-    )
-
-
-def described(plan: Plan) -> DescribedSearch:
-    """Return the description of a search that MLflow shows from its first trial on."""
+    """Return the search's projection to MLflow."""
     config, split = plan.config, plan.split
+    losses = ", ".join(config.loss_names)
+    network = "" if config.trainable else f", with {config.model.backbone}"
+    uri = expand(config.tracking.uri) if config.tracking.uri else plan.folder.tracking
     campaign = campaign_of(plan.folder.runs, config.name)
-    return DescribedSearch(
+    return Projection(
+        uri=uri,
+        experiment=config.tracking.experiment or config.name,
+        # A tracking server has its own artifact location; a local database gets one beside it, not the current folder.
+        artifacts=(database.resolve().parent / "mlartifacts").as_uri() if (database := sqlite_file(uri)) else None,
         name=config.name,
         id=plan.folder.own_id(),
-        description=_description(plan),
+        description=f"Hyperparameters of {losses} on {config.dataset.name}{network}, by {config.objective} on the "
+        "validation classes. One child run per loss, with one child run per trial.",
         objective=config.objective,
         settings=settled_entries(config),
         settings_of={loss: settled_entries(config.of_loss(loss)) for loss in config.loss_names},
         searched={loss: tuple(plan.spaces[loss].default) for loss in config.loss_names},
-        data=DescribedData(
-            name=config.dataset.name,
-            root=config.dataset.root,
-            digest=split.digest,
-            classes={"train": len(split.train), "validation": len(split.validation), "test": split.test_classes},
-        ),
-        campaign=campaign.name if campaign else None,
+        dataset=config.dataset.name,
+        root=config.dataset.root,
+        split=split.digest,
+        classes={"train": len(split.train), "validation": len(split.validation), "test": split.test_classes},
+        campaign=campaign.name if campaign else "",
         campaign_id=RunFolder(campaign.runs, campaign.name).own_id() if campaign else "",
-    )
-
-
-def _description(plan: Plan) -> str:
-    config = plan.config
-    losses = ", ".join(config.loss_names)
-    network = "" if config.trainable else f", with {config.model.backbone}"
-    return (
-        f"Hyperparameters of {losses} on {config.dataset.name}{network}, by {config.objective} on "
-        "the validation classes. One child run per loss, with one child run per trial."
     )
 
 
@@ -116,11 +96,11 @@ def synchronise(search: Records, projection: Projection) -> int:
             projection.sum_up(name, baseline_run(comparison, name), start, end and start)
     if everything:
         with _noted(refused, "the run of the search"):
-            run = search_run(comparison, search.folder, _description(search.plan))
+            run = search_run(comparison, search.folder, projection.description)
             projection.sum_up("", run, *_span(everything))
     with _noted(refused, "the models"):
         _log_models(search, projection)
-    where = {"uri": search.config.tracking.uri, "experiment": projection.experiment}
+    where = {"uri": search.config.tracking.uri, "experiment": projection.experiment_id}
     with suppress(OSError):  # only for the link to the page
         write_json(search.folder.experiment, where)
     if refused:
@@ -146,8 +126,10 @@ def _reason(error: Exception) -> str:
     return textwrap.shorten(f"{type(error).__name__}: {without_password(str(error))}", 200)
 
 
-def register(search: Records, projection: Projection, name: str) -> Registered:
+def register(search: Records, projection: Projection, name: str) -> dict[str, Any]:
     """Register the chosen models of a search, which MLflow holds, under ``name``; the recommended one is the champion.
+
+    Return the ``name``, the ``versions`` of each row's model, and the ``best`` row, whose model is the champion.
 
     Raises:
         InvalidInput: a model is missing, or another registered model has this name.
@@ -173,7 +155,8 @@ def register(search: Records, projection: Projection, name: str) -> Registered:
             f"The chosen models of the search {search.name}, one version per loss. The recommended one, chosen "
             f"on the training classes, has the alias `champion`. {comparison.answers[0].recommended}"
         )
-        return projection.register(name, description, recommended.loss, models)
+        versions = projection.register(name, description, recommended.loss, models)
+        return {"name": name, "versions": versions, "best": recommended.loss}
 
 
 @contextmanager
@@ -189,14 +172,14 @@ def mlflow_errors() -> Iterator[None]:
         raise Failure(f"MLflow cannot be written ({_reason(error)}); repeat the command once {once}.") from error
 
 
-def _log_models(search: Records, projection: Projection) -> dict[str, tuple[str, DescribedModel]]:
+def _log_models(search: Records, projection: Projection) -> dict[str, tuple[str, Content]]:
     """Log the chosen models in the search's folder that MLflow can load; return each one's id and description."""
     logged = {}
     (summary,) = comparison_of(search).searches
     for loss in (*summary.losses, *summary.baselines):
         file = search.folder.model(loss) / DESCRIPTION
         if file.is_file() and not is_of_trainable(read_json(file)):
-            model = described_model(search, loss)
+            model = model_content(search, loss)
             logged[loss] = projection.log_model(loss, model), model
     return logged
 
@@ -250,11 +233,11 @@ SHOWN = tuple(column for column in COLUMNS if column.in_mlflow)
 """The columns of the result table in MLflow."""
 
 
-def search_run(comparison: Comparison, folder: RunFolder, description: str) -> SummaryRun:
+def search_run(comparison: Comparison, folder: RunFolder, description: str) -> Content:
     """Return the run of a search, from the ``comparison`` of it alone; ``description`` ends the run's description."""
     (summary,) = comparison.searches
     entries = summary.losses.values()
-    return SummaryRun(
+    return Content(
         description="\n\n".join(
             (
                 *comparison.changed,
@@ -274,7 +257,7 @@ def search_run(comparison: Comparison, folder: RunFolder, description: str) -> S
     )
 
 
-def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
+def loss_run(comparison: Comparison, loss: str) -> Content:
     """Return the run of ``loss``, from the ``comparison`` of its search alone."""
     (summary,) = comparison.searches
     entry = summary.losses[loss]
@@ -286,7 +269,7 @@ def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
         for pair in comparison.pairs
         if loss in (pair.first.loss, pair.second.loss)
     }
-    return SummaryRun(
+    return Content(
         description="\n\n".join(_sentences(entry)),
         tags={"holdout.openings": comparison.openings, **pairs, **_shown(comparison, entry.tuned)},
         metrics=_metrics(comparison, entry),
@@ -294,10 +277,10 @@ def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
     )
 
 
-def baseline_run(comparison: Comparison, name: str) -> SummaryRun:
+def baseline_run(comparison: Comparison, name: str) -> Content:
     """Return the run of a network without training, from the ``comparison`` of its search alone."""
     (row,) = [row for row in comparison.rows if row.role is Role.BASELINE and row.loss == name]
-    return SummaryRun(
+    return Content(
         description="\n\n".join(f"{sentence}." for sentence in baselines_sentences(comparison)),
         tags={"holdout.openings": comparison.openings, **_shown(comparison, row)},
         metrics=_row_metrics(comparison, row),
@@ -352,16 +335,16 @@ def _chosen_params(entry: LossSummary) -> dict[str, Value]:
     return dict(entry.chosen.params or {}) if entry.chosen else {}
 
 
-def described_model(search: Records, loss: str) -> DescribedModel:
-    """Return the description of the chosen model of ``loss``, which is in its folder."""
+def model_content(search: Records, loss: str) -> Content:
+    """Return the content of the chosen model of ``loss``, which is in its folder."""
     comparison, path = comparison_of(search), search.folder.model(loss)
     (summary,) = comparison.searches
     entry = summary.losses.get(loss)
     scores = (entry.tuned.test if entry else summary.baselines[loss].test) or {}
     test = {name: score for name in comparison.test_metrics if (score := scores.get(name))}
     card = (path / CARD).read_text("utf-8")
-    return DescribedModel(
-        folder=path,
+    return Content(
+        files=[path],
         description=re.sub(r"\A---\n.*?---\n\s*", "", card, flags=re.DOTALL),  # the Hugging Face Hub's metadata
         tags={
             SEARCH: summary.name,

@@ -61,10 +61,12 @@ def answers(comparison: "Comparison", searches: Sequence[Records]) -> Iterator[A
         of_vectors = on_features(str(search.settings.get("model.backbone")))
         names = {name: baseline_phrase(name, of_vectors=of_vectors) for name in BASELINES}
         rival = next((f" ({names[pair.second.loss]})" for pair in pairs if pair.second.role is Role.BASELINE), "")
+        of_default = "it is the default" if model.number == 0 else _compared(model, pairs, Role.DEFAULT, where)
         yield Answer(
             search=summary.name,
             recommended=f"Recommended: {_recommended(summary, model, names)}.",
-            better_than_default=_against_default(model, pairs, where, unknown),
+            # what is not trained has no default
+            better_than_default="" if model.number is None else f"Better than its default: {of_default or unknown}.",
             better_than_untrained=f"Better than no training{rival if model.number is not None else ''}: "
             f"{_against_untrained(summary, model, pairs, where) or unknown}.",
             not_different=_not_different(model, pairs),
@@ -79,13 +81,6 @@ def _recommended(summary: Summary, model: Recommendation, names: Mapping[str, st
     if model.number:
         return f"{model.loss} with {params} (trial {model.number}, {model.basis})"
     return f"{model.loss} with its default {params} ({model.basis})" if params else f"{model.loss} ({model.basis})"
-
-
-def _against_default(model: Recommendation, pairs: Sequence[Pair], where: str, unknown: str) -> str:
-    if model.number is None:  # what is not trained has no default
-        return ""
-    found = "it is the default" if model.number == 0 else _compared(model, pairs, Role.DEFAULT, where) or unknown
-    return f"Better than its default: {found}."
 
 
 def _against_untrained(summary: Summary, model: Recommendation, pairs: Sequence[Pair], where: str) -> str:

@@ -238,13 +238,10 @@ def _folds(campaign: Campaign, search: Records, summary: Summary) -> Iterator[Ce
 
 def _unlike_sentences(campaign: Campaign, searches: Sequence[Records], rows: Sequence[Row]) -> Iterator[str]:
     """Yield a sentence for each column of the table whose ``rows`` differ in the network or its images."""
-    columns, by_key = _paired_columns(campaign), {row.key: row for row in rows}
-    by_name = {search.name: search for search in searches}
+    by_key, by_name = {row.key: row for row in rows}, {search.name: search for search in searches}
     by_column: dict[tuple[str, str], list[Row]] = {}
-    for key, place in rows_of(campaign).items():
-        if key.role is not Role.BASELINE:
-            column = by_name[key.search].image_set, joined(place, columns)
-            by_column.setdefault(column, []).append(by_key[key])
+    for key, column in _columns(campaign).items():
+        by_column.setdefault((by_name[key.search].image_set, column), []).append(by_key[key])
     for of_column in by_column.values():
         yield from unlike_sentences([by_name[name] for name in {row.search for row in of_column}], of_column)
 
@@ -279,24 +276,25 @@ def campaign_family(campaign: Campaign) -> Family:
     return Family.of(metrics, rows_of(campaign), _pairs(campaign)[1], within)
 
 
-def _paired_rows(campaign: Campaign) -> dict[RowKey, dict[str, str]]:
-    """Return the coordinates of the rows that are paired: the tuned ones if the table has both roles."""
-    role = Role.TUNED if Role.TUNED in campaign.config.table.roles else Role.DEFAULT
-    return {key: place for key, place in rows_of(campaign).items() if key.role is role}
-
-
-def _paired_columns(campaign: Campaign) -> list[str]:
-    rows = row_axes(campaign.config, data_axes(campaign))
-    return columns_of(campaign.config, _paired_rows(campaign).values(), rows)
+def _columns(campaign: Campaign) -> dict[RowKey, str]:
+    """Return the column of each configuration, by its labels alone."""
+    places = {key: place for key, place in rows_of(campaign).items() if key.role is not Role.BASELINE}
+    of_one_role = ({**place, ROLE: ""} for place in places.values())
+    columns = columns_of(campaign.config, of_one_role, row_axes(campaign.config, data_axes(campaign)))
+    return {key: joined(place, columns) for key, place in places.items()}
 
 
 def _pairs(campaign: Campaign) -> tuple[list[RowKey], list[tuple[RowKey, RowKey]]]:
-    """Return the compared rows, and all pairs of a column, and of a row with the untrained network of its search."""
-    columns, rows = _paired_columns(campaign), _paired_rows(campaign)
+    """Return the compared rows, and all pairs of a column, and of a row with the untrained network of its search.
+
+    They are the tuned rows if the table has both roles.
+    """
+    role = Role.TUNED if Role.TUNED in campaign.config.table.roles else Role.DEFAULT
     untrained = {key.search: key for key in rows_of(campaign) if key.role is Role.BASELINE and key.loss == UNTRAINED}
+    columns = {key: column for key, column in _columns(campaign).items() if key.role is role}
     by_column: dict[str, list[RowKey]] = {}
-    for key, place in rows.items():
-        by_column.setdefault(joined(place, columns), []).append(key)
+    for key, column in columns.items():
+        by_column.setdefault(column, []).append(key)
     pairs = [pair for keys in by_column.values() for pair in itertools.combinations(keys, 2)]
-    pairs += ((key, untrained[key.search]) for key in rows if key.search in untrained)
-    return [*rows, *untrained.values()], pairs
+    pairs += ((key, untrained[key.search]) for key in columns if key.search in untrained)
+    return [*columns, *untrained.values()], pairs

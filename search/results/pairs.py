@@ -21,26 +21,23 @@ from trainables.metrics import is_bounded
 
 @dataclass(frozen=True, kw_only=True)
 class ClassScores:
-    """The scores of one training, or of a baseline (without trial and seed), summed and counted by class.
+    """The scores of one training, or of a baseline, summed and counted by class.
 
     ``labels_C`` are the classes that have queries, and ``images`` is the digest of the queries' names and classes. With
     folds, the sums are the mean over the models of a seed's folds: they share the seed and the test classes, so they
     are one draw.
     """
 
-    loss: str
-    source_trial: int | None
-    seed: int | None
     labels_C: NDArray[np.int64]
     sums_C: NDArray[np.float64]
     counts_C: NDArray[np.int64]
     images: str
 
 
-def class_scores(search: Records, metric: str) -> list[ClassScores]:
-    """Return the scores of each seed, and of each baseline, in a search's first opening; none while it is sealed.
+def class_scores(search: Records, metric: str) -> dict[tuple[str, int | None], list[ClassScores]]:
+    """Return the scores of each seed in a search's first opening, by loss and trial; none while it is sealed.
 
-    A seed without a model of each fold is left out: the remaining folds may be easier.
+    A baseline has no trial. A seed without a model of each fold is left out: the remaining folds may be easier.
 
     Raises:
         FileNotFoundError: the per-image results are missing.
@@ -55,9 +52,6 @@ def class_scores(search: Records, metric: str) -> list[ClassScores]:
             labels_N, keys_N, scores_N = labels_N[of_N], keys_N[of_N], scores_N[of_N]
             labels_C, classes_N = np.unique(labels_N, return_inverse=True)
             entry = ClassScores(
-                loss=loss,
-                source_trial=source_trial,
-                seed=seed,
                 labels_C=labels_C,
                 sums_C=np.bincount(classes_N, weights=scores_N).astype(np.float64),
                 counts_C=np.bincount(classes_N),
@@ -65,11 +59,12 @@ def class_scores(search: Records, metric: str) -> list[ClassScores]:
             )
         models.setdefault((loss, source_trial, seed), []).append(entry)
     folds = max(map(len, models.values()), default=0)
-    return [
-        replace(of_seed[0], sums_C=np.mean([entry.sums_C for entry in of_seed], axis=0))
-        for of_seed in models.values()
-        if of_seed[0].seed is None or len(of_seed) == folds
-    ]
+    found: dict[tuple[str, int | None], list[ClassScores]] = {}
+    for (loss, source_trial, seed), of_seed in models.items():
+        if seed is None or len(of_seed) == folds:
+            mean = replace(of_seed[0], sums_C=np.mean([entry.sums_C for entry in of_seed], axis=0))
+            found.setdefault((loss, source_trial), []).append(mean)
+    return found
 
 
 def per_image_metrics(searches: Iterable[Records]) -> set[str]:
@@ -149,19 +144,12 @@ def pairs_of(
         if metric is None:
             lacking = f"no per-image scores of {' or '.join(metrics)}"
             return [], [f"no pairs: {lacking if metrics else 'the table has no test metric'}"]
-        scores = [(search.name, entry) for search in opened for entry in class_scores(search, metric)]
+        scores = {(search.name, *of): found for search in opened for of, found in class_scores(search, metric).items()}
     except FileNotFoundError as error:
         if any(record.vault for search in opened for record in search.openings):
             return [], ["no pairs: the vault keeps the values of classes, which intervals need"]
         return [], [f"no pairs: the per-image results {error.filename} are missing"]
-    by_row = {
-        row.key: [
-            entry
-            for search, entry in scores
-            if (search, entry.loss, entry.source_trial) == (row.search, row.loss, row.number)
-        ]
-        for row in tested
-    }
+    by_row = {row.key: scores.get((row.search, row.loss, row.number), []) for row in tested}
     kept, left_out = _on_the_same_images(by_row)
     fixed = {row.key for row in tested if row.role is Role.BASELINE or row.ignores_seeds}
     return list(_differences(kept, fixed, metric, wanted, within)), left_out

@@ -28,7 +28,7 @@ from search.results.summary import (
     TrialCounts,
 )
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
-from search.trials import best_epochs, epochs_of, is_constant, learned_nothing, running_value
+from search.trials import Tally, best_epochs, epochs_of, is_constant, learned_nothing, running_value
 from spaces.space import Choice, Float, Params, Range, Space, Value
 from trainables.common.errors import InvalidInput, counted
 from trainables.losses import LOSSES
@@ -106,7 +106,7 @@ def _baselines(stored: Baselines | None, test: Sequence[ScoredOpening]) -> dict[
 def _loss_summary(search: Records, loss: str, trials: Trials, stored: LossSummary | None) -> LossSummary:
     plan, selection = search.plan, search.selection
     searched, confirmed, objective = trials[Stage.SEARCH], trials[Stage.SELECT], plan.config.objective
-    states = [trial.state for trial in searched]
+    tally = Tally.of(searched)
     complete = [trial for trial in searched if trial.state == TrialState.COMPLETE]
     best = _best(complete, plan.config.goal)
     chosen = selection.chosen.get(loss) if selection else None
@@ -117,12 +117,8 @@ def _loss_summary(search: Records, loss: str, trials: Trials, stored: LossSummar
     tuned = chosen or best
     row = partial(_row, search, loss, trials)
     summary = LossSummary(
-        trials=TrialCounts(
-            complete=states.count(TrialState.COMPLETE),
-            pruned=states.count(TrialState.PRUNED),
-            failed=states.count(TrialState.FAIL),
-        ),
-        epochs=sum(len(epochs_of(trial)) for trial in searched),
+        trials=TrialCounts(complete=tally.complete, pruned=tally.pruned, failed=tally.failed),
+        epochs=tally.epochs,
         ended_early=plan.budget(loss).early_end(searched),
         default=row(Role.DEFAULT, default, 0, dict(space.default)),
         tuned=row(Role.TUNED, chosen, tuned.number if tuned else None, tuned.params if tuned else None),

@@ -8,9 +8,5 @@ from .projection import Projection as Projection, Tracker as Tracker, millisecon
 from .summary_runs import (
     LOSS as LOSS,
     SEARCH as SEARCH,
-    DescribedData as DescribedData,
-    DescribedModel as DescribedModel,
-    DescribedSearch as DescribedSearch,
-    Registered as Registered,
-    SummaryRun as SummaryRun,
+    Content as Content,
 )

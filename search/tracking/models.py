@@ -16,15 +16,12 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 from search.packages import IN_REPOSITORY, TOP, TRAINABLES
 from search.tracking.summary_runs import (
     ID,
-    KIND,
     LOGGED_MODEL,
     MODEL,
     NOTE,
     SEARCH,
     VERSIONS,
-    DescribedModel,
-    DescribedSearch,
-    Registered,
+    Content,
     log_values,
     metrics_of,
     origin_tags,
@@ -38,7 +35,6 @@ from trainables.models.backbones import backbone, on_features
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel
-    from mlflow.entities.model_registry import RegisteredModel
 
 # The artifact: a model folder with a signature, an example and the code that loads it, without pickles.
 
@@ -108,15 +104,15 @@ def zipped_code(folder: Path) -> Path:
     return path
 
 
-def keep_model(client: "MlflowClient", run_id: str, name: str, wanted: DescribedModel, now: int) -> str:
+def keep_model(client: "MlflowClient", run_id: str, name: str, wanted: Content, now: int) -> str:
     """Log or update ``wanted`` as a model ``name`` of the run ``run_id``; return its id. ``now`` is in ms since 1970.
 
     A run may have several: a model with other weights or another preprocessing is another model.
     """
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
 
-    run = client.get_run(run_id)
-    digest = hashlib.sha256((wanted.folder / DESCRIPTION).read_bytes()).hexdigest()  # covers the weights' digest
+    run, (folder,) = client.get_run(run_id), wanted.files
+    digest = hashlib.sha256((folder / DESCRIPTION).read_bytes()).hexdigest()  # covers the weights' digest
     tags = {entry.key: entry.value for entry in tags_of({**wanted.tags, NOTE: wanted.description})}
     of_digest = f"source_run_id = '{run_id}' AND tags.`{MODEL}` = '{digest}'"
     there = client.search_logged_models([run.info.experiment_id], of_digest)
@@ -134,7 +130,7 @@ def keep_model(client: "MlflowClient", run_id: str, name: str, wanted: Described
         )
     )
     if model.status != LoggedModelStatus.READY:
-        log_artifact(client, model, wanted.folder)
+        log_artifact(client, model, folder)
         linked = {output.model_id for output in run.outputs.model_outputs} if run.outputs else set()
         if model.model_id not in linked:
             client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
@@ -154,36 +150,43 @@ CHAMPION = "champion"
 
 def keep_versions(
     client: "MlflowClient",
-    search: DescribedSearch,
+    search: Mapping[str, str],
     name: str,
     description: str,
     best: str,
-    models: Mapping[str, tuple[str, DescribedModel]],
-) -> Registered:
-    """Register the ``models`` of ``search`` as versions of ``name``, and set the alias of the row ``best``.
+    models: Mapping[str, tuple[str, Content]],
+) -> dict[str, str]:
+    """Register the ``models`` of a search as versions of ``name``, and set the alias of the row ``best``.
 
-    ``models`` has the id of the logged model and its description by loss.
+    ``search`` has the tags that identify the search, ``models`` the id of the logged model and its content by loss.
+    Return the version of each.
 
     Raises:
         InvalidInput: a registered model with this name belongs to something else.
     """
-    registered = _registered(client, search, name, description)
+    found = client.search_registered_models(f"name = '{name}'")
+    if found and found[0].tags.get(ID) != search[ID]:
+        raise InvalidInput(
+            f"MLflow already has a registered model {name}, which does not belong to the search {search[SEARCH]}; "
+            f"register under another name: `holdout sync {search[SEARCH]} --register --as NAME`."
+        )
+    registered = found[0] if found else client.create_registered_model(name, tags=search, description=description)
     there = {version.tags.get(LOGGED_MODEL): version for version in client.search_model_versions(f"name = '{name}'")}
     versions = {}
-    for loss, (model_id, described) in models.items():
+    for loss, (model_id, content) in models.items():
         if (version := there.get(model_id)) is None:
             model = client.get_logged_model(model_id)
             version = client.create_model_version(
                 name,
                 model.artifact_location,  # for models:/m-… MLflow 3.17 would use the global tracking URI, not this one
                 model.source_run_id,
-                tags={LOGGED_MODEL: model_id, **described.tags},
-                description=described.description,
+                tags={LOGGED_MODEL: model_id, **content.tags},
+                description=content.description,
                 model_id=model_id,
             )
-        if version.description != described.description:
-            client.update_model_version(name, version.version, described.description)
-        for key, text in described.tags.items():
+        if version.description != content.description:
+            client.update_model_version(name, version.version, content.description)
+        for key, text in content.tags.items():
             if version.tags.get(key) != text:
                 client.set_model_version_tag(name, version.version, key, text)
         linked = json.loads(client.get_logged_model(model_id).tags.get(VERSIONS, "[]"))
@@ -193,18 +196,4 @@ def keep_versions(
         versions[loss] = str(version.version)
     if str(registered.aliases.get(CHAMPION)) != versions[best]:
         client.set_registered_model_alias(name, CHAMPION, versions[best])
-    return Registered(name=name, versions=versions, best=best)
-
-
-def _registered(client: "MlflowClient", search: DescribedSearch, name: str, description: str) -> "RegisteredModel":
-    found = client.search_registered_models(f"name = '{name}'")
-    if not found:
-        tags = {KIND: "search", SEARCH: search.name, ID: search.id}
-        return client.create_registered_model(name, tags=tags, description=description)
-    registered = found[0]
-    if registered.tags.get(ID) != search.id:
-        raise InvalidInput(
-            f"MLflow already has a registered model {name}, which does not belong to the search {search.name}; "
-            f"register under another name: `holdout sync {search.name} --register --as NAME`."
-        )
-    return registered
+    return versions

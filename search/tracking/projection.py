@@ -6,12 +6,13 @@ a trial from its study and writes the epochs, parameters, tags and status that i
 follows a running search, catches up after an outage and implements ``holdout sync``.
 """
 
+import json
 import logging
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ from search.tracking.client import is_outage, open_client
 from search.tracking.models import keep_model, keep_versions
 from search.tracking.summary_runs import (
     CAMPAIGN,
+    DATA_CONTEXT,
+    EPOCH_METRIC,
     ID,
     KIND,
     LOSS,
@@ -32,57 +35,24 @@ from search.tracking.summary_runs import (
     SEARCH,
     STAGE,
     TRIAL,
-    DescribedModel,
-    DescribedSearch,
-    Registered,
-    SummaryRun,
+    Content,
     bring_up_to_date,
+    epoch_metrics,
     keep_view,
-    log_data,
     log_values,
-    metrics_of,
     origin_tags,
+    outcome_tags,
     params_of,
-    tags_of,
 )
 from search.trials import epochs_of
+from spaces.space import Value
 from trainables.common.errors import Failure, counted, without_password
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, RunInfo, RunTag
+    from mlflow.entities import RunInfo
 
 logger = logging.getLogger(__name__)
-
-# The metrics, parameters and tags of a trial.
-
-EPOCH_METRIC = "train/seconds"
-"""A metric of every epoch; MLflow groups charts by the part before the slash."""
-
-
-def epoch_metrics(trial: FrozenTrial, known: int) -> "list[Metric]":
-    """Return the metrics of each epoch after the first ``known`` ones, numbered across folds, and the value so far."""
-    rows = []
-    for step, record in list(enumerate(epochs_of(trial), start=1))[known:]:
-        values: dict[str, float | None] = {EPOCH_METRIC: record["end"] - record["start"]}
-        values |= {"train/loss": record["loss"]} if "loss" in record else {}
-        values |= {f"train/{name}": value for name, value in record.get("reported", {}).items()}
-        values |= {f"train/{unit}": count for unit, count in record.get("used", {}).items()}
-        if "distinct_proxies" in record:
-            values["train/distinct_proxies"] = record["distinct_proxies"]
-        values |= {f"validation/{name}": value for name, value in record["metrics"].items()}
-        values["objective/value"] = trial.intermediate_values.get(step)
-        rows += metrics_of(values, int(record["end"] * 1000), step)
-    return rows
-
-
-def outcome_tags(trial: FrozenTrial) -> "list[RunTag]":
-    outcome = trial.user_attrs.get("outcome", "")
-    tags = {"holdout.state": trial.state.name, "holdout.outcome": outcome, NOTE: outcome}
-    if failure := trial.user_attrs.get("failure"):
-        tags["holdout.failure"] = failure["cause"]
-    return tags_of(tags)
-
 
 RUN_STATUS = {
     TrialState.COMPLETE: "FINISHED",
@@ -107,21 +77,44 @@ class Projected:
     closed: bool
 
 
+@dataclass(kw_only=True, eq=False)
 class Projection:
-    """The runs of one search in MLflow: creates missing runs and updates existing ones."""
+    """The runs of one search in MLflow: creates missing runs and updates existing ones.
 
-    def __init__(self, uri: str, experiment: str, artifacts: str | None, search: DescribedSearch) -> None:
-        self._uri = uri
-        self._name = experiment
-        self._artifacts = artifacts
-        self._search = search
-        self._of_campaign: dict[str, str] = {}
-        if search.campaign:
-            self._of_campaign = {CAMPAIGN: search.campaign, "holdout.campaign_id": search.campaign_id}
-        self._known: dict[tuple[str, int], Projected] = {}
+    A server may hold others of the same names, from other runs folders, so runs are found by ``id`` and
+    ``campaign_id``.
+
+    Attributes:
+        uri, experiment: the server or database, and the name of the experiment.
+        artifacts: where a new experiment has its artifacts; None: where the server puts them.
+        settings: the entries of the search file that cannot change, by key such as ``training.lr`` (MLflow's parameters
+            are immutable); ``settings_of`` the same for each loss.
+        searched: the names of the hyperparameters of each loss.
+        dataset, root: the name of the data set, and the folder of its images, None if they are generated.
+        split, classes: the digest of the split, and the numbers of classes in its parts.
+        campaign: the campaign of the search; empty without one.
+    """
+
+    uri: str
+    experiment: str
+    artifacts: str | None
+    name: str
+    id: str
+    description: str
+    objective: str
+    settings: Mapping[str, Value]
+    settings_of: Mapping[str, Mapping[str, Value]]
+    searched: Mapping[str, Sequence[str]]
+    dataset: str
+    root: str | None
+    split: str
+    classes: Mapping[str, int]
+    campaign: str
+    campaign_id: str
+    _known: dict[tuple[str, int], Projected] = field(default_factory=dict, init=False)
 
     @property
-    def experiment(self) -> str:
+    def experiment_id(self) -> str:
         return self._server[1]
 
     @property
@@ -131,16 +124,16 @@ class Projection:
     @cached_property
     def _server(self) -> "tuple[MlflowClient, str]":
         """The client, and the id of the experiment, which is created if it is missing."""
-        client = open_client(self._uri)
-        if (found := client.get_experiment_by_name(self._name)) is None:
-            experiment_id = client.create_experiment(self._name, artifact_location=self._artifacts)
+        client = open_client(self.uri)
+        if (found := client.get_experiment_by_name(self.experiment)) is None:
+            experiment_id = client.create_experiment(self.experiment, artifact_location=self.artifacts)
             found = client.get_experiment(experiment_id)
         if found.lifecycle_stage == "deleted":
             raise Failure(
-                f"The experiment {self._name!r} is deleted in MLflow; restore it (`mlflow experiments restore "
+                f"The experiment {self.experiment!r} is deleted in MLflow; restore it (`mlflow experiments restore "
                 f"--experiment-id {found.experiment_id}`) and then run `holdout sync`."
             )
-        keep_view(client, found, self._search)
+        keep_view(client, found, self.objective, [name for names in self.searched.values() for name in names])
         return client, str(found.experiment_id)
 
     @cached_property
@@ -152,62 +145,77 @@ class Projection:
         """
         token: str | None = None
         stored: dict[tuple[str, str], RunInfo] = {}
-        of_search = f"tags.`{ID}` = '{self._search.id}' AND tags.`{SEARCH}` = '{self._search.name}'"
+        of_search = f"tags.`{ID}` = '{self.id}' AND tags.`{SEARCH}` = '{self.name}'"
         while token != "":
-            page = self._client.search_runs([self.experiment], of_search, max_results=PAGE, page_token=token)
+            page = self._client.search_runs([self.experiment_id], of_search, max_results=PAGE, page_token=token)
             for run in page:
                 tags = run.data.tags
                 stored.setdefault((tags[KIND], tags.get(TRIAL) or tags.get(LOSS, "")), run.info)
             token = page.token or ""
         return stored
 
-    def _campaign_run(self, campaign: str, start: int | None) -> str:
-        of_campaign = f"tags.`{ID}` = '{self._search.campaign_id}' AND tags.`{KIND}` = 'campaign'"
-        if found := self._client.search_runs([self.experiment], of_campaign, max_results=1):
+    @property
+    def _of_campaign(self) -> dict[str, str]:
+        return {CAMPAIGN: self.campaign, "holdout.campaign_id": self.campaign_id} if self.campaign else {}
+
+    def _campaign_run(self, start: int | None) -> str:
+        of_campaign = f"tags.`{ID}` = '{self.campaign_id}' AND tags.`{KIND}` = 'campaign'"
+        if found := self._client.search_runs([self.experiment_id], of_campaign, max_results=1):
             return str(found[0].info.run_id)
-        tags = {**self._of_campaign, KIND: "campaign", ID: self._search.campaign_id, NAME: campaign}
+        tags = {**self._of_campaign, KIND: "campaign", ID: self.campaign_id, NAME: self.campaign}
         return str(self._create(tags, start, None).run_id)
 
     def _summary_run(self, row: str, start: int | None) -> str:
         """Return the run of a loss or a network without training; if ``row`` is empty, that of the search."""
-        search, runs = self._search, self._runs
-        kind = "loss" if row else "search"
+        runs, kind = self._runs, "loss" if row else "search"
         if (kind, row) not in runs:
             if row:
                 above: str | None = self._summary_run("", start)
-                names = {LOSS: row, NAME: f"{search.name}/{row}"}
+                names = {LOSS: row, NAME: f"{self.name}/{row}"}
             else:
-                above = self._campaign_run(search.campaign, start) if search.campaign else None
-                names = {NAME: search.name, NOTE: search.description}
+                above = self._campaign_run(start) if self.campaign else None
+                names = {NAME: self.name, NOTE: self.description}
             run = self._create({**self._tags(kind), **names}, start, above)
             self._begin(run.run_id, row)
             runs[kind, row] = run
         return str(runs[kind, row].run_id)
 
     def _tags(self, kind: str) -> dict[str, str]:
-        search = self._search
-        split = {"holdout.split": search.data.digest}
-        return {KIND: kind, SEARCH: search.name, ID: search.id, **split, **self._of_campaign}
+        return {KIND: kind, SEARCH: self.name, ID: self.id, "holdout.split": self.split, **self._of_campaign}
 
     def _create(self, tags: dict[str, str], start: int | None, parent: str | None) -> "RunInfo":
-        above = {PARENT: parent} if parent else {}
-        return self._client.create_run(self.experiment, start_time=start, tags={**origin_tags(), **tags, **above}).info
+        tags = {**origin_tags(), **tags, **({PARENT: parent} if parent else {})}
+        return self._client.create_run(self.experiment_id, start_time=start, tags=tags).info
 
     def _begin(self, run_id: str, row: str) -> None:
         """Write the settings and the data of a run of a loss or a search, if they are missing.
 
         Those of a loss are equal in all of its trials.
         """
-        search, settings = self._search, self._search.settings
+        settings = self.settings
         if row in BASELINES:
             settings = {"loss": row, **{key: of for key, of in settings.items() if key.startswith(OF_BASELINES)}}
         elif row:
-            of_loss = search.settings_of[row].items()
-            settings = {"loss": row, **{key: of for key, of in of_loss if key not in search.searched[row]}}
-        bring_up_to_date(self._client, run_id, SummaryRun(params=settings), _now())
-        log_data(self._client, run_id, self._search.data)
+            of_loss = self.settings_of[row].items()
+            settings = {"loss": row, **{key: of for key, of in of_loss if key not in self.searched[row]}}
+        bring_up_to_date(self._client, run_id, Content(params=settings), _now())
+        self._log_data(run_id)
 
-    def sum_up(self, row: str, wanted: SummaryRun, start: int | None, end: int | None) -> None:
+    def _log_data(self, run_id: str) -> None:
+        """Log the training images of the run; MLflow ignores repetitions."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        source = {"uri": self.root} if self.root else {"tags": {"mlflow.source.name": self.dataset}}
+        dataset = Dataset(
+            name=self.dataset,
+            digest=self.split[:12],  # as on the command line; MLflow allows 36 characters
+            source_type="local" if self.root else "code",
+            source=json.dumps(source),
+            profile=json.dumps(self.classes),
+        )
+        self._client.log_inputs(run_id, [DatasetInput(dataset, [InputTag(DATA_CONTEXT, "train")])])
+
+    def sum_up(self, row: str, wanted: Content, start: int | None, end: int | None) -> None:
         """Update the run of a loss or of a network without training; if ``row`` is empty, that of the search.
 
         ``start`` and ``end`` (None while it runs) are in milliseconds since 1970.
@@ -216,25 +224,26 @@ class Projection:
         self._begin(run_id, row)  # a process may have died right after creating the run
         self._sum_up(run_id, wanted, end)
 
-    def log_model(self, loss: str, wanted: DescribedModel) -> str:
+    def log_model(self, loss: str, wanted: Content) -> str:
         """Log the model of a loss or a network without training, whose run exists, and return its id."""
-        name = f"{self._search.name}/{loss}".removeprefix(f"{self._name}/")
+        name = f"{self.name}/{loss}".removeprefix(f"{self.experiment}/")
         return keep_model(self._client, self._summary_run(loss, None), name, wanted, _now())
 
     def register(
-        self, name: str, description: str, best: str, models: Mapping[str, tuple[str, DescribedModel]]
-    ) -> Registered:
+        self, name: str, description: str, best: str, models: Mapping[str, tuple[str, Content]]
+    ) -> dict[str, str]:
         """Register the models as :func:`search.tracking.models.keep_versions` does."""
-        return keep_versions(self._client, self._search, name, description, best, models)
+        search = {KIND: "search", SEARCH: self.name, ID: self.id}
+        return keep_versions(self._client, search, name, description, best, models)
 
-    def sum_up_campaign(self, name: str, wanted: SummaryRun) -> None:
-        """Update the run of a campaign, which ends with the last of its searches."""
-        run_id = self._campaign_run(name, None)
-        of_searches = f"tags.`holdout.campaign_id` = '{self._search.campaign_id}' AND tags.`{KIND}` = 'search'"
-        searches = self._client.search_runs([self.experiment], of_searches, max_results=PAGE)
+    def sum_up_campaign(self, wanted: Content) -> None:
+        """Update the run of its campaign, which ends with the last of its searches."""
+        run_id = self._campaign_run(None)
+        of_searches = f"tags.`holdout.campaign_id` = '{self.campaign_id}' AND tags.`{KIND}` = 'search'"
+        searches = self._client.search_runs([self.experiment_id], of_searches, max_results=PAGE)
         self._sum_up(run_id, wanted, max((run.info.end_time or 0 for run in searches), default=None))
 
-    def _sum_up(self, run_id: str, wanted: SummaryRun, end: int | None) -> None:
+    def _sum_up(self, run_id: str, wanted: Content, end: int | None) -> None:
         bring_up_to_date(self._client, run_id, wanted, end or _now())
         if end is None:
             return
@@ -260,10 +269,10 @@ class Projection:
             return known
         records = epochs_of(trial)
         if is_new:
-            log_data(self._client, known.run_id, self._search.data)
+            self._log_data(known.run_id)
         closed = trial.state.is_finished()
         loss = loss_of(study)
-        shared = {name: value for name, value in self._search.settings_of[loss].items() if name.startswith(OF_TRIALS)}
+        shared = {name: value for name, value in self.settings_of[loss].items() if name.startswith(OF_TRIALS)}
         params = {"loss": loss, "stage": trainings_of(study), **shared, **trial.params}
         log_values(
             self._client,
@@ -291,7 +300,7 @@ class Projection:
             LOSS: loss,
             STAGE: trainings_of(study),
             TRIAL: identity,
-            NAME: identity.removeprefix(f"{self._name}/"),
+            NAME: identity.removeprefix(f"{self.experiment}/"),
             "holdout.seed": str(trial.user_attrs.get("seed")),
         }
         run = self._create(tags, start, self._summary_run(loss, start))

@@ -1,4 +1,4 @@
-"""Descriptions of searches and models for MLflow, summary runs, the view of an experiment, and tags."""
+"""The content of runs and models in MLflow, and the view of an experiment."""
 
 import hashlib
 import json
@@ -14,7 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from optuna.trial import FrozenTrial
+
 from search.addresses import RESULTS
+from search.trials import epochs_of
 from spaces.space import Value
 from trainables.common.files import DAMAGED
 
@@ -24,48 +27,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What MLflow shows of searches, campaigns and models, independent of their files.
-
 
 @dataclass(frozen=True, kw_only=True)
-class DescribedData:
-    """The training images as an MLflow dataset.
+class Content:
+    """The content of a model, or of the run of a loss, a search or a campaign.
 
-    ``root`` is their folder, None if they are generated. ``digest`` is that of the split; ``classes`` are the numbers
-    of classes in its parts.
+    ``description`` is in Markdown. The artifacts of a run are ``texts`` and ``files``, that of a model its one folder.
     """
-
-    name: str
-    root: str | None
-    digest: str
-    classes: Mapping[str, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class DescribedSearch:
-    """The properties of a search that are known at its start.
-
-    ``settings`` are the entries of its file that cannot change, by key such as ``training.lr`` (MLflow's parameters are
-    immutable), and ``settings_of`` the same for each loss. ``searched`` names the hyperparameters of each loss,
-    ``campaign`` the campaign of the search. A server may hold others of the same names, from other runs folders, so
-    runs are found by ``id`` and ``campaign_id``.
-    """
-
-    name: str
-    id: str
-    description: str
-    objective: str
-    settings: Mapping[str, Value]
-    settings_of: Mapping[str, Mapping[str, Value]]
-    searched: Mapping[str, Sequence[str]]
-    data: DescribedData
-    campaign: str | None = None
-    campaign_id: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SummaryRun:
-    """The content of the run of a loss, a search or a campaign; ``texts`` and ``files`` are its artifacts."""
 
     description: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -73,29 +41,6 @@ class SummaryRun:
     params: Mapping[str, Value] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     files: Sequence[Path] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class DescribedModel:
-    """The chosen model of a loss in ``folder``.
-
-    ``description`` is its model card in Markdown, ``params`` its hyperparameters, ``metrics`` its test metrics.
-    """
-
-    folder: Path
-    description: str
-    tags: Mapping[str, str]
-    metrics: Mapping[str, float]
-    params: Mapping[str, Value]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Registered:
-    """The registered model ``name``: the version of each row's model, and the row whose model is the champion."""
-
-    name: str
-    versions: Mapping[str, str]
-    best: str
 
 
 # The tags that identify runs, and the tags that MLflow reads.
@@ -195,10 +140,40 @@ def log_values(
         metrics, params, tags = metrics[METRICS:], params[OTHERS:], tags[OTHERS:]
 
 
+# The metrics and tags of a trial.
+
+EPOCH_METRIC = "train/seconds"
+"""A metric of every epoch; MLflow groups charts by the part before the slash."""
+
+
+def epoch_metrics(trial: FrozenTrial, known: int) -> "list[Metric]":
+    """Return the metrics of each epoch after the first ``known`` ones, numbered across folds, and the value so far."""
+    rows = []
+    for step, record in list(enumerate(epochs_of(trial), start=1))[known:]:
+        values: dict[str, float | None] = {EPOCH_METRIC: record["end"] - record["start"]}
+        values |= {"train/loss": record["loss"]} if "loss" in record else {}
+        values |= {f"train/{name}": value for name, value in record.get("reported", {}).items()}
+        values |= {f"train/{unit}": count for unit, count in record.get("used", {}).items()}
+        if "distinct_proxies" in record:
+            values["train/distinct_proxies"] = record["distinct_proxies"]
+        values |= {f"validation/{name}": value for name, value in record["metrics"].items()}
+        values["objective/value"] = trial.intermediate_values.get(step)
+        rows += metrics_of(values, int(record["end"] * 1000), step)
+    return rows
+
+
+def outcome_tags(trial: FrozenTrial) -> "list[RunTag]":
+    outcome = trial.user_attrs.get("outcome", "")
+    tags = {"holdout.state": trial.state.name, "holdout.outcome": outcome, NOTE: outcome}
+    if failure := trial.user_attrs.get("failure"):
+        tags["holdout.failure"] = failure["cause"]
+    return tags_of(tags)
+
+
 # Updating a summary run: only changes are written.
 
 
-def bring_up_to_date(client: "MlflowClient", run_id: str, wanted: SummaryRun, now: int) -> None:
+def bring_up_to_date(client: "MlflowClient", run_id: str, wanted: Content, now: int) -> None:
     """Write those parts of ``wanted`` that the run ``run_id`` lacks; ``now`` is in milliseconds since 1970."""
     data = client.get_run(run_id).data
     tags = {**wanted.tags, **({NOTE: wanted.description} if wanted.description else {})}
@@ -221,21 +196,6 @@ def bring_up_to_date(client: "MlflowClient", run_id: str, wanted: SummaryRun, no
     )
 
 
-def log_data(client: "MlflowClient", run_id: str, data: DescribedData) -> None:
-    """Log the training images of the run; MLflow ignores repetitions."""
-    from mlflow.entities import Dataset, DatasetInput, InputTag
-
-    kind, source = ("local", {"uri": data.root}) if data.root else ("code", {"tags": {"mlflow.source.name": data.name}})
-    dataset = Dataset(
-        name=data.name,
-        digest=data.digest[:12],  # as on the command line; MLflow allows 36 characters
-        source_type=kind,
-        source=json.dumps(source),
-        profile=json.dumps(data.classes),
-    )
-    client.log_inputs(run_id, [DatasetInput(dataset, [InputTag(DATA_CONTEXT, "train")])])
-
-
 # The view of an experiment: the columns, filter and sorting of the table of its runs.
 #
 # MLflow's table shows no metrics unless a view selects them. Like those saved by the button *Views*, it is a tag of
@@ -246,10 +206,10 @@ KIND_OF_EXPERIMENT = ("mlflow.experimentKind", "custom_model_development")
 """The tag of an experiment of model training; the pages of MLflow 3.17 use the link and the browser instead."""
 
 
-def keep_view(client: "MlflowClient", experiment: "Experiment", search: DescribedSearch) -> None:
+def keep_view(client: "MlflowClient", experiment: "Experiment", objective: str, params: Sequence[str]) -> None:
     """Create or update the view of the results of the ``experiment``; the columns of other searches are kept."""
     key = f"mlflow.sharedViewState.{RESULTS}"
-    for name, value in (KIND_OF_EXPERIMENT, (key, _view(search, experiment.tags.get(key)))):
+    for name, value in (KIND_OF_EXPERIMENT, (key, _view(objective, params, experiment.tags.get(key)))):
         if experiment.tags.get(name) != value:
             client.set_experiment_tag(experiment.experiment_id, name, value)
 
@@ -258,26 +218,25 @@ def _column(kind: str, name: str) -> str:
     return f"{kind}.`{key_of(name)}`"
 
 
-def _view(search: DescribedSearch, before: str | None) -> str:
+def _view(objective: str, params: Sequence[str], before: str | None) -> str:
     """Return the view in MLflow's format, with the columns and the creation time of the view ``before``.
 
     It shows the runs of the losses, the highest confirmed value first: that of the search is the best of many trials.
     Tags stand for the metrics, which MLflow shows with all their digits.
     """
     there, created = [], int(time.time() * 1000)
-    values = dict.fromkeys((f"confirmed {search.objective}", f"test {search.objective}"), 185)
+    values = dict.fromkeys((f"confirmed {objective}", f"test {objective}"), 185)
     shown = {"recommended": 110, **values, "minus default": 135, "minus no training": 145}
     first = {_column("tags", name): width for name, width in shown.items()}
     with suppress(*DAMAGED):  # anybody may change a tag; a damaged view is made anew
         stored = json.loads(before) if before else {}
         there = [str(column) for column in json.loads(stored["state"])["selectedColumns"]]
         created = int(stored["createdAt"])
-    params = [_column("params", name) for names in search.searched.values() for name in names]
-    columns = list(dict.fromkeys((*first, *there, *params)))
+    columns = list(dict.fromkeys((*first, *there, *(_column("params", name) for name in params))))
     others = [name for name in columns if name not in first]
     state = {
         "searchFilter": f"tags.`{KIND}` = 'loss'",
-        "orderByKey": _column("metrics", f"confirmed/{search.objective}"),
+        "orderByKey": _column("metrics", f"confirmed/{objective}"),
         "orderByAsc": False,
         "startTime": "ALL",
         "lifecycleFilter": "Active",

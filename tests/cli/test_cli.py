@@ -8,20 +8,18 @@ import shlex
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from support.commands import command, holdout_here, plain
-from support.driving import drive, only
+from support.commands import command, holdout_here, json_of, plain, printed, refusal
+from support.driving import Opened, drive, only
 from support.small_disk import small_files
 
 import holdout as python
 from holdout.cli.output import set_up_logging
 from search.driver.stages import search_stage
 from search.engines.ray_session import ensure_token
-from search.records.writable import WritableRecords
 from search.study.trial_queue import TrialQueue
 from spaces.losses import SPACES
 from trainables.common.forecast import Forecast
@@ -30,8 +28,8 @@ from trainables.models import BACKBONES
 
 
 def test_losses_come_with_paper_equation_defaults_and_ranges() -> None:
-    shown = plain(holdout_here("losses").stdout)
-    listed = json.loads(holdout_here("losses", "--json").stdout)
+    shown = printed("losses")
+    listed = json_of("losses")
     assert [entry["name"] for entry in listed] == list(LOSSES)
     for entry in listed:
         assert entry["name"] in shown
@@ -43,11 +41,11 @@ def test_losses_come_with_paper_equation_defaults_and_ranges() -> None:
 
 
 def test_backbones_say_what_they_want_and_where_their_weights_go() -> None:
-    (listed,) = json.loads(holdout_here("backbones", "bninception", "--json").stdout)
+    (listed,) = json_of("backbones", "bninception")
     assert [255 * value for value in listed["mean"]] == pytest.approx([128, 117, 104])
     assert listed["channels"] == "BGR"
-    assert [entry["name"] for entry in json.loads(holdout_here("backbones", "--json").stdout)] == list(BACKBONES)
-    shown = plain(holdout_here("backbones").stdout)
+    assert [entry["name"] for entry in json_of("backbones")] == list(BACKBONES)
+    shown = printed("backbones")
     weights = listed["imagenet"]
     for words in (*BACKBONES, weights["address"], weights["file"], "torchvision:NAME", "timm:NAME"):
         assert words in shown
@@ -64,9 +62,7 @@ def test_help_is_printed_on_any_terminal_and_flags_take_no_value(
     assert "<bool>" not in shown
 
 
-def test_a_search_without_a_result_yet_is_compared_as_far_as_it_is(
-    opened: Callable[..., WritableRecords], tmp_path: Path
-) -> None:
+def test_a_search_without_a_result_yet_is_compared_as_far_as_it_is(opened: Opened, tmp_path: Path) -> None:
     drive(opened(name="begun"))
     there = ("--runs", tmp_path / "runs")
     assert not (tmp_path / "runs" / "begun" / "summary.json").exists()
@@ -74,29 +70,27 @@ def test_a_search_without_a_result_yet_is_compared_as_far_as_it_is(
     assert python.compare("begun", runs=tmp_path / "runs").rows
     assert python.open("begun", runs=tmp_path / "runs").summary.losses["pnp"].trials.complete
     (tmp_path / "runs" / "begun" / "search.yaml").write_text("{")
-    assert "search.yaml is not valid YAML" in plain(holdout_here("compare", "begun", *there, code=2).stderr)
+    assert "search.yaml is not valid YAML" in refusal("compare", "begun", *there)
 
 
-def test_the_state_of_a_search_says_what_is_done_and_what_was_interrupted(
-    opened: Callable[..., WritableRecords], tmp_path: Path
-) -> None:
+def test_the_state_of_a_search_says_what_is_done_and_what_was_interrupted(opened: Opened, tmp_path: Path) -> None:
     there = ("--runs", tmp_path / "runs")
-    assert "There is no search in" in plain(holdout_here("status", *there).stdout)
+    assert "There is no search in" in printed("status", *there)
     search = opened(name="half", losses=["pnp"], stages=["search"])
     queue = TrialQueue(only(search_stage(search)))
     assert queue.next_trial()
-    (entry,) = json.loads(holdout_here("status", "half", *there, "--json").stdout)
+    (entry,) = json_of("status", "half", *there)
     (row,) = entry["studies"]
     assert (entry["state"], entry["finished"], row["running"], row["interrupted"]) == ("searching", False, 0, 1)
-    shown = plain(holdout_here("status", "half", *there).stdout)
+    shown = printed("status", "half", *there)
     assert "searching, stopped" in shown
     assert "half/pnp: 1 interrupted trial; `holdout run`" in shown
     with search.folder.only_driver():
-        (entry,) = json.loads(holdout_here("status", "half", *there, "--json").stdout)
+        (entry,) = json_of("status", "half", *there)
         assert (entry["studies"][0]["running"], entry["studies"][0]["interrupted"]) == (1, 0)
 
     drive(opened(name="whole", losses=["pnp"], stages=["search"]))
-    (entry,) = json.loads(holdout_here("status", "whole", *there, "--json").stdout)
+    (entry,) = json_of("status", "whole", *there)
     assert (entry["state"], entry["finished"]) == ("searched", True)
     assert "stopped" not in holdout_here("status", "whole", *there).stdout
     drive(opened(name="unchosen", losses=["pnp"]))
@@ -105,7 +99,7 @@ def test_the_state_of_a_search_says_what_is_done_and_what_was_interrupted(
 
 @pytest.mark.parametrize("command", [("logs", "mine"), ("stop", "mine"), ("status", "--jobs")])
 def test_commands_for_a_cluster_say_what_to_do_with_a_search_of_this_machine(command: tuple[str, ...]) -> None:
-    said = plain(holdout_here(*command, "--address", "http://127.0.0.1:9", code=2).stderr)
+    said = refusal(*command, "--address", "http://127.0.0.1:9")
     assert "`holdout status` shows the progress" in said
     assert "Ctrl-C or `kill` stops them" in said
 
@@ -149,11 +143,11 @@ def test_a_folder_that_was_removed_is_a_sentence(
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert plain(holdout_here(*words, code=2).stderr) == "The current folder was removed; change to another one."
+    assert refusal(*words) == "The current folder was removed; change to another one."
 
 
 def test_a_tilde_that_no_shell_expands_is_the_home_folder(
-    opened: Callable[..., WritableRecords], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = opened()
     drive(search)
@@ -178,7 +172,7 @@ def test_a_user_without_a_home_is_told_what_to_set(tmp_path: Path, monkeypatch: 
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", nobody)
-    said = plain(holdout_here("disk", "--runs", tmp_path, code=2).stderr)
+    said = refusal("disk", "--runs", tmp_path)
     assert said == "This user has no home folder; set HOME to a folder that can be written to."
 
 
@@ -221,7 +215,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("part", "kind"), [("contrastive", "loss"), ("glyphs", "dataset"), ("balanced", "sampler"), ("map_at_r", "metric")]
 )
 def test_built_in_parts_hold(part: str, kind: str) -> None:
-    record = json.loads(holdout_here("check", part, "--json").stdout)
+    record = json_of("check", part)
     assert (record["part"], record["kind"], record["ok"]) == (part, kind, True)
     assert record["checks"]
     assert all(check["check"] and check["state"] == "ok" for check in record["checks"])
@@ -232,7 +226,7 @@ def test_a_part_beside_the_user_is_found_and_what_fails_is_said(here: Path) -> N
     done = holdout_here("check", "mylab.losses:Ordered", "--json", code=1)
     failed = [check for check in json.loads(done.stdout)["checks"] if check["state"] == "failed"]
     assert any("order" in check["found"] for check in failed)
-    shown = plain(holdout_here("check", "mylab.losses:forgetful", "--kind", "backbone", code=1).stdout)
+    shown = printed("check", "mylab.losses:forgetful", "--kind", "backbone", code=1)
     assert "features" in shown, "where a part does not say its kind"
 
 
@@ -244,8 +238,8 @@ def test_no_such_part_is_a_mistake(part: str, here: Path) -> None:
 
 
 def test_the_options_of_a_data_set_are_given_like_those_of_a_search(image_folder: Path) -> None:
-    assert json.loads(holdout_here("check", "folder", "--set", f"root={image_folder}", "--json").stdout)["ok"]
-    said = plain(holdout_here("check", "contrastive", "--set", "root=x", code=2).stderr)
+    assert json_of("check", "folder", "--set", f"root={image_folder}")["ok"]
+    said = refusal("check", "contrastive", "--set", "root=x")
     assert said == "--set sets an option of a data set, but contrastive is a loss; leave it out."
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from scipy.io import loadmat, savemat
-from support.commands import holdout_here, plain, write_search
+from support.commands import holdout_here, json_of, plain, printed, refusal, write_search
 from support.small_search import draw_folder, small_search
 from support.trees import WRITERS, make_cub200, make_tree
 from support.without_ray import MADE_UP
@@ -26,29 +26,29 @@ from trainables.data.sets.glyphs import Glyphs
 
 
 def test_each_is_listed_with_publisher_layout_and_options() -> None:
-    shown = plain(holdout_here("datasets").stdout)
-    entries = json.loads(holdout_here("datasets", "--json").stdout)
+    shown = printed("datasets")
+    entries = json_of("datasets")
     assert [entry["name"] for entry in entries] == list(DATASETS)
     for entry in entries:
         for text in (entry["summary"], entry["publisher"], *entry["layout"], *entry["options"]):
             assert plain(text) in shown
-    (alone,) = json.loads(holdout_here("datasets", "inaturalist", "--json").stdout)
+    (alone,) = json_of("datasets", "inaturalist")
     assert alone["options"]["class_list"]["default"] is None
 
 
 def test_a_part_is_counted_where_it_is_meant(tmp_path: Path) -> None:
     root = make_cub200(tmp_path)
     of_tree = ("datasets", "cub200", "--root", root, "--set", "subset=true")
-    shown = plain(holdout_here(*of_tree).stdout)
+    shown = printed(*of_tree)
     assert "cub200: a part of CUB-200-2011: 40 images" in shown
     assert "training half │ 4 │ 20" in shown
-    found = json.loads(holdout_here(*of_tree, "--json").stdout)
+    found = json_of(*of_tree)
     assert found.pop("name") == "cub200"
     assert found.pop("identity").startswith("a part of CUB-200-2011: 40 images, ")
     assert {part: (counts["classes"], counts["images"]) for part, counts in found.items()} == {
         "train_half": (4, 20), "train": (2, 10), "validation": (2, 10), "test": (4, 20),
     }  # fmt: skip
-    drawn = json.loads(holdout_here("datasets", "glyphs", "--set", "num_classes=40", "--json").stdout)
+    drawn = json_of("datasets", "glyphs", "--set", "num_classes=40")
     assert drawn["train_half"] == {"classes": 20, "images": 480}
 
 
@@ -79,7 +79,7 @@ def test_images_are_written_as_files_of_a_folder(tmp_path: Path) -> None:
     for name, keys in written.classes().items():
         for key, of_drawn in zip(keys, drawn.classes()[name], strict=True):
             assert np.array_equal(written.read(key), drawn.read(of_drawn))
-    assert "exists already" in plain(holdout_here("datasets", "glyphs", *options, code=2).stderr)
+    assert "exists already" in refusal("datasets", "glyphs", *options)
 
 
 def test_a_picture_of_a_damaged_image_is_none(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ def test_a_published_data_set(dataset: str, name: str, tmp_path: Path) -> None:
     if said:
         assert said.format(root=str(root)) in refused(*arguments)
         return
-    found = json.loads(holdout_here(*arguments, "--json").stdout)
+    found = json_of(*arguments)
     assert found["train_half"] == found["test"] == {"classes": 4, "images": 20}
 
 

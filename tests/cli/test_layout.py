@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.commands import holdout_here
-from support.driving import drive
+from support.commands import holdout_here, json_of
+from support.driving import Opened, drive
 from support.made_search import Means, made_search
 
 from holdout.cli.output import Tables
 from search.records.records import Records
 from search.records.runs import RunFolder
-from search.records.writable import WritableRecords
 from search.results.comparison import Comparison, compare
 from search.show.comparison_tables import headline_tables, text_tables
 from search.text_table import TextTable
@@ -37,20 +36,19 @@ def numbers(text: str) -> list[str]:
     return sorted(NUMBER.findall(text))
 
 
-def _needed(table: TextTable, row: Sequence[str]) -> list[str]:
-    return [cell for column, cell in enumerate(row) if column >= table.labels and column not in table.spare]
-
-
 def check(tables: Sequence[TextTable], width: int) -> str:
     """Every number of every cell is there as often as it should be, in lines that fit."""
     shown = printed(tables, width)
     assert max(map(len, shown.splitlines())) <= width
     assert "…" not in shown
-    cells = " ".join(cell for table in tables for row in table.rows for cell in _needed(table, row))
+    rows = [(table, row) for table in tables for row in table.rows]
+    needed = [
+        row[column] for table, row in rows for column in range(table.labels, len(row)) if column not in table.spare
+    ]
     notes = " ".join(note for table in tables for note in table.notes)
     titles = " ".join(table.title for table in tables if table.rows)
     found = numbers(shown)
-    for number in numbers(f"{cells} {notes} {titles}"):
+    for number in numbers(f"{' '.join(needed)} {notes} {titles}"):
         found.remove(number)  # fails where it is not there whole
     return shown
 
@@ -145,7 +143,7 @@ def test_a_default_that_is_best_is_one_row(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [60, 200])
 def test_commands_keep_to_the_width(
-    width: int, opened: Callable[..., WritableRecords], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    width: int, opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every value of the records is printed whole at any width; links may be longer than a line."""
     search = opened(name="a-search-with-a-rather-long-name")
@@ -154,7 +152,7 @@ def test_commands_keep_to_the_width(
     of_search = (search.name, "--runs", tmp_path / "runs")
     for arguments in (("status", *of_search), ("trials", *of_search)):
         shown = holdout_here(*arguments).stdout
-        found = json.loads(holdout_here(*arguments, "--json").stdout)
+        found = json_of(*arguments)
         assert max(map(len, shown.splitlines())) <= width
         assert "…" not in shown
         rows = found[0]["studies"] if arguments[0] == "status" else itertools.chain.from_iterable(found.values())

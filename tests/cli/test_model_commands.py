@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
-from support.commands import holdout_here, plain
+from support.commands import holdout_here, json_of, plain, printed
 from support.listening import listening
 from support.small_model import SmallModel
 
@@ -80,7 +80,7 @@ def test_what_is_left_out_below_a_folder_is_counted(made: SmallModel, tmp_path: 
 def test_neighbours_from_the_command_line(index: Path, made: SmallModel, model: Embedder) -> None:
     query = made.images / "class-02" / "05.png"
     expected = ImageIndex.load(index, model).query(query, k=3)
-    record = json.loads(holdout_here("query", index, query, "-k", 3, "--json", *CPU).stdout)
+    record = json_of("query", index, query, "-k", 3, *CPU)
     (found,) = record["queries"]
     assert found["path"] == str(query)
     assert [(one["path"], one["similarity"]) for one in found["neighbours"]] == [
@@ -90,7 +90,7 @@ def test_neighbours_from_the_command_line(index: Path, made: SmallModel, model: 
     by_checkpoint = ("query", index, query, "-k", 3, "--model", made.checkpoint, "--json", *CPU)
     other = json.loads(holdout_here(*by_checkpoint).stdout)
     assert (other["queries"], other["model"]) == (record["queries"], str(made.checkpoint))
-    shown = plain(holdout_here("query", index, query, made.images / "class-00", "-k", 3, *CPU).stdout)
+    shown = printed("query", index, query, made.images / "class-00", "-k", 3, *CPU)
     assert shown.startswith(f"{query} rank similarity neighbour ")
     rows = [f"{rank} {one.similarity:.4f} {one.path}" for rank, one in enumerate(expected[0], start=1)]
     assert " ".join(rows) in shown
@@ -110,7 +110,7 @@ def test_a_path_is_no_markup_and_gives_the_terminal_no_orders(made: SmallModel, 
     assert shown.stdout.count("[red]heron]0;owned[2J31mgnp.png") == 2
     for text in (done.stdout, done.stderr, shown.stdout, shown.stderr):
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
-    program = json.loads(holdout_here("query", index, image, "-k", 1, "--json", *CPU).stdout)
+    program = json_of("query", index, image, "-k", 1, *CPU)
     assert program["queries"][0]["path"] == str(image)  # JSON has them escaped
 
 
@@ -120,9 +120,7 @@ def test_relative_addresses_are_found_from_another_folder(
     monkeypatch.chdir(made.folder.parent)
     holdout_here("index", "model", "images/class-00", "--to", tmp_path / "index", *CPU)
     monkeypatch.chdir(tmp_path)
-    (found,) = json.loads(
-        holdout_here("query", "index", made.images / "class-00" / "01.png", "-k", 1, "--json", *CPU).stdout
-    )["queries"]
+    (found,) = json_of("query", "index", made.images / "class-00" / "01.png", "-k", 1, *CPU)["queries"]
     assert found["neighbours"][0]["path"] == "images/class-00/01.png"  # as it was given
 
 
@@ -151,13 +149,11 @@ def test_unreadable_images_are_named_and_left_out(mixed: Path, made: SmallModel,
     assert said[1].startswith(f"{mixed / 'd.png'} cannot be read (")
     assert said[2].endswith("; skipped 2 that cannot be read.")
     assert np.load(tmp_path / "to.npz")["paths"].tolist() == [str(mixed / "a.png"), str(mixed / "c.png")]
-    unreadable = json.loads(holdout_here(*arguments, "--json").stdout)["unreadable"]
+    unreadable = json_of(*arguments)["unreadable"]
     assert [image["path"] for image in unreadable] == [str(mixed / "b.jpg"), str(mixed / "d.png")]
 
     holdout_here("index", made.folder, mixed, "--to", tmp_path / "index", "--skip-unreadable", *CPU)
-    queries = json.loads(
-        holdout_here("query", tmp_path / "index", mixed, "-k", 2, "--skip-unreadable", "--json", *CPU).stdout
-    )["queries"]
+    queries = json_of("query", tmp_path / "index", mixed, "-k", 2, "--skip-unreadable", *CPU)["queries"]
     assert [query["path"] for query in queries] == [str(mixed / "a.png"), str(mixed / "c.png")]
     said = holdout_here("embed", made.folder, mixed / "b.jpg", "--to", tmp_path / "b.npz", "--skip-unreadable", code=2)
     assert said.stderr.splitlines()[-1] == "No image can be read, so nothing was written."
@@ -192,7 +188,7 @@ def test_the_model_that_a_strangers_index_names_is_not_loaded(index: Path, made:
         f"copied names model: {made.folder}, which is neither imported nor contacted: you did not make copied here, or "
         "it was changed since. If you trust its author, add --trust-code (in Python, trust_code=True)."
     )
-    assert json.loads(holdout_here("query", copied, image, "--model", made.folder, "--json", *CPU).stdout)["queries"]
+    assert json_of("query", copied, image, "--model", made.folder, *CPU)["queries"]
     with listening() as (port, heard):
         for folder in (index, copied):  # also where this user made one that somebody exchanged
             described = json.loads((folder / "index.json").read_text())

@@ -1,6 +1,5 @@
 """``holdout papers``: no item of a paper is missing, and its commands can be run."""
 
-import json
 import shlex
 from collections.abc import Iterator
 from functools import cache
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 import typer
-from support.commands import holdout_here, plain
+from support.commands import json_of, printed
 from support.cost import AFFORDABLE, images_seen
 from support.spaces import spaces_of
 from support.trees import Trees
@@ -24,7 +23,6 @@ from search.driver.make_plan import read_campaign_plans, read_plan
 from search.records.campaign import Campaign, parse_campaign
 from trainables.data import DATASETS
 
-ROOT = Path(__file__).parents[2]
 COMMANDS = typer.main.get_command(program()).commands  # type: ignore[attr-defined]
 
 # Figures and tables, counted in the papers.
@@ -215,7 +213,7 @@ def test_the_bars_of_a_figure_are_those_of_its_caption(trees: Trees) -> None:
 def test_programs_and_people_get_every_item() -> None:
     assert papers().keys() == COUNTED.keys()
     assert len([entry for _, entry in ITEMS if entry.item.startswith("Supplement: ")]) == 4
-    listed = json.loads(holdout_here("papers", "--json").stdout)
+    listed = json_of("papers")
     assert len(listed) == len(ITEMS)
     for entry in listed:
         assert entry.keys() >= {"paper", "item", "small", "full", "conceptual"}
@@ -223,7 +221,7 @@ def test_programs_and_people_get_every_item() -> None:
         assert entry["title"]
         assert len({bool(entry[key]) for key in ("small", "full", "shown")}) == 1, "they stand together"
         assert bool(entry["small"]) + bool(entry["conceptual"]) == 1, entry["item"]
-    shown, only = plain(holdout_here("papers").stdout), plain(holdout_here("papers", "mpa").stdout)
+    shown, only = printed("papers"), printed("papers", "mpa")
     for name, entry in ITEMS:
         assert entry.item in shown
         if entry.small and name == "mpa":  # in a column of its own, where another paper's could be broken

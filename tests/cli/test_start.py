@@ -4,17 +4,15 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.commands import holdout_here, plain
-from support.driving import drive
+from support.commands import refusal
+from support.driving import Opened, drive
+from support.small_search import SearchFile
 
 from search.driver.finish import write_summary
 from search.packages import EXTRA
-from search.records.writable import WritableRecords
 
 HEAVY = ("torch", "torchvision", "ray", "mlflow", "faiss", "scipy", "sklearn", "pandas", "plotly")
 STUDIES = ("optuna", "sqlalchemy", "alembic")
@@ -33,7 +31,7 @@ for arguments in json.loads(sys.argv[1]):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., WritableRecords]) -> Path:
+def runs(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> Path:
     """A runs folder with a search whose first stage is done."""
     runs = tmp_path_factory.mktemp("start") / "runs"
     search = search_made(runs, losses=["pnp"], search={"trials": 2})
@@ -43,9 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., Wr
 
 
 @pytest.fixture(scope="module")
-def finished(
-    tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., WritableRecords]
-) -> tuple[Path, Path]:
+def finished(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> tuple[Path, Path]:
     """A runs folder with a finished search, and its file; its best trial is at an edge of the space."""
     folder = tmp_path_factory.mktemp("finished")
     model = {"backbone": "resnet18", "embedding_dim": 8}
@@ -57,17 +53,6 @@ def finished(
     file = folder / "search.yaml"
     file.write_text(opened.config.to_yaml())
     return folder / "runs", file
-
-
-def loaded(*commands: Sequence[str], then: str) -> list[Any]:
-    """Run commands in one process; return the exit code of each, the packages imported until then, and its errors.
-
-    The last entry is what the code ``then`` prints at the end.
-    """
-    program = [sys.executable, "-c", PROGRAM + then, json.dumps(commands)]
-    done = subprocess.run(program, capture_output=True, text=True, check=True)
-    *rows, last = map(json.loads, done.stdout.splitlines())
-    return [*((code, set(modules), said) for code, modules, said in rows), last]
 
 
 NOTHING = {*HEAVY, *STUDIES, "numpy"}
@@ -108,7 +93,7 @@ ROWS: list[tuple[str, int, set[str]]] = [
 
 
 def test_a_command_loads_only_what_it_uses(
-    runs: Path, finished: tuple[Path, Path], search_file: Callable[..., Any], tmp_path: Path
+    runs: Path, finished: tuple[Path, Path], search_file: SearchFile, tmp_path: Path
 ) -> None:
     (finished[0] / "small" / "report.html").touch()  # otherwise it would be drawn
     (tmp_path / "wrong.yaml").write_text("name: wrong\ndataset: {name: glyphs}\nlosses: [mpaa]\n")
@@ -121,17 +106,19 @@ def test_a_command_loads_only_what_it_uses(
         "import search.driver.pipeline, search.engines.ray_tune, search.engines.local\n"
         "print(json.dumps([name for name in ('torch', 'torchvision', 'faiss', 'mlflow') if name in sys.modules]))"
     )
-    *found, driven = loaded(*commands, then=driving)
+    program = [sys.executable, "-c", PROGRAM + driving, json.dumps(commands)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    *found, driven = map(json.loads, done.stdout.splitlines())
     assert driven == [], "planning and driving a search load no torch"
     for (words, code, without), (ended, modules, said) in zip(ROWS, found, strict=True):
-        assert (words, ended, modules & without) == (words, code, set()), said
+        assert (words, ended, {*modules} & without) == (words, code, set()), said
 
 
 def test_a_finished_search_that_is_extended_tries_its_network(finished: tuple[Path, Path]) -> None:
     """Mistakes are still reported at once, before anything is trained."""
     runs, file = finished
     changed = ("--set", "search.trials=20", "--set", "training.image_size=1")
-    assert "training.image_size" in plain(holdout_here("run", file, "--runs", runs, *changed, code=2).stderr)
+    assert "training.image_size" in refusal("run", file, "--runs", runs, *changed)
 
 
 def test_the_library_loads_nothing_before_it_is_used() -> None:

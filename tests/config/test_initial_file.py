@@ -1,6 +1,5 @@
 """``holdout init``: its file, which passes all checks of a search for any images, its output and its errors."""
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.commands import holdout_here, plain
+from support.commands import holdout_here, json_of, plain, printed, refusal
 from support.refusals import refused
 from support.small_disk import small_files
+from support.small_search import unreadable
 
 from search.config.initial_file import (
     ImageFacts,
@@ -85,16 +85,16 @@ def without_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_photographs_get_a_frozen_network_and_the_command_for_its_weights(without_weights: Path, empty: Path) -> None:
-    said = plain(holdout_here("init", _draw(empty / "small", [3] * 8, 70, 70)).stdout)
+    said = printed("init", _draw(empty / "small", [3] * 8, 70, 70))
     assert "--download" not in said
     assert parse_config(read_search(Path("small.yaml"))).model.backbone == "convnet"
-    said = plain(holdout_here("init", _draw(empty / "birds", [3] * 8, 240, 240)).stdout)
+    said = printed("init", _draw(empty / "birds", [3] * 8, 240, 240))
     assert said.endswith("holdout backbones resnet50 --download holdout run birds.yaml")
     config = parse_config(read_search(Path("birds.yaml")))
     assert (config.model.backbone, config.model.weights, config.model.is_frozen) == ("resnet50", "imagenet", True)
     assert (config.split.ratio, config.final.train_on, config.training.image_size) == (0.5, "all", 112)
     words = "weights of resnet50 are not on this machine. `holdout backbones resnet50 --download` downloads them"
-    assert words in plain(holdout_here("run", "birds.yaml", code=2).stderr)
+    assert words in refusal("run", "birds.yaml")
     holdout_here("init", "birds", "--backbone", "convnet", "-o", "convnet.yaml")
     assert parse_config(read_search(Path("convnet.yaml"))).split.ratio == 0.9
     assert not without_weights.exists(), "nothing is downloaded unasked"
@@ -119,11 +119,8 @@ def test_every_section_is_there_with_a_comment_and_the_example_space_holds(tmp_p
 def test_no_test_image_is_opened(tmp_path: Path) -> None:
     root = _draw(tmp_path / "birds", [3] * 12)
     whole = facts_at(root)
-    for path in root.glob("class 00[6-9]/*"):
-        path.write_bytes(b"sealed")
-    for path in root.glob("class 01*/*"):
-        path.write_bytes(b"sealed")
-    assert facts_at(root) == whole
+    with unreadable(*sorted(root.iterdir())[6:]):
+        assert facts_at(root) == whole
 
 
 @pytest.mark.parametrize(
@@ -145,9 +142,10 @@ def test_a_folder_that_cannot_be_searched_is_refused(sizes: list[int], sentence:
 
 def test_a_folder_of_unreadable_images_is_refused(tmp_path: Path) -> None:
     broken = _draw(tmp_path / "broken", [2] * 8)
-    for path in broken.rglob("*.png"):
-        path.write_bytes(b"garbage")
-    with pytest.raises(InvalidInput, match=r"None of 8 images can be read, such as class 00\d/0\.png"):
+    with (
+        unreadable(*broken.iterdir()),
+        pytest.raises(InvalidInput, match=r"None of 8 images can be read, such as class 00\d/0\.png"),
+    ):
         facts_at(broken)
 
 
@@ -168,7 +166,7 @@ def test_odd_folder_names_are_quoted(tmp_path: Path) -> None:
 def test_a_pretrained_network_is_frozen(tmp_path: Path, weights: Path) -> None:
     root = _draw(tmp_path / "birds", [4] * 8)
     file = tmp_path / "birds.yaml"
-    said = plain(holdout_here("init", root, "-o", file, "--backbone", "resnet18", "--weights", weights).stdout)
+    said = printed("init", root, "-o", file, "--backbone", "resnet18", "--weights", weights)
     sentence = "loaded 100 of 102 tensors of resnet18.pth; left out fc.weight, fc.bias."
     assert f"resnet18: {sentence}" in said
     config = parse_config(parse_yaml(file.read_text(), "the file"))
@@ -256,13 +254,13 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_folder_or_a_manifest_gets_a_file_that_run_takes(image_folder: Path, empty: Path, tmp_path: Path) -> None:
-    said = plain(holdout_here("init", image_folder, "--output", "folder.yaml").stdout)
+    said = printed("init", image_folder, "--output", "folder.yaml")
     assert "160 images, of 16 classes" in said
     assert said.endswith("holdout run folder.yaml")
     rows = [f"{path.relative_to(image_folder)},{path.parent.name}" for path in sorted(image_folder.rglob("*.png"))]
     (empty / "birds.csv").write_text("\n".join(["path,class", *rows]))
-    assert "160 of the 160 images are missing" in plain(holdout_here("init", "birds.csv", code=2).stderr)
-    assert "there is no CSV file" in plain(holdout_here("init", image_folder, "--root", empty, code=2).stderr)
+    assert "160 of the 160 images are missing" in refusal("init", "birds.csv")
+    assert "there is no CSV file" in refusal("init", image_folder, "--root", empty)
     holdout_here("init", "birds.csv", "--root", image_folder)
     assert {path.name for path in empty.iterdir()} == {"folder.yaml", "birds.csv", "birds.yaml"}
     for file, name in (("folder.yaml", "folder"), ("birds.yaml", "manifest")):
@@ -271,7 +269,7 @@ def test_a_folder_or_a_manifest_gets_a_file_that_run_takes(image_folder: Path, e
 
 
 def test_without_a_folder_it_is_for_drawn_images(empty: Path) -> None:
-    record = json.loads(holdout_here("init", "--json").stdout)
+    record = json_of("init")
     assert (record["file"], record["found"]["classes"]) == ("glyphs.yaml", 96)
     assert "name: glyphs" in (empty / "glyphs.yaml").read_text()
 
@@ -294,7 +292,7 @@ def test_mistakes_are_sentences_and_nothing_is_written(image_folder: Path, empty
         (("one",), "without images: class"),
         (("nowhere",), "nowhere', which does not exist"),
     ):
-        assert said in plain(holdout_here("init", *words, code=2).stderr)
+        assert said in refusal("init", *words)
     assert {path.name for path in empty.iterdir()} == {"mine.yaml", "link.yaml", "one"}
     assert (empty / "mine.yaml").read_text() == "mine"
 

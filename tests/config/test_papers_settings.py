@@ -284,16 +284,6 @@ def test_all_ten_losses_are_searched_on_fixed_validation_classes(configured: Con
 # The printed schedules.
 
 
-def steps(lr: float, step: int, gamma: float, epochs: int) -> list[float]:
-    """Return the rate of every epoch if it is multiplied by ``gamma`` after every ``step`` epochs."""
-    rates, rate = [], lr
-    for epoch in range(1, epochs + 1):
-        rates.append(rate)
-        if epoch % step == 0:
-            rate *= gamma
-    return rates
-
-
 def milestones(lr: float, after: Sequence[int], gamma: float, epochs: int) -> list[float]:
     """Return the rate of every epoch if it is multiplied by ``gamma`` after each epoch of ``after``."""
     return [lr * gamma ** sum(epoch > last for last in after) for epoch in range(1, epochs + 1)]
@@ -309,10 +299,13 @@ THESIS = {
 # The rate of each epoch. The thesis's text (3.4) has 100 epochs and no warm-up. In MPA's first epoch, Proxy-Anchor's
 # warm-up, the network does not learn; the rest of 4.2's epochs do. The topk recipes state why their rate is another.
 RATES = {
-    **{f"thesis-{name}": steps(lr, step, gamma, 100) for name, (lr, step, gamma) in THESIS.items()},
-    "mpa-cub200": [0.0, *steps(1e-4, 20, 0.5, 60)[1:]],
-    "mpa-cars196": [0.0, *steps(1e-4, 20, 0.5, 60)[1:]],
-    "mpa-sop": [0.0, *steps(1e-4, 20, 0.5, 100)[1:]],
+    **{
+        f"thesis-{name}": milestones(lr, range(step, 100, step), gamma, 100)
+        for name, (lr, step, gamma) in THESIS.items()
+    },
+    "mpa-cub200": [0.0, *milestones(1e-4, range(20, 60, 20), 0.5, 60)[1:]],
+    "mpa-cars196": [0.0, *milestones(1e-4, range(20, 60, 20), 0.5, 60)[1:]],
+    "mpa-sop": [0.0, *milestones(1e-4, range(20, 100, 20), 0.5, 100)[1:]],
     "pnp-sop": milestones(1e-5, (120, 220, 250, 280), 0.3, 400),
     "pnp-vehicleid": milestones(1e-5, (120, 220, 250, 280), 0.3, 400),
     "pnp-inaturalist": milestones(1e-5, (120, 220, 250, 280), 0.3, 400),
@@ -372,13 +365,6 @@ def at_tree(trees: Trees, recipe: str) -> tuple[str, ...]:
     return (f"dataset.root={trees(recipe.split('-')[1])}", "dataset.subset=true")
 
 
-def named_settings(recipe: str) -> Iterator[tuple[str, ...]]:
-    """Yield every line of a recipe's comments that names settings."""
-    for line in recipes()[recipe].read_text().splitlines():
-        if found := re.findall(r"--set ([\w.]+=[\w.-]+)", line):
-            yield tuple(found)
-
-
 def test_every_schedule_that_is_printed_has_its_recipe() -> None:
     assert {*PAPERS} == RATES.keys()
 
@@ -390,10 +376,10 @@ def test_a_recipe_names_itself_and_settings_and_its_losses_build(recipe: str, tr
     assert config.dataset.name == recipe.split("-")[1]
     for loss, space in spaces_of(config).items():
         LOSSES[loss](num_classes=3, embedding_dim=4, **space.default.loss)
-    what, command = recipes()[recipe].read_text().splitlines()[:2]
+    what, command, *comments = recipes()[recipe].read_text().splitlines()
     assert what.startswith("# ")
     assert command == f"# holdout run {recipe} --set dataset.root=DIR"
-    lines = list(named_settings(recipe))
+    lines = [found for line in comments if (found := re.findall(r"--set ([\w.]+=[\w.-]+)", line))]
     assert BESIDE.get(recipe) in {None, *(setting for line in lines for setting in line)}
     for settings in lines:
         own = [setting for setting in settings if not setting.startswith("dataset.root=")]

@@ -5,7 +5,6 @@ import datetime
 import decimal
 import enum
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 import yaml
 from hypothesis import given, settings, strategies as st
 from support.refusals import sentences_of
+from support.small_search import SearchFile
 
 import holdout
 from holdout.cli.submission import PACKAGES, SUBMITTED, submission, working_directory
@@ -27,8 +27,6 @@ from search.records.writable import open_search
 from search.stages import Stage
 from trainables.common.errors import InvalidInput
 from trainables.losses import LossRow
-
-SearchFile = Callable[..., dict[str, Any]]
 
 PARTS = """
 import numpy as np

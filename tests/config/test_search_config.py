@@ -1,6 +1,5 @@
 """The search file: how it is read, mistakes, the engine that it names, and settings of a loss's own training."""
 
-import json
 import re
 import runpy
 from collections.abc import Callable, Mapping
@@ -12,10 +11,10 @@ import pytest
 import torch
 import yaml
 from sqlalchemy import make_url
-from support.commands import holdout_here, plain
+from support.commands import ROOT, holdout_here, json_of, plain
 from support.driving import made_trial
 from support.refusals import sentences_of
-from support.small_search import draw_folder
+from support.small_search import SearchFile, draw_folder
 
 from search.config.keys import ESSENTIAL, SECTION, Key, commented, keys_of, matching
 from search.config.parts import SHARED
@@ -39,8 +38,6 @@ from trainables.common.errors import InvalidInput, suggestion
 from trainables.losses import loss_row
 from trainables.training.spec import TrialSpec
 from trainables.training.training_config import Schedule, TrainingConfig
-
-SearchFile = Callable[..., dict[str, Any]]
 
 
 def test_the_example_of_equal_budgets_searches_the_same_of_every_training(tmp_path: Path) -> None:
@@ -210,7 +207,6 @@ def test_the_plan_says_what_was_taken_over(tmp_path: Path) -> None:
 
 # The reference of keys: complete, true to the classes, and the same wherever it is shown.
 
-ROOT = Path(__file__).parent.parent.parent
 KEYS = list(keys_of(SearchConfig))
 SETTABLE = [key for key in KEYS if key.type != SECTION]
 BASE = {"name": "keys", "dataset": {"name": "glyphs"}, "losses": ["proxy_anchor", "mpa"]}
@@ -345,7 +341,7 @@ def test_the_command_prints_and_refuses() -> None:
     assert len(shown.splitlines()) <= 30
     assert all(f"\n{name}  " in shown for name in ESSENTIAL)
     assert f"all {sum(key.type != SECTION for key in KEYS)}." in shown
-    listed = json.loads(holdout_here("keys", "--all", "--json").stdout)
+    listed = json_of("keys", "--all")
     assert [key["name"] for key in listed] == [key.name for key in KEYS]
     said = holdout_here("keys", "pruner")
     assert "one of asha, hyperband, median, none" in said.stdout

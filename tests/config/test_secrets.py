@@ -6,9 +6,8 @@ import json
 import os
 import re
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
@@ -18,7 +17,7 @@ import yaml
 from hypothesis import example, given, settings, strategies as st
 from support.commands import holdout_here, in_one_process, write_search
 from support.mlflow_database import write_migrated
-from support.serving import asked
+from support.serving import answering, asked
 from support.small_search import GLYPHS, small_search
 
 from search.addresses import expand, health_page, sqlite_address, sqlite_file, without_a_password
@@ -87,12 +86,8 @@ class _Guarded(BaseHTTPRequestHandler):
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
         monkeypatch.delenv(name, raising=False)
-    with HTTPServer(("127.0.0.1", 0), _Guarded) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+    with answering(_Guarded) as port:
+        yield port
 
 
 @pytest.mark.parametrize("public", [(200, b"OK"), (401, b"secret?")])

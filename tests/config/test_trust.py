@@ -2,24 +2,24 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from support.commands import holdout_here, plain
-from support.driving import drive
+from support.commands import holdout_here, plain, refusal
+from support.driving import Opened, drive
 from support.finished_search import finish
-from support.journals import Operation, rewrite as rewrite_journal
+from support.journals import rewritten
 from support.listening import listening
 from support.small_search import GLYPHS, small_search
 
 import holdout
 from search.driver.finish import write_summary
 from search.driver.make_plan import read_plan
-from search.records.writable import WritableRecords, open_search
+from search.records.writable import open_search
 from search.trust import forget, started
 from trainables.common.errors import InvalidInput
 
@@ -32,7 +32,7 @@ READ = [
 
 
 @pytest.fixture(scope="module")
-def origin(search_made: Callable[..., WritableRecords], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def origin(search_made: Opened, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of a search of trainings that nobody ran; not to be changed."""
     runs = tmp_path_factory.mktemp("origin") / "runs"
     with closing(search_made(runs, losses=["pnp"], search={"trials": 2})) as search:
@@ -188,23 +188,18 @@ def test_digests_are_checked_without_the_code_and_the_rest_with_it(
     assert "add --trust-code" in plain(refused.stderr)
     journal = runs / "small" / "study.journal"
     untouched = journal.read_bytes()
-    rewrite_journal(journal, _better)
+    with rewritten(journal) as found:
+        for entry in (entry for entry in found if entry.get("values")):
+            entry["values"] = [entry["values"][0] + 0.01]
     changed = holdout_here(*verify, code=1)
     assert "The study small/kind was changed: its digest is" in plain(changed.stderr)
     journal.write_bytes(untouched)
     ledger = runs / "test_openings.jsonl"
     lines = ledger.read_text()
     ledger.write_text("".join(reversed(lines.splitlines(keepends=True))))
-    assert "test_openings.jsonl" in plain(holdout_here(*verify, code=1).stderr)
+    assert "test_openings.jsonl" in refusal(*verify, code=1)
     ledger.write_text(lines)
     assert "ok  split.json: the split" in holdout_here(*verify, "--trust-code", code=(0, 1)).stdout
-
-
-def _better(found: list[Operation]) -> None:
-    """Raise the value of each complete trial."""
-    for entry in found:
-        if entry.get("values"):
-            entry["values"] = [entry["values"][0] + 0.01]
 
 
 CODE: list[dict[str, Any]] = [
@@ -237,13 +232,9 @@ def test_no_command_imports_the_code_that_a_stranger_names(change: dict[str, Any
             assert "add --trust-code" in plain(done.stderr)
 
 
-def _forged(found: list[Operation]) -> None:
-    for entry in found:
-        if "outcome" in entry.get("user_attr", {}):
-            entry["user_attr"]["outcome"] = "a\x1b[2J\u202eb"
-
-
 def test_a_forged_outcome_sends_no_control_characters_to_a_csv_file(stranger: Path, tmp_path: Path) -> None:
-    rewrite_journal(stranger / "small" / "study.journal", _forged)
+    with rewritten(stranger / "small" / "study.journal") as found:
+        for entry in (entry for entry in found if "outcome" in entry.get("user_attr", {})):
+            entry["user_attr"]["outcome"] = "a\x1b[2J\u202eb"
     holdout_here("trials", "small", "--runs", stranger, "--csv", tmp_path / "trials.csv")
     assert r"a\x1b[2J\u202eb" in (tmp_path / "trials.csv").read_text()

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from optuna.trial import TrialState, create_trial
+from support.driving import Opened
 from support.stores import ftp_store
 
 from search.driver.listeners import CheckpointCleanup
@@ -20,21 +21,22 @@ SIZE = 1000
 LOSS = "pnp"
 
 
+Session = Callable[..., tuple[WritableRecords, CheckpointCleanup]]
+
+
 @pytest.fixture
-def session(
-    opened: Callable[..., WritableRecords], tmp_path: Path
-) -> Iterator[Callable[[float | None], WritableRecords]]:
-    """Return a function that starts or resumes a search with room for ``models`` models."""
+def session(opened: Opened, tmp_path: Path) -> Iterator[Session]:
+    """Return a function that starts or resumes a search, with room for ``models`` models, and its clean-up."""
     searches: list[WritableRecords] = []
 
-    def begin(models: float | None) -> WritableRecords:
+    def begin(models: float | None, store: str = str(tmp_path / "models")) -> tuple[WritableRecords, CheckpointCleanup]:
         for search in searches:
             search.close()
         max_gb = None if models is None else models * SIZE / 1e9
-        search = opened(losses=[LOSS], checkpoints={"storage_path": str(tmp_path / "models"), "max_gb": max_gb})
+        search = opened(losses=[LOSS], checkpoints={"storage_path": store, "max_gb": max_gb})
         search.begin_session(0.0, slots=2)
         searches.append(search)
-        return search
+        return search, CheckpointCleanup(search)
 
     yield begin
     searches[-1].close()
@@ -80,17 +82,15 @@ def kept(search: WritableRecords, stage: Stage = Stage.SEARCH) -> set[int]:
     return {int(path.parts[len(parent.parts)]) for path in parent.rglob("attempt-*/best.safetensors")}
 
 
-def test_the_better_models_are_kept_up_to_the_limit(session: Callable[..., WritableRecords]) -> None:
-    search = session(2)
-    cleanup = CheckpointCleanup(search)
+def test_the_better_models_are_kept_up_to_the_limit(session: Session) -> None:
+    search, cleanup = session(2)
     good, _worst, better, _worse = (train(cleanup, search, value) for value in (0.8, 0.1, 0.9, 0.2))
     assert kept(search) == {good, better}
 
 
-def test_a_model_that_is_written_after_its_trial_ended_counts(session: Callable[..., WritableRecords]) -> None:
+def test_a_model_that_is_written_after_its_trial_ended_counts(session: Session) -> None:
     """It counts every time, even if an earlier model of the trial was counted and removed."""
-    search = session(1)
-    cleanup = CheckpointCleanup(search)
+    search, cleanup = session(1)
     pruned = add(search, 0.1, early=True)
     end(cleanup, search, pruned)
     write_best(directory(search, pruned))
@@ -102,23 +102,21 @@ def test_a_model_that_is_written_after_its_trial_ended_counts(session: Callable[
     assert kept(search) == {better}
 
 
-def test_models_of_later_stages_are_kept_and_do_not_count(session: Callable[..., WritableRecords]) -> None:
-    search = session(1)
-    cleanup = CheckpointCleanup(search)
+def test_models_of_later_stages_are_kept_and_do_not_count(session: Session) -> None:
+    search, cleanup = session(1)
     train(cleanup, search, 0.5)
     for stage in (Stage.SELECT, Stage.TEST):
         for number in (0, 1):
             write_best(directory(search, number, stage))
             end(cleanup, search, number, stage)
-    again = session(0.5)
-    end(CheckpointCleanup(again), again, 1, Stage.TEST)
+    again, cleanup = session(0.5)
+    end(cleanup, again, 1, Stage.TEST)
     assert kept(again) == set()
     assert kept(again, Stage.SELECT) == kept(again, Stage.TEST) == {0, 1}
 
 
-def test_without_a_limit_all_models_and_no_resume_checkpoints_stay(session: Callable[..., WritableRecords]) -> None:
-    search = session(None)
-    cleanup = CheckpointCleanup(search)
+def test_without_a_limit_all_models_and_no_resume_checkpoints_stay(session: Session) -> None:
+    search, cleanup = session(None)
     for number in (add(search, 0.5), add(search, 0.6)):
         write_best(directory(search, number))
         as_path(f"{directory(search, number)}/attempt-1/last.pt").write_bytes(b"state")
@@ -128,40 +126,38 @@ def test_without_a_limit_all_models_and_no_resume_checkpoints_stay(session: Call
     assert {path.name for path in parent.rglob("attempt-*/*")} == {"best.safetensors"}
 
 
-def test_a_resumed_search_counts_what_earlier_sessions_left(session: Callable[..., WritableRecords]) -> None:
-    first = session(3)
-    cleanup = CheckpointCleanup(first)
+def test_a_resumed_search_counts_what_earlier_sessions_left(session: Session) -> None:
+    first, cleanup = session(3)
     for value in (0.1, 0.7, 0.8):
         train(cleanup, first, value)
     assert kept(first) == {0, 1, 2}
 
-    second = session(3)
-    number = train(CheckpointCleanup(second), second, 0.6)
+    second, cleanup = session(3)
+    number = train(cleanup, second, 0.6)
     assert kept(second) == {1, 2, number}  # the worst one is from the first session
 
-    third = session(2)  # a smaller limit than before
-    train(CheckpointCleanup(third), third, 0.5)
+    third, cleanup = session(2)  # a smaller limit than before
+    train(cleanup, third, 0.5)
     assert kept(third) == {1, 2}
 
 
-def test_a_resumed_search_counts_trials_that_no_cleanup_saw_end(session: Callable[..., WritableRecords]) -> None:
+def test_a_resumed_search_counts_trials_that_no_cleanup_saw_end(session: Session) -> None:
     """The driver died between storing the trial and the clean-up, or before a worker finished writing."""
-    first = session(2)
+    first, _ = session(2)
     for value, early in ((0.4, False), (0.3, True)):
         write_best(directory(first, add(first, value, early=early)), attempt="fold-1/attempt-2")
 
-    second = session(2)
-    assert train(CheckpointCleanup(second), second, 0.9) == 2
+    second, cleanup = session(2)
+    assert train(cleanup, second, 0.9) == 2
     assert kept(second) == {0, 2}
 
 
-def test_the_model_of_a_trial_that_was_lost_counts_when_the_trial_ends(session: Callable[..., WritableRecords]) -> None:
-    first = session(1)
+def test_the_model_of_a_trial_that_was_lost_counts_when_the_trial_ends(session: Session) -> None:
+    first, _ = session(1)
     lost = first.study(LOSS, Stage.SEARCH).ask(lambda number: number)
     write_best(directory(first, lost.number))
 
-    second = session(1)
-    cleanup = CheckpointCleanup(second)
+    second, cleanup = session(1)
     other = train(cleanup, second, 0.1)
     assert kept(second) == {lost.number, other}
     study = second.study(LOSS, Stage.SEARCH)
@@ -171,12 +167,10 @@ def test_the_model_of_a_trial_that_was_lost_counts_when_the_trial_ends(session: 
 
 
 def test_an_unreachable_storage_is_cleaned_up_later(
-    opened: Callable[..., WritableRecords], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    session: Session, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ftp_store(tmp_path / "ftp") as url:
-        search = opened(losses=[LOSS], checkpoints={"storage_path": f"{url}/models", "max_gb": 1.5 * SIZE / 1e9})
-        search.begin_session(0.0, slots=2)
-        cleanup = CheckpointCleanup(search)
+        search, cleanup = session(1.5, f"{url}/models")
         numbers = [add(search, value) for value in (0.5, 0.1, 0.9)]
         for number in numbers:
             write_best(directory(search, number))
@@ -191,4 +185,3 @@ def test_an_unreachable_storage_is_cleaned_up_later(
         end(cleanup, search, add(search, 0.2))
         assert kept(search) == {numbers[2]}
         assert not [*(tmp_path / "ftp").rglob("last.pt")]
-    search.close()

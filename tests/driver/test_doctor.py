@@ -2,15 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import holdout, holdout_here, write_search
+from support.commands import holdout, json_of, write_search
 from support.kinds import on_features, trade
 from support.services import ray_nodes
-from support.small_search import draw_folder, small_search
+from support.small_search import SearchFile, draw_folder, small_search
 
 from search.config.search_config import SearchConfig, parse_config
 from search.driver import doctor
@@ -30,10 +29,10 @@ def found(findings: list[CheckResult], check: str) -> CheckResult:
     return finding
 
 
-def test_a_machine_and_a_search_are_examined(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_a_machine_and_a_search_are_examined(search_file: SearchFile, tmp_path: Path) -> None:
     """``test_engine_contract.py`` has Ray."""
     file = write_search(tmp_path / "x.yaml", search_file(losses=["pnp"], resources={"engine": "local"}))
-    findings = json.loads(holdout_here("doctor", file, "--runs", tmp_path / "runs", "--json").stdout)
+    findings = json_of("doctor", file, "--runs", tmp_path / "runs")
     by_check = {entry["check"]: entry for entry in findings}
     assert [*by_check][:4] == ["python", "torch", "faiss", "tracking"]
     assert by_check["step"]["state"] == by_check["time"]["state"] == "ok"
@@ -56,14 +55,14 @@ def test_two_wheels_with_one_folder_are_named(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_a_training_that_fails_is_found(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_a_training_that_fails_is_found(search_file: SearchFile, tmp_path: Path) -> None:
     config = parse_config(search_file(losses=["support.own_parts:Raising"]))
     findings = list(examine(config, tmp_path / "runs"))
     assert [finding.check for finding in findings if finding.state == "failed"] == ["step"]
     assert "IndexError: out of sorts" in found(findings, "step").found
 
 
-def test_a_search_is_examined_and_nothing_written(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_a_search_is_examined_and_nothing_written(search_file: SearchFile, tmp_path: Path) -> None:
     findings = examined(parse_config(search_file()), tmp_path)
     assert found(findings, "data").found == "folder: 6 classes train, 2 validate, 8 test"
     assert found(findings, "choice").found == (
@@ -76,7 +75,7 @@ def test_a_search_is_examined_and_nothing_written(search_file: Callable[..., dic
     assert not (tmp_path / "runs").exists()
 
 
-def test_too_little_memory_is_found_with_advice(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_too_little_memory_is_found_with_advice(search_file: SearchFile, tmp_path: Path) -> None:
     many = search_file(resources={"cpus_per_trial": 1e-5})
     memory = found(examined(parse_config(many), tmp_path), "memory")
     assert memory.state == "failed"
@@ -87,7 +86,7 @@ def test_too_little_memory_is_found_with_advice(search_file: Callable[..., dict[
 
 @pytest.mark.parametrize(("capability", "warned"), [("AVX2", True), ("AVX512", False), ("DEFAULT", False)])
 def test_a_precision_that_the_cpu_emulates_is_told_of(
-    search_file: Callable[..., dict[str, Any]],
+    search_file: SearchFile,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capability: str,
@@ -137,7 +136,7 @@ def test_checks_of_a_data_set_name_its_items(tmp_path: Path) -> None:
 
 @pytest.mark.cluster
 def test_the_trials_of_the_cluster_are_counted(
-    search_file: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    search_file: SearchFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def counted(cpus: int, code: int, **resources: Any) -> dict[str, dict[str, str]]:
         content = search_file(losses=["proxy_anchor"], resources={"engine": "ray", **resources})

@@ -7,17 +7,16 @@ while it confirms, and resumed by the same command; on a cluster: `make soak`.
 
 import json
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from optuna.trial import TrialState
-from support.commands import holdout_here, kill_when, plain, stored, summary, write_search
+from support.commands import json_of, kill_when, refusal, stored, summary, write_search
 from support.mlflow_database import write_migrated
 from support.mlflow_rows import assert_mlflow_equals_the_studies, studies_of
-from support.small_search import draw_folder, small_search
+from support.small_search import draw_folder, small_search, unreadable
 from support.stores import ftp_store
 
 from search.trials import epochs_of
@@ -28,12 +27,11 @@ TEST = ("test", "small", "--trust-code")
 
 
 class FinishedSearch:
-    """The folders of one search whose checkpoints are in a storage elsewhere, and the corruption of its test images."""
+    """The folders of one search whose checkpoints are in a storage elsewhere."""
 
     def __init__(self, path: Path, store: str) -> None:
         self.runs, self.trials = path / "runs", path / "store" / "models" / "small" / "trials"
         self.images = draw_folder(path / "images", images=6)
-        self.kept = path / "kept"
         self.killed = 0.0
         content = small_search(
             self.images,
@@ -45,20 +43,6 @@ class FinishedSearch:
             checkpoints={"storage_path": f"{store}/models"},
         )
         self.file = write_search(path / "small.yaml", content)
-
-    @property
-    def test_classes(self) -> list[Path]:
-        return sorted(self.images.iterdir())[8:]
-
-    def spoil(self) -> None:
-        shutil.copytree(self.images, self.kept)
-        for folder in self.test_classes:
-            for image in folder.iterdir():
-                image.write_bytes(b"garbage")
-
-    def restore(self) -> None:
-        shutil.rmtree(self.images)
-        shutil.copytree(self.kept, self.images)
 
     def is_being_confirmed(self) -> bool:
         trials = stored(self.runs, "small", f"{LOSS}@confirm")
@@ -72,25 +56,24 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedSearc
     path = tmp_path_factory.mktemp("end-to-end")
     with ftp_store(path / "store") as url:
         finished = FinishedSearch(path, url)
-        finished.spoil()
         write_migrated(finished.runs / "mlflow.db")
         command = ("run", finished.file, "--runs", finished.runs)
-        kill_when(finished.is_being_confirmed, *command)
-        finished.killed = time.time()
-        assert not (finished.runs / "small" / "selection.json").exists()
-        said = plain(holdout_here(*command, code=2).stderr)
+        with unreadable(*sorted(finished.images.iterdir())[8:]):
+            kill_when(finished.is_being_confirmed, *command)
+            finished.killed = time.time()
+            assert not (finished.runs / "small" / "selection.json").exists()
+            said = refusal(*command)
         assert (finished.runs / "small" / "selection.json").exists()
         kept = r"kept: 2 trials, (1 confirmation, )?1 unfinished training; "
         left = r"left: the choice, the test(, about [\d:]+ at the pace so far)?\."
         assert re.search(f"Resuming small; {kept}{left}", said), said
         assert "48 of 48 images cannot be read: class-08/00.png" in said, said
         assert not (finished.runs / "small" / "test.json").exists()
-        finished.restore()
         yield finished
 
 
 def test_the_test_stage_succeeds_with_restored_images(finished: FinishedSearch) -> None:
-    result = json.loads(holdout_here(*TEST, "--runs", finished.runs, "--json").stdout)
+    result = json_of(*TEST, "--runs", finished.runs)
     assert result == summary(finished.runs, "small")
     assert result["test_opened"] == 1, "the attempt that was refused is the same opening"
     _, line, read, scored = map(json.loads, (finished.runs / "test_openings.jsonl").read_text().splitlines())
@@ -143,7 +126,7 @@ def test_only_what_is_worth_keeping_stays_on_disk(finished: FinishedSearch) -> N
 
 
 def test_the_comparison_goes_from_the_search_to_the_test(finished: FinishedSearch) -> None:
-    found = json.loads(holdout_here("compare", "small", "--runs", finished.runs, "--json").stdout)
+    found = json_of("compare", "small", "--runs", finished.runs)
     assert {row["role"] for row in found["rows"]} == {"default", "tuned"}
     for row in found["rows"]:
         trained = [

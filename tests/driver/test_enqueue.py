@@ -1,7 +1,6 @@
 """Trials proposed by `holdout enqueue`: what is trained next, what is counted, and what is refused."""
 
 import json
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,25 +8,26 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 from support.commands import holdout_here, plain
-from support.driving import drive
+from support.driving import Opened, drive
 
 from search.driver.make_plan import reopened
-from search.records.writable import WritableRecords, open_search
+from search.records.writable import open_search
 from search.stages import Stage
 
 
 @pytest.fixture
-def runs(opened: Callable[..., WritableRecords], tmp_path: Path) -> Path:
+def runs(opened: Opened, tmp_path: Path) -> Path:
     """The runs folder of a search of two losses, two trials each, that have ended."""
     with closing(opened(search={"trials": 2, "pruner": "none"}, losses=["pnp", "proxy_anchor"])) as search:
         drive(search)
     return tmp_path / "runs"
 
 
-def enqueue(runs: Path, *proposals: dict[str, Any], loss: str = "proxy_anchor", code: int = 0) -> Any:
+def enqueue(runs: Path, *proposals: Any, loss: str = "proxy_anchor", name: str = "small", code: int = 0) -> Any:
     """Run the command; return its JSON, or the sentences of its refusal."""
-    params = [text for proposal in proposals for text in ("--params", json.dumps(proposal))]
-    done = holdout_here("enqueue", "small", "--loss", loss, *params, "--runs", runs, "--json", code=code)
+    texts = [proposal if isinstance(proposal, str) else json.dumps(proposal) for proposal in proposals]
+    params = [word for text in texts for word in ("--params", text)]
+    done = holdout_here("enqueue", name, "--loss", loss, *params, "--runs", runs, "--json", code=code)
     return json.loads(done.stdout) if code == 0 else plain(done.stderr)
 
 
@@ -51,7 +51,7 @@ def test_the_next_run_trains_what_was_proposed_and_counts_it(runs: Path) -> None
     assert trials[2].user_attrs["seed"] != trials[3].user_attrs["seed"]
 
 
-def test_room_in_the_budget_is_used_before_it_is_raised(opened: Callable[..., WritableRecords], tmp_path: Path) -> None:
+def test_room_in_the_budget_is_used_before_it_is_raised(opened: Opened, tmp_path: Path) -> None:
     with closing(opened(search={"trials": 3}, losses=["proxy_anchor"])):
         pass
     assert enqueue(tmp_path / "runs", {"scale": 16})["trials"][0]["number"] == 1, "trial 0 is the default"
@@ -75,14 +75,13 @@ def test_all_mistakes_at_once_and_nothing_enqueued(runs: Path) -> None:
     assert "alpha: it exists only where variant is Dq" in said
     assert "did you mean pnp?" in enqueue(runs, {"alpha": 3}, loss="pmp", code=2)
     for text in ("3", "{}", "{a: "):
-        done = holdout_here("enqueue", "small", "--loss", "pnp", "--params", text, "--runs", runs, code=2)
-        assert "--params" in plain(done.stderr)
+        assert "--params" in enqueue(runs, text, loss="pnp", code=2)
     assert (runs / "small" / "search.yaml").read_text() == before
     with closing(open_search(reopened(runs, "small"))) as search:
         assert len(search.trials("proxy_anchor", Stage.SEARCH)) == 2
 
 
-def test_a_value_between_two_steps_is_refused(opened: Callable[..., WritableRecords], tmp_path: Path) -> None:
+def test_a_value_between_two_steps_is_refused(opened: Opened, tmp_path: Path) -> None:
     space = {"proxy_anchor": {"margin": {"low": 0.0, "high": 0.4, "step": 0.1}, "scale": [8, 16]}}
     with closing(opened(losses=["proxy_anchor"], space=space)):
         pass
@@ -95,18 +94,17 @@ def test_a_value_between_two_steps_is_refused(opened: Callable[..., WritableReco
 
 
 def test_refused_while_a_driver_runs_after_the_choice_and_for_a_fixed_list(
-    runs: Path, opened: Callable[..., WritableRecords], tmp_path: Path
+    runs: Path, opened: Opened, tmp_path: Path
 ) -> None:
     with reopened(runs, "small").folder.only_driver():
         assert "is being run by process" in enqueue(runs, {"scale": 16}, code=2)
     with closing(opened(name="spent", search={"trials": 9, "epochs": 3}, losses=["pnp"])) as search:
         drive(search)
-    done = holdout_here("enqueue", "spent", "--loss", "pnp", "--params", "{variant: Ds}", "--runs", runs, code=2)
-    assert "pnp takes no more trials in spent: 3 epochs are trained" in plain(done.stderr)
+    said = enqueue(runs, "{variant: Ds}", loss="pnp", name="spent", code=2)
+    assert "pnp takes no more trials in spent: 3 epochs are trained" in said
     (runs / "small" / "selection.json").write_text("{}")
     assert "are already chosen" in enqueue(runs, {"scale": 16}, code=2)
     grid = {"losses": ["proxy_anchor"], "space": {"proxy_anchor": {"margin": 0.1, "scale": [8, 16]}}}
     with closing(opened(name="other", search={"trials": 2, "sampler": "grid", "pruner": "none"}, **grid)):
         pass
-    done = holdout_here("enqueue", "other", "--loss", "proxy_anchor", "--params", "{scale: 8}", "--runs", runs, code=2)
-    assert "which tries a fixed list of trials" in plain(done.stderr)
+    assert "which tries a fixed list of trials" in enqueue(runs, "{scale: 8}", name="other", code=2)

@@ -17,9 +17,9 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 from onnxruntime import InferenceSession
-from support.commands import holdout_here, plain, summary
+from support.commands import holdout_here, printed, refusal, summary
 from support.forks import forked
-from support.kinds import FEATURES, Finished, example, on_features
+from support.kinds import FEATURES, Finished, Kinds, example, on_features
 from support.refusals import sentences_of
 from support.small_search import small_search
 
@@ -37,12 +37,12 @@ TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5}
 
 
 @pytest.fixture(scope="module")
-def file(kinds: Callable[[str], Finished]) -> Path:
+def file(kinds: Kinds) -> Path:
     return Path(kinds("features").content["dataset"]["file"])
 
 
 @pytest.fixture(scope="module")
-def runs(kinds: Callable[[str], Finished]) -> Path:
+def runs(kinds: Kinds) -> Path:
     return kinds("features").runs
 
 
@@ -89,7 +89,7 @@ def export_until(_: Connection, to: Path, runs: Path, file: str) -> None:
 
 @pytest.mark.parametrize("killed_at", ["model.safetensors", pytest.param("model.json", marks=pytest.mark.slow)])
 def test_a_killed_export_is_repeated_and_embeds_as_the_test_did_in_every_form(
-    killed_at: str, kinds: Callable[[str], Finished], runs: Path, file: Path, tmp_path: Path
+    killed_at: str, kinds: Kinds, runs: Path, file: Path, tmp_path: Path
 ) -> None:
     exported = tmp_path / LONG
     (other := tmp_path / ".other.1-0.draft").mkdir()
@@ -123,14 +123,14 @@ def test_a_killed_export_is_repeated_and_embeds_as_the_test_did_in_every_form(
     assert "pixels" not in model.card
 
 
-def test_the_handed_out_model_embeds_images_as_the_test_did(kinds: Callable[[str], Finished]) -> None:
+def test_the_handed_out_model_embeds_images_as_the_test_did(kinds: Kinds) -> None:
     search = kinds("frozen backbone")
     model, root = holdout.load(search.folder / "models/proxy_anchor"), Path(search.content["dataset"]["root"])
     assert FROZEN in model.spec.origin
     assert_embeds_as_the_test_did(search, model, lambda keys: [root / key for key in keys])
 
 
-def test_a_checkpoint_alone_is_refused(kinds: Callable[[str], Finished]) -> None:
+def test_a_checkpoint_alone_is_refused(kinds: Kinds) -> None:
     checkpoint = next((kinds("frozen backbone").folder / "trials").rglob("best.safetensors"))
     with pytest.raises(holdout.InvalidInput, match="holds only the layers behind a frozen backbone"):
         holdout.load(checkpoint)
@@ -163,20 +163,18 @@ def test_what_is_no_feature_is_a_sentence(runs: Path, tmp_path: Path) -> None:
         with pytest.raises(holdout.InvalidInput, match=sentence):
             model.embed(items)
     (tmp_path / "photo.jpg").write_bytes(b"x")
-    said = holdout_here(
-        "embed", runs / "small/models/contrastive", tmp_path / "photo.jpg", "--to", tmp_path / "x.npz", code=2
-    )
-    assert "the suffix sets the format" in plain(said.stderr)
+    arguments = (runs / "small/models/contrastive", tmp_path / "photo.jpg", "--to", tmp_path / "x.npz")
+    assert "the suffix sets the format" in refusal("embed", *arguments)
 
 
 def test_init_writes_a_search_of_a_file(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    said = plain(holdout_here("init", file).stdout)
+    said = printed("init", file)
     assert f"160 embeddings of {FEATURES} numbers, of 16 classes" in said
     plan = make_plan(parse_config(read_search(Path("mine.yaml"))), tmp_path / "runs")
     assert (plan.config.name, plan.config.model.backbone) == ("mine", f"features:{FEATURES}")
     assert len(plan.split.test) == 8
-    said = plain(holdout_here("init", file, "--backbone", "resnet18", "-o", "other.yaml", code=2).stderr)
+    said = refusal("init", file, "--backbone", "resnet18", "-o", "other.yaml")
     assert "leave out --backbone and --weights" in said
 
 
@@ -198,7 +196,7 @@ def test_mlflow_serves_the_model(runs: Path, file: Path, monkeypatch: pytest.Mon
 
 
 @pytest.fixture(scope="module")
-def texts(kinds: Callable[[str], Finished]) -> Path:
+def texts(kinds: Kinds) -> Path:
     """The runs folder of the texts example."""
     return kinds("own class").runs
 
@@ -211,9 +209,7 @@ def test_the_class_is_the_row_of_every_table(texts: Path) -> None:
     assert parse_config(stored).losses == parse_config(example("texts")).losses
 
 
-def test_the_exported_model_is_what_the_training_saved_and_embeds_as_the_test_did(
-    kinds: Callable[[str], Finished], tmp_path: Path
-) -> None:
+def test_the_exported_model_is_what_the_training_saved_and_embeds_as_the_test_did(kinds: Kinds, tmp_path: Path) -> None:
     texts = (search := kinds("own class")).runs
     holdout_here("export", "texts", "--to", tmp_path / "model", "--runs", texts, "--trust-code")
     assert [path.name for path in (tmp_path / "model/saved").iterdir()] == ["state.pt"]
@@ -235,7 +231,7 @@ def test_the_exported_model_is_what_the_training_saved_and_embeds_as_the_test_di
     assert len(holdout.ImageIndex.load(tmp_path / "index", best)) == len(items)
 
 
-def test_a_training_without_predictor_says_so(kinds: Callable[[str], Finished]) -> None:
+def test_a_training_without_predictor_says_so(kinds: Kinds) -> None:
     search = holdout.open("discriminant", runs=kinds("own class without epochs").runs, trust_code=True)
     with pytest.raises(holdout.InvalidInput, match="has no predictor, which loads a model without training items"):
         search.best_model("discriminant")
@@ -244,8 +240,7 @@ def test_a_training_without_predictor_says_so(kinds: Callable[[str], Finished]) 
 def test_the_command_line_gives_a_model_files_of_embeddings_only(texts: Path, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("dada bibi")
     arguments = (texts / "texts/models/languages", tmp_path / "words.txt", "--to", tmp_path / "found.npz")
-    said = holdout_here("embed", *arguments, "--trust-code", code=2)
-    assert "is no file of embeddings" in said.stderr.replace("\n", " ")
+    assert "is no file of embeddings" in refusal("embed", *arguments, "--trust-code")
     assert not (tmp_path / "found.npz").exists()
 
 

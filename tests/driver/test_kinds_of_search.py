@@ -2,17 +2,15 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from optuna.trial import FrozenTrial
-from support.commands import holdout_here, plain, stored
+from support.commands import holdout_here, refusal, stored
 from support.finished_search import run_here
-from support.kinds import KINDS, Finished, FinishedCampaign
+from support.kinds import KINDS, Finished, FinishedCampaign, Kinds
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.tampered import Copied
 
@@ -29,7 +27,7 @@ STEPS = (9, 17)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_ends_with_its_test_and_is_verified(kinds: Callable[[str], Finished], kind: str) -> None:
+def test_it_ends_with_its_test_and_is_verified(kinds: Kinds, kind: str) -> None:
     search = kinds(kind)
     losses = search.summary["losses"]
     assert all(row["default"]["test"] for row in losses.values())
@@ -40,9 +38,7 @@ def test_it_ends_with_its_test_and_is_verified(kinds: Callable[[str], Finished],
 
 
 @pytest.mark.parametrize("kind", RESUMED)
-def test_after_dying_again_and_again_it_ends_as_undisturbed(
-    kinds: Callable[[str], Finished], kind: str, tmp_path: Path
-) -> None:
+def test_after_dying_again_and_again_it_ends_as_undisturbed(kinds: Kinds, kind: str, tmp_path: Path) -> None:
     undisturbed = kinds(kind)
     for epochs in cycle(STEPS):
         (search,) = run_here(tmp_path, [undisturbed.content], epochs=epochs)
@@ -67,7 +63,7 @@ def test_a_campaign_ends_as_undisturbed_as_well(lot: FinishedCampaign, tmp_path:
         assert told(Finished(file, tmp_path)) == told(Finished(file, lot.runs))
 
 
-def test_low_rank_updates_are_searched_and_merged_into_the_model(kinds: Callable[[str], Finished]) -> None:
+def test_low_rank_updates_are_searched_and_merged_into_the_model(kinds: Kinds) -> None:
     search = kinds("LoRA")
     ranks = {trial.params["model.lora.rank"] for trial in stored(search.runs, "small", "proxy_anchor")}
     assert ranks <= {2, 4}
@@ -88,41 +84,47 @@ def told(search: Finished) -> tuple[dict[str, Any], dict[str, Any], dict[str, li
     for row in shown["losses"].values():
         del row["anytime"]  # it depends on which of two trials reports first
     studies = [f"{loss}{stage}" for loss in shown["losses"] for stage in ("", "@confirm", "@final")]
-    trials = {study: [of_trial(trial) for trial in stored(search.runs, search.name, study)] for study in studies}
+    trials = {
+        study: [
+            (trial.state, trial.params, [trial.user_attrs.get(key) for key in ("seed", "half", "fold")],
+             [(record["metrics"], record.get("classes")) for record in epochs_of(trial)])
+            for trial in stored(search.runs, search.name, study)
+        ]
+        for study in studies
+    }  # fmt: skip
     return selection, shown, trials
-
-
-def of_trial(trial: FrozenTrial) -> tuple[Any, ...]:
-    """Return what a trial was and what it recorded."""
-    given = [trial.user_attrs.get(key) for key in ("seed", "half", "fold")]
-    return trial.state, trial.params, given, [(record["metrics"], record.get("classes")) for record in epochs_of(trial)]
 
 
 # Searches that lost some of their files: what is written again, and what is refused.
 
 
 @pytest.fixture
-def copied(kinds: Callable[[str], Finished], tmp_path: Path) -> Copied:
+def copied(kinds: Kinds, tmp_path: Path) -> Copied:
     """A finished search whose files may be removed."""
     return Copied(kinds("merged and wrong labels").runs, tmp_path / "runs")
 
 
-def test_a_search_whose_studies_are_lost_is_not_run_again(copied: Copied) -> None:
-    copied.journal.unlink()
-    said = plain(holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs, code=2).stderr)
-    assert "small has selection.json and test.json, but the trials of small/pnp, " in said
-    assert f"restore {copied.journal} from a copy, or search under a new name" in said
-    assert not copied.journal.exists()
-    copied.journal.touch()
-    said = plain(holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs, code=2).stderr)
-    assert f"restore {copied.journal} from a copy" in said
-
-
-def test_scores_without_their_choice_are_not_chosen_again(copied: Copied) -> None:
-    (copied.path / "selection.json").unlink()
-    said = plain(holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs, code=2).stderr)
-    assert "small has scores in" in said
-    assert "selection.json is missing; restore it from a copy" in said
+@pytest.mark.parametrize(
+    ("lost", "empty", "sentences"),
+    [
+        (
+            "study.journal",
+            False,
+            ("has selection.json and test.json, but the trials of small/pnp, ", "under a new name"),
+        ),
+        ("study.journal", True, ("study.journal from a copy",)),
+        ("selection.json", False, ("small has scores in", "selection.json is missing; restore it from a copy")),
+    ],
+)
+def test_a_search_that_lost_its_studies_or_choice_is_not_run_again(
+    copied: Copied, lost: str, empty: bool, sentences: tuple[str, ...]
+) -> None:
+    (copied.path / lost).unlink()
+    if empty:
+        (copied.path / lost).touch()
+    said = refusal("run", copied.path / "search.yaml", "--runs", copied.runs)
+    assert all(sentence in said for sentence in sentences), said
+    assert (copied.path / lost).exists() == empty
 
 
 def test_what_a_killed_driver_left_out_is_written(copied: Copied) -> None:

@@ -5,13 +5,13 @@ import io
 import random
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain, count
 
 import pytest
 from optuna.trial import create_trial
 from rich.console import Console
-from support.driving import begun, record, train
+from support.driving import Opened, begun, record, train
 
 from search.driver.choice import freeze
 from search.driver.listeners import Progress
@@ -26,7 +26,6 @@ from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.text_table import NOTHING, sparkline
 from trainables.training.spec import Epochs
 
-Opened = Callable[..., WritableRecords]
 KNOWN_LATER = "time left known after the first trial"
 
 
@@ -48,6 +47,12 @@ def progress_of(
     search: WritableRecords, stages: list[Stage], console: Console | None = None, concurrent: int = 1
 ) -> Progress:
     return Progress(console or terminal(), [search], stages, concurrent=concurrent, started=time.time())
+
+
+def printing(search: WritableRecords, stages: list[Stage]) -> tuple[Progress, io.StringIO]:
+    """Return the display of a search without a terminal, and what it prints."""
+    out = io.StringIO()
+    return progress_of(search, stages, Console(file=out, width=200)), out
 
 
 def stages_of(search: WritableRecords) -> Iterator[QueuedStage]:
@@ -119,8 +124,7 @@ def test_the_time_left_is_that_of_all_stages(opened: Opened) -> None:
     progress = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST])
     queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
     assert progress.seconds_left() is None
-    job = begun(queue)
-    train(queue, job, by_number)
+    train(queue, begun(queue), by_number)
     assert progress.seconds_left() == 9 + 12 + 12
     two = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST], concurrent=2)
     assert two.seconds_left() == (9 + 12 + 12) / 2, "stored epochs give an estimate before the first new one"
@@ -136,8 +140,7 @@ def test_after_a_resume_it_counts_what_status_counts(opened: Opened) -> None:
     search = opened(search={"trials": 5})
     queue = TrialQueue(iter([search_stage(search)]))
     for _ in range(6):
-        job = begun(queue)
-        train(queue, job, by_number)
+        train(queue, begun(queue), by_number)
     search.close()
     again = open_search(search.plan)
     progress = progress_of(again, [Stage.SEARCH])
@@ -194,8 +197,7 @@ def test_a_sparkline_goes_from_the_least_to_the_greatest(values: list[float], wi
 
 def test_a_confirmation_shows_its_half_and_classes_and_no_best_value(opened: Opened) -> None:
     search = opened(losses=["pnp"], search={"trials": 4, "pruner": "none"}, selection={"finalists": 2, "seeds": 2})
-    out = io.StringIO()
-    progress = progress_of(search, [Stage.SEARCH, Stage.SELECT], Console(file=out, width=200))
+    progress, out = printing(search, [Stage.SEARCH, Stage.SELECT])
     queue = TrialQueue(stages_of(search), listeners=[progress])
     slots, last = [], [""]
     while job := queue.next_trial():
@@ -234,8 +236,7 @@ def test_a_final_training_on_all_classes_shows_its_training_loss(opened: Opened)
         freeze(search)
         yield final_stage(search, unchanged_selection(search))
 
-    out = io.StringIO()
-    progress = progress_of(search, list(Stage), Console(file=out, width=200))
+    progress, out = printing(search, list(Stage))
     queue = TrialQueue(stages(), listeners=[progress])
     while job := queue.next_trial():
         if job.stage is Stage.TEST:
@@ -252,12 +253,11 @@ def test_a_final_training_on_all_classes_shows_its_training_loss(opened: Opened)
 def test_without_a_terminal_a_long_training_is_heard_of(
     folds: int | None, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search, out = opened(losses=["pnp"], search={"trials": 1}, split={"folds": folds}), io.StringIO()
+    search = opened(losses=["pnp"], search={"trials": 1}, split={"folds": folds})
     minutes = count(int(time.monotonic()) + 60, 60)
-    progress = progress_of(search, [Stage.SEARCH], Console(file=out, width=200))
+    progress, out = printing(search, [Stage.SEARCH])
     queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
-    job = queue.next_trial()
-    assert job is not None
+    job = begun(queue)
     monkeypatch.setattr(time, "monotonic", lambda: float(next(minutes)))
     each, most = search.config.training.epochs, search.config.training.epochs * (folds or 1)
     for step in range(1, most):
@@ -271,8 +271,7 @@ def test_without_a_terminal_a_long_training_is_heard_of(
 def test_without_a_terminal_it_prints_lines_and_pruned_trials_as_a_number(opened: Opened) -> None:
     training = {"epochs": 8, "batch_size": 20, "images_per_class": 5, "image_size": 16}
     search = opened(losses=["pnp"], search={"trials": 8}, training=training)
-    out = io.StringIO()
-    progress = progress_of(search, [Stage.SEARCH], Console(file=out, width=200))
+    progress, out = printing(search, [Stage.SEARCH])
     queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
     with progress:
         while job := queue.next_trial():

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import yaml
 from PIL import Image
-from support.commands import holdout_here, plain, stored, summary, write_search
-from support.journals import CREATE_STUDY, CREATE_TRIAL, Operation, drop_trial, of_trial, rewrite, without_openings
+from support.commands import holdout_here, json_of, plain, printed, refusal, stored, summary, write_search
+from support.driving import Opened
+from support.journals import CREATE_STUDY, CREATE_TRIAL, drop_trial, of_trial, rewrite, rewritten, without_openings
 from support.made_search import frozen_selection
 from support.refusals import contents
 from support.small_search import GLYPHS, SHORTEST, draw_folder, small_search
@@ -32,7 +33,7 @@ from search.records.records import Records
 from search.records.runs import RunFolder
 from search.records.score_files import Scoring
 from search.records.selection import Confirmation, Selection
-from search.records.writable import WritableRecords, open_search
+from search.records.writable import open_search
 from search.results.comparison import compare
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
@@ -81,6 +82,11 @@ def copied(images: Path, name: str, folder_of: Callable[[int], str | None]) -> P
     return root
 
 
+def swapped_halves(images: Path) -> Path:
+    """Copy the images, so that the test classes train."""
+    return copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
+
+
 def test_opened_classes_are_recognised_elsewhere(images: Path, runs: Path, tmp_path: Path) -> None:
     """In another runs folder, under another name, in another order, in another format, and with one class fewer."""
     first = run(images, runs)
@@ -95,7 +101,7 @@ def test_opened_classes_are_recognised_elsewhere(images: Path, runs: Path, tmp_p
     said = run(fewer, elsewhere, "fewer")
     assert f"this test set: {ONCE}, 2 configurations scored; 7 of 7 of these classes were opened before (2 op" in said
     shutil.rmtree(runs)
-    compared = plain(holdout_here("compare", "other", "--runs", elsewhere).stdout)
+    compared = printed("compare", "other", "--runs", elsewhere)
     assert "this test set: 2 openings by 2 searches, 4 configurations scored" in compared
     renamed = copied(images, "renamed", lambda number: f"{number // 8}-{99 - number}")
     for path in sorted(renamed.rglob("*.png")):
@@ -127,7 +133,7 @@ def verified(runs: Path, name: str) -> str:
 
 def test_training_on_an_opened_test_set_is_told(images: Path, runs: Path, tmp_path: Path) -> None:
     run(images, runs)
-    swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
+    swapped = swapped_halves(images)
     told = f"training on items of an opened test set: 8 of 8 classes ({ONCE}, 2 configurations scored: small on 20"
     elsewhere = tmp_path / "elsewhere"
     for stages in (["search"], ["search", "select"]):
@@ -138,14 +144,14 @@ def test_training_on_an_opened_test_set_is_told(images: Path, runs: Path, tmp_pa
     assert "ok  trained_on_opened.json: the openings in the ledger" in found
     assert "ok  search.yaml, trained_on_opened.json: as they were when the search began" in found
     assert "trained_on_opened" in json.loads(RunFolder(elsewhere, "swapped").selection.read_text())
-    again = plain(holdout_here("test", "swapped", "--runs", elsewhere).stdout)
+    again = printed("test", "swapped", "--runs", elsewhere)
     assert f"swapped: {told}" in again
     assert "opened before" not in again, "its test classes were only trained on"
 
 
 def test_the_record_of_earlier_openings_is_that_of_the_start(images: Path, runs: Path) -> None:
     """Of a search with such a warning and of one without: changed, removed, or as the other kind writes it."""
-    swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
+    swapped = swapped_halves(images)
     none = '{"warning": null, "openings": []}'
     claimed = none.replace("null", '"training on items of an opened test set: 1 of 8 classes"')
     for name, root in (("clean", images), ("swapped", swapped)):
@@ -171,9 +177,8 @@ def test_the_record_of_earlier_openings_is_that_of_the_start(images: Path, runs:
 
 def test_a_later_opening_does_not_affect_the_training(images: Path, runs: Path) -> None:
     run(images, runs, stages=["search", "select"])
-    swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
-    run(swapped, runs, "swapped")
-    assert "training on items" not in plain(holdout_here("test", "small", "--runs", runs).stdout)
+    run(swapped_halves(images), runs, "swapped")
+    assert "training on items" not in printed("test", "small", "--runs", runs)
 
 
 def test_equal_names_of_other_images_are_not_compared(images: Path, runs: Path) -> None:
@@ -184,11 +189,11 @@ def test_equal_names_of_other_images_are_not_compared(images: Path, runs: Path) 
     run(training, runs, "training")
     splits = {json.loads((runs / name / "split.json").read_text())["digest"] for name in ("small", "training")}
     assert len(splits) == 2
-    said = plain(holdout_here("compare", "small", "training", "--runs", runs, code=2).stderr)
+    said = refusal("compare", "small", "training", "--runs", runs)
     assert "These searches have different splits and cannot be compared" in said
     said = run(test, runs, "test")
     assert f"this test set: {ONCE}, 2 configurations scored; 8 of 8 of these classes were opened before" in said
-    said = plain(holdout_here("compare", "small", "test", "--runs", runs, code=2).stderr)
+    said = refusal("compare", "small", "test", "--runs", runs)
     assert "These searches were tested on different items of classes with the same names" in said
 
 
@@ -250,10 +255,10 @@ def test_searches_that_opened_no_test_are_counted_where_openings_are(
         assert ("searches on classes of these names opened no test" in said) == bool(number)
     shutil.rmtree(runs / "tried-1")
     assert f"{ONCE}, 2 configurations scored; 3 searches on classes of these names opened no test" in run(images, runs)
-    again = plain(holdout_here("test", "small", "--again", "to see that it is counted", "--runs", runs).stdout)
+    again = printed("test", "small", "--again", "to see that it is counted", "--runs", runs)
     assert "2 openings by 1 search, 2 configurations scored; 3 searches on classes" in again
     campaign("base.stages=[search, select]")
-    sealed = plain(holdout_here("compare", "lot-cold", "--runs", runs).stdout)
+    sealed = printed("compare", "lot-cold", "--runs", runs)
     assert "2 configurations scored; 4 searches on classes of these names opened no test" in sealed, "a campaign is one"
 
 
@@ -280,20 +285,7 @@ def test_a_runs_folder_does_not_name_other_searches_of_its_user(images: Path, ru
     assert "known" in published
     assert "secret" in RunFolder(elsewhere, "secret").openings.read_text()
     shutil.copytree(runs, runs.with_name("received"))
-    assert "2 openings by 2 searches" in plain(
-        holdout_here("compare", "small", "--runs", runs.with_name("received")).stdout
-    )
-
-
-def set_param(runs: Path, study: str, name: str, value: float) -> None:
-    """Change a parameter of the first trial of a study, which its proposal or its enqueueing has."""
-
-    def changed(found: list[Operation]) -> None:
-        for entry in of_trial(found, study, 0):
-            if entry.get("param_name") == name:
-                entry["param_value_internal"] = value
-
-    rewrite(runs / "small" / "study.journal", changed)
+    assert "2 openings by 2 searches" in printed("compare", "small", "--runs", runs.with_name("received"))
 
 
 def test_final_trainings_of_something_else_are_not_scored(images: Path, runs: Path, scored: list[Scoring]) -> None:
@@ -305,7 +297,7 @@ def test_final_trainings_of_something_else_are_not_scored(images: Path, runs: Pa
         stage = final_stage(search, replace(selection, chosen={"pnp": replace(chosen, params=params)}))
         MadeUp(search.config.resources).run(TrialQueue(iter([stage])), 1)
         assert params in [trial.params for trial in search.trials("pnp", Stage.TEST)], "they take what was frozen"
-    said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
+    said = refusal("test", "small", "--runs", runs)
     told = r"Trial \d of small/pnp@final was trained with other parameters than those frozen with the choice"
     assert re.search(told, said)
     assert not scored
@@ -314,14 +306,11 @@ def test_final_trainings_of_something_else_are_not_scored(images: Path, runs: Pa
 
 def forget_finals(runs: Path) -> None:
     """Remove the final trials from the studies."""
-
-    def changed(found: list[Operation]) -> None:
+    with rewritten(runs / "small" / "study.journal") as found:
         studies = [entry["study_name"] for entry in found if entry["op_code"] == CREATE_STUDY]
         for study in [name for name in studies if name.endswith("@final")]:
             while any(entry["op_code"] == CREATE_TRIAL and studies[entry["study_id"]] == study for entry in found):
                 drop_trial(found, study, 0)
-
-    rewrite(runs / "small" / "study.journal", changed)
 
 
 def test_scores_that_were_removed_are_not_made_again(images: Path, runs: Path, scored: list[Scoring]) -> None:
@@ -334,7 +323,7 @@ def test_scores_that_were_removed_are_not_made_again(images: Path, runs: Path, s
     assert "small was scored after the opening of 20" in said
     assert "test.json does not have the scores; restore it from a copy, or open the test classes again with" in said
     assert not scored
-    said = plain(holdout_here("test", "small", "--runs", runs, "--again", "they were lost").stdout)
+    said = printed("test", "small", "--runs", runs, "--again", "they were lost")
     assert "this test set: 2 openings by 1 search" in said
     assert scored
 
@@ -359,13 +348,13 @@ def test_an_opening_whose_scores_were_removed_is_not_called_sealed(
     assert re.match("small: test.json openings lack [0-9a-f]{12}; restore it and the ledger from a copy", compared)
     assert "sealed" not in compared
     assert "Next: `holdout verify small` names what is missing" in compared
-    (status,) = json.loads(holdout_here("status", "--json", "--runs", runs).stdout)
+    (status,) = json_of("status", "--runs", runs)
     assert status["state"] == "opened without scores"
     said = verified(runs, "small")
     assert "test.json openings lack" in said
     assert "sealed" not in said
     for words in (("test", "small"), ("run", runs.parent / "small.yaml")):
-        said = plain(holdout_here(*words, "--runs", runs, code=2).stderr)
+        said = refusal(*words, "--runs", runs)
         assert ("test.json openings lack" in said) == (left != "the ledger")
     assert not scored
 
@@ -376,14 +365,14 @@ def test_openings_before_a_choice_are_in_every_table(images: Path, runs: Path, t
     elsewhere, told = tmp_path / "elsewhere", "openings of these classes before this choice's"
     said = run(images, elsewhere, "other")
     assert f"this test set: 2 openings by 2 searches, 4 configurations scored; {told}: 1" in said
-    said = plain(holdout_here("test", "small", "--again", "to see that it is counted", "--runs", runs).stdout)
+    said = printed("test", "small", "--again", "to see that it is counted", "--runs", runs)
     assert f"this test set: 3 openings by 2 searches, 4 configurations scored; {told}: 0" in said
     fewer = copied(images, "fewer", lambda number: None if number in (0, 15) else f"{number:02d}")
     assert f"{told}: 3" in run(fewer, elsewhere, "fewer")
     run(images, runs, "third")
     files = [tmp_path / f"table{suffix}" for suffix in (".csv", ".md", ".tex")]
     options = [word for file in files for word in ("--output", file)]
-    said = plain(holdout_here("compare", "small", "third", *options, "--runs", runs).stdout)
+    said = printed("compare", "small", "third", *options, "--runs", runs)
     for text in (said, *(file.read_text() for file in files[1:])):
         assert f"{told}: small 0, third 4" in text
     rows = [*csv.DictReader(files[0].read_text().splitlines())]
@@ -405,7 +394,7 @@ def test_an_opening_is_resumed_with_its_own_final_trainings(images: Path, runs: 
     assert "The final trainings of small/pnp@final are not those for which the test classes were opened at 20" in said
     assert f"restore {runs}/small/study.journal from a copy, or open the test classes again with `holdout" in said
     assert not scored
-    said = plain(holdout_here("test", "small", "--runs", runs, "--again", "the studies were lost").stdout)
+    said = printed("test", "small", "--runs", runs, "--again", "the studies were lost")
     assert "this test set: 1 opening by 1 search" in said, "the repeated trainings are the same"
     assert scored
 
@@ -414,17 +403,17 @@ def test_a_second_opening_needs_a_reason_and_is_counted(images: Path, runs: Path
     run(images, runs)
     openings, first = runs / "test_openings.jsonl", summary(runs, "small")
     before = openings.read_text()
-    refusal = holdout_here("test", "small", "--runs", runs, code=2)
-    assert "were already opened" in plain(refusal.stderr)
-    assert refusal.stdout.startswith("Recommended: ")
-    assert "needs a reason" in plain(holdout_here("test", "small", "--again", " ", "--runs", runs, code=2).stderr)
+    done = holdout_here("test", "small", "--runs", runs, code=2)
+    assert "were already opened" in plain(done.stderr)
+    assert done.stdout.startswith("Recommended: ")
+    assert "needs a reason" in refusal("test", "small", "--again", " ", "--runs", runs)
     assert openings.read_text() == before
     done = holdout_here("test", "small", "--again", "to see that it is counted", "--runs", runs)
     assert "this test set: 2 openings by 1 search" in plain(done.stdout)
     after = summary(runs, "small")
     assert after["test_opened"] == 2
     assert after["losses"] == first["losses"], "the first result stands"
-    assert "2 openings by 1 search" in plain(holdout_here("compare", "small", "--runs", runs).stdout)
+    assert "2 openings by 1 search" in printed("compare", "small", "--runs", runs)
 
 
 def test_a_kill_after_the_scores_and_before_their_line(images: Path, runs: Path, state: Path) -> None:
@@ -452,7 +441,7 @@ def test_test_images_among_the_training_images(images: Path, runs: Path, scored:
     assert "4 of the 40 test images" in run(images, runs, code=2, split={"allow_overlap": 3})
     told = "small: 4 test items are also among the training or validation items (split.allow_overlap)"
     assert told in run(images, runs, split={"allow_overlap": 4})
-    assert told in plain(holdout_here("compare", "small", "--runs", runs).stdout)
+    assert told in printed("compare", "small", "--runs", runs)
     found = summary(runs, "small")
     assert (found["test_overlap"], found["test_opened"]) == (4, 1)
     assert len(Ledger(runs / "test_openings.jsonl").openings()) == 1
@@ -496,8 +485,10 @@ def test_studies_metrics_and_objective_are_those_that_were_frozen(
     run(images, runs, stages=["search", "select"])
     journal, file = RunFolder(runs, "small").journal, runs / "small" / "search.yaml"
     whole = journal.read_bytes()
-    set_param(runs, "small/pnp", "temperature", 0.0123)
-    said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
+    with rewritten(journal) as found:
+        named = [entry for entry in of_trial(found, "small/pnp", 0) if entry.get("param_name") == "temperature"]
+        named[0]["param_value_internal"] = 0.0123
+    said = refusal("test", "small", "--runs", runs)
     assert "The study small/pnp was changed after the choice of small was frozen" in said
     journal.write_bytes(whole)
     content = yaml.safe_load(frozen := file.read_text())
@@ -505,7 +496,7 @@ def test_studies_metrics_and_objective_are_those_that_were_frozen(
     content["metrics"]["test"] = ["precision_at_1"]
     for changed in (other, content):
         file.write_text(yaml.safe_dump(changed))
-        said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
+        said = refusal("test", "small", "--runs", runs)
         assert "what small/pnp began with was replaced (settings); restore it" in said
     assert not scored
     assert not Ledger(runs / "test_openings.jsonl").openings()
@@ -542,13 +533,13 @@ def campaign(images: Path, runs: Path) -> Callable[..., str]:
 def test_a_member_of_a_campaign_by_hand(campaign: Callable[..., str], runs: Path) -> None:
     for command, stages in (("select", "[search]"), ("test", "[search, select]")):
         campaign(f"base.stages={stages}")
-        said = plain(holdout_here(command, "lot-cold", "--runs", runs, code=2).stderr)
+        said = refusal(command, "lot-cold", "--runs", runs)
         assert "lot-cold is a search of the campaign lot, whose searches are chosen and tested together" in said
         again = holdout_here("run", runs / "lot-cold" / "search.yaml", "--set", "stages=[search, select, test]",
                              "--runs", runs, code=2)  # fmt: skip
         assert "lot-cold is a search of the campaign lot" in plain(again.stderr)
     assert not (runs / "lot-cold" / "test.json").exists()
-    alone = plain(holdout_here("compare", "lot-cold", "--runs", runs).stdout)
+    alone = printed("compare", "lot-cold", "--runs", runs)
     assert "Next: `holdout run` with the file of lot opens the test classes." in alone
     said = campaign("base.stages=[search, select]", "vary.temperature.hot={space.pnp.temperature: 0.03}", code=2)
     assert "lot-hot: the configurations of lot-cold, lot-warm are frozen already" in said
@@ -561,7 +552,7 @@ def test_a_campaign_is_no_choice_and_its_table_is_frozen(campaign: Callable[...,
     assert "this test set: 1 opening by 2 searches, 4 configurations scored" in said
     warnings = json.loads((runs / "lot" / "campaign.json").read_text())["warnings"]
     assert [sentence.partition(":")[0] for sentence in warnings] == ["not for choosing"]
-    alone = plain(holdout_here("compare", "lot-cold", "--runs", runs).stdout)
+    alone = printed("compare", "lot-cold", "--runs", runs)
     assert "chosen after opening" in alone, "a member is not the table that was frozen"
     said = campaign(table={"rows": ["temperature"], "metrics": ["map_at_r"]})
     assert "chosen after opening: map_at_r; the metrics frozen with the choice were recall_at_1" in said
@@ -654,7 +645,7 @@ def chosen_as(number: int | None = 3, **params: Any) -> Selection:
     ("when", "number", "sealed"), [("if_better", None, True), ("if_better", 0, False), ("always", None, False)]
 )
 def test_a_network_without_training_that_nothing_beats(
-    opened: Callable[..., WritableRecords], when: str, number: int | None, sealed: bool
+    opened: Opened, when: str, number: int | None, sealed: bool
 ) -> None:
     search = opened(losses=["pnp"], final={"test": when})
     folder = search.folder
@@ -668,7 +659,7 @@ def test_a_network_without_training_that_nothing_beats(
         folder.test.unlink()
 
 
-def test_a_successor_with_the_same_choice_opens_no_test(opened: Callable[..., WritableRecords]) -> None:
+def test_a_successor_with_the_same_choice_opens_no_test(opened: Opened) -> None:
     search = opened(losses=["pnp"])
     folder = search.folder
     write_json(folder.predecessor, {"search": "earlier"})

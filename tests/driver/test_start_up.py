@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -67,12 +67,13 @@ def planned(tmp_path: Path) -> Callable[[Path], Plan]:
     return lambda root: make_plan(parse_config(small_search(root)), tmp_path / "runs")
 
 
-def spoken() -> Console:
-    return Console(file=io.StringIO(), width=200)
-
-
-def said(console: Console) -> list[str]:
-    return cast(io.StringIO, console.file).getvalue().splitlines()
+@contextmanager
+def started(plan: Plan, engine: Engine) -> Iterator[list[str]]:
+    """Start a search in a slot; yield the lines that are printed."""
+    console = Console(file=(out := io.StringIO()), width=200)
+    with ExitStack() as stack:
+        assert get_ready([plan], engine, console, Phases(console, time.time()), stack) == 1
+        yield out.getvalue().splitlines()
 
 
 def test_images_are_decoded_while_ray_starts(
@@ -81,15 +82,12 @@ def test_images_are_decoded_while_ray_starts(
     plan = planned(draw_folder(tmp_path / "images"))
     held = type(plan.images).held
     monkeypatch.setattr(type(plan.images), "held", lambda *given: (order.append("images"), held(*given))[1])
-    console = spoken()
-    with ExitStack() as stack:
-        assert get_ready([plan], engine, console, Phases(console, time.time()), stack) == 1
+    with started(plan, engine) as (begun, ready):
         store = plan.images.make()
         assert is_used(store)
     assert store.is_dir()
     assert not is_used(store)
     assert order == ["images", "loaded", "Ray is there", "images", "Ray is gone"]
-    begun, ready = said(console)
     assert begun == "Reading images and starting Ray …"
     assert ready.startswith("Images and Ray are ready after ")
 
@@ -98,12 +96,9 @@ def test_images_are_decoded_while_ray_starts(
 def test_what_is_read_is_named(
     engine: Engine, search: Callable[[Path], dict[str, Any]], noun: str, tmp_path: Path
 ) -> None:
-    plan, console = make_plan(parse_config(search(tmp_path)), tmp_path / "runs"), spoken()
-    with ExitStack() as stack:
-        get_ready([plan], engine, console, Phases(console, time.time()), stack)
-    begun, ready = said(console)
-    assert begun == f"Reading {noun} and starting Ray …"
-    assert ready.startswith(f"{noun.capitalize()} and Ray are ready after ")
+    with started(make_plan(parse_config(search(tmp_path)), tmp_path / "runs"), engine) as (begun, ready):
+        assert begun == f"Reading {noun} and starting Ray …"
+        assert ready.startswith(f"{noun.capitalize()} and Ray are ready after ")
 
 
 def test_images_that_cannot_be_read_end_ray_or_come_first(
@@ -115,13 +110,12 @@ def test_images_that_cannot_be_read_end_ray_or_come_first(
     image = root / plan.split.train[0] / "00.png"
     whole = image.read_bytes()
     image.write_bytes(b"no image")
-    console = spoken()
-    with pytest.raises(InvalidInput, match="1 of 80 images cannot be read"), ExitStack() as stack:
-        get_ready([plan], engine, console, Phases(console, time.time()), stack)
+    with pytest.raises(InvalidInput, match="1 of 80 images cannot be read"), started(plan, engine):
+        pass
     assert order == ["Ray is there", "Ray is gone"]
     image.write_bytes(whole)
     order.clear()
     engine.images_first = True  # then everything is imported before the session
-    with ExitStack() as stack:
-        get_ready([plan], engine, console, Phases(console, time.time()), stack)
+    with started(plan, engine):
+        pass
     assert order == ["loaded", "Ray is there", "Ray is gone"]

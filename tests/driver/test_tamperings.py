@@ -18,6 +18,7 @@ from support.journals import (
     Operation,
     of_trial,
     rewrite,
+    rewritten,
     trials_in,
     without_openings,
 )
@@ -181,24 +182,15 @@ def weights(pattern: str) -> Change:
     return change
 
 
-def of_studies(key: str, value: Any) -> Callable[[list[Operation]], None]:
-    """Change an attribute of all studies."""
-
-    def changed(found: list[Operation]) -> None:
-        for line in found:
-            if "study_id" in line and key in line.get("user_attr", {}):
-                line["user_attr"] = {key: value}
-
-    return changed
-
-
 def _another_rate(copied: Copied) -> None:
     """Change the learning rate, and its digests in the studies."""
     entry("search.yaml", "training/lr", 0.002)(copied)
     content = read_yaml(copied.path / "search.yaml")
     changing = ("losses", "space", "training_by_loss", "dataset", "checkpoints")
-    for key, digest in (("settled", settled_digest(content)), ("settings", settled_digest(content, changing))):
-        rewrite(copied.journal, of_studies(f"{key}_digest", digest))
+    digests = {"settled_digest": settled_digest(content), "settings_digest": settled_digest(content, changing)}
+    with rewritten(copied.journal) as found:
+        for line in (line for line in found if "study_id" in line):
+            line.get("user_attr", {}).update({key: digests[key] for key in line.get("user_attr", {}) if key in digests})
 
 
 def _raised(copied: Copied) -> None:
@@ -220,29 +212,22 @@ def _raised(copied: Copied) -> None:
 def _failed(copied: Copied) -> None:
     """Let a whole training of the search have failed."""
     number = copied.state("pnp", "COMPLETE")
-
-    def changed(found: list[Operation]) -> None:
+    with rewritten(copied.journal) as found:
         lines = of_trial(found, "small/pnp", number)
         [line for line in lines if line["op_code"] == SET_STATE][-1].update(state=TrialState.FAIL, values=None)
         outcome = next(line for line in lines if "outcome" in line.get("user_attr", {}))
         outcome["user_attr"] = {"outcome": "training: a reason"}
-        found.insert(
-            found.index(outcome), {**outcome, "user_attr": {"failure": {"cause": "training", "reason": "a reason"}}}
-        )
-
-    rewrite(copied.journal, changed)
+        failure = {"cause": "training", "reason": "a reason"}
+        found.insert(found.index(outcome), {**outcome, "user_attr": {"failure": failure}})
 
 
 def _another_study(copied: Copied) -> None:
     """Add a study with the attributes of the first one, as if the best of several had been kept."""
-
-    def changed(found: list[Operation]) -> None:
+    with rewritten(copied.journal) as found:
         studies = [line for line in found if line["op_code"] == CREATE_STUDY]
         of_first = [line for line in found if line.get("study_id") == 0 and "user_attr" in line]
         found.append({**studies[0], "study_name": "small/other", "left": 0})
         found.extend({**line, "study_id": len(studies), "left": 0} for line in of_first)
-
-    rewrite(copied.journal, changed)
 
 
 def _failed_score(copied: Copied) -> None:

@@ -1,21 +1,23 @@
-"""Two concurrent commands on the same search, file or ledger: no lost, torn or overwritten records."""
+"""Two concurrent commands on the same search, file or ledger: no lost, torn or overwritten records; one driver."""
 
 import json
-from collections.abc import Callable
+import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from support.commands import holdout_here, plain
+from support.commands import holdout_here, refusal
 from support.forks import forked
-from support.kinds import Finished
+from support.kinds import Kinds
 from support.refusals import contents
 
 from search.config.initial_file import write_initial_file
 from search.records.ledger import NAME, Ledger
 from search.records.ledger_file import ImageSet
 from search.records.runs import RunFolder
+from trainables.common.errors import InvalidInput
 
 
 def write_openings(parent: Connection, runs: Path, name: str) -> None:
@@ -32,7 +34,7 @@ def write_openings(parent: Connection, runs: Path, name: str) -> None:
 
 
 @pytest.fixture
-def runs(kinds: Callable[[str], Finished]) -> Path:
+def runs(kinds: Kinds) -> Path:
     """Return the runs folder of a finished search."""
     return kinds("images").runs
 
@@ -45,7 +47,7 @@ def runs(kinds: Callable[[str], Finished]) -> Path:
 def test_writing_commands_are_refused_while_a_search_runs(arguments: tuple[str, ...], runs: Path) -> None:
     before = contents(runs)
     with RunFolder(runs, "small").only_driver():
-        refused = plain(holdout_here(*arguments, "--runs", runs, code=2).stderr)
+        refused = refusal(*arguments, "--runs", runs)
     assert "The search small is being run by process" in refused
     assert contents(runs) == before
 
@@ -55,7 +57,7 @@ def test_reading_commands_work_while_a_search_runs(runs: Path) -> None:
     with RunFolder(runs, "small").only_driver():
         for arguments in (("status",), ("trials", "small"), ("trials", "small", "pnp", "0"), ("compare", "small")):
             holdout_here(*arguments, "--runs", runs)
-        refused = plain(holdout_here("verify", "small", "--runs", runs, code=2).stderr)
+        refused = refusal("verify", "small", "--runs", runs)
     assert "verify it when that has ended" in refused
     assert contents(runs / "small") == before
 
@@ -89,3 +91,61 @@ def test_no_line_of_the_ledger_is_torn_and_none_is_lost(tmp_path: Path, state: P
         lines = [json.loads(line) for line in (file / NAME).read_text().splitlines()]
         assert len(lines) == 2 * 24
         assert len({line["search"] for line in lines if "search" in line}) == 24
+
+
+# One driver for a search: the lock in the runs folder, and its clean-up after a refused driver.
+
+
+def _refused(*searches: RunFolder) -> None:
+    """Hold ``searches`` and be refused by another process."""
+    first, *others = searches
+    with first.only_driver():
+        if not others:
+            raise InvalidInput("no.")
+        _refused(*others)
+
+
+def test_a_refused_driver_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no"):
+        _refused(RunFolder(tmp_path / "a" / "runs", "birds"), RunFolder(tmp_path / "a" / "runs", "cars"))
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(InvalidInput, match="no"):
+        _refused(RunFolder(tmp_path / "mine", "birds"))
+    assert [*(tmp_path / "mine").iterdir()] == []
+
+
+def test_a_campaign_that_a_driver_of_one_search_refuses_leaves_that_search_alone(tmp_path: Path) -> None:
+    with RunFolder(tmp_path, "cars").only_driver():
+        (tmp_path / "cars" / "search.yaml").touch()
+        with pytest.raises(InvalidInput, match=f"The search cars is being run by process {os.getpid()}"):
+            _refused(RunFolder(tmp_path, "birds"), RunFolder(tmp_path, "cars"))
+        assert [path.name for path in tmp_path.iterdir()] == ["cars"]
+    assert {path.name for path in (tmp_path / "cars").iterdir()} == {"search.yaml", ".driver.lock"}
+
+
+def test_who_comes_while_a_refused_driver_tidies_up_is_still_the_only_one(tmp_path: Path) -> None:
+    """The lock's file is removed while it is held, and a lock on a removed file does not count."""
+    (tmp_path / "birds").mkdir()
+    inside, most = 0, 0
+    counting = threading.Lock()
+
+    def hold() -> None:
+        nonlocal inside, most
+        for _ in range(80):
+            try:
+                with RunFolder(tmp_path, "birds").only_driver():
+                    with counting:
+                        inside += 1
+                        most = max(most, inside)
+                    with counting:
+                        inside -= 1
+            except InvalidInput:
+                pass
+
+    threads = [threading.Thread(target=hold) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1

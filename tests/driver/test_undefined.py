@@ -9,7 +9,7 @@ import pytest
 import torch
 from mlflow import MlflowClient
 from numpy.typing import NDArray
-from support.commands import holdout_here, plain, stored, summary, write_search
+from support.commands import holdout_here, plain, printed, refusal, stored, summary, write_search
 from support.finished_search import finish
 from support.own_parts import Pull
 from support.own_trainings import Scales
@@ -116,7 +116,7 @@ def test_a_metric_that_is_undefined_or_raises_costs_no_other(runs: Path) -> None
     values = [table.history("collapses", number)["odd"].iloc[0] for number in range(3)]
     assert sorted(values, key=str) == pytest.approx([0.5, np.nan, np.nan], nan_ok=True)
     assert row["trials"]["complete"] == 3
-    assert "80 are too many" in plain(holdout_here("compare", "collapses", "--runs", runs).stdout)
+    assert "80 are too many" in printed("compare", "collapses", "--runs", runs)
     for arguments in (("verify", "collapses", "--trust-code"), ("report", "collapses"), ("sync", "collapses")):
         holdout_here(*arguments, "--runs", runs)
     client = MlflowClient(f"sqlite:///{runs}/mlflow.db")
@@ -188,7 +188,7 @@ def test_losses_that_always_fail_stop_the_search_before_its_choice(
 ) -> None:
     only_records(monkeypatch)
     runs, file = tmp_path / "runs", write_search(tmp_path / "small.yaml", small_search(image_folder, **CHANGES))
-    said = plain(holdout_here("run", file, "--runs", runs, code=1).stderr)
+    said = refusal("run", file, "--runs", runs, code=1)
     error = "failed (CODE_ERROR in 2 of 2). The first error: IndexError: no such anchor."
     assert f"Every trial of small/raises {error}" in said
     assert "`holdout trials small raises 0`" in said
@@ -198,11 +198,11 @@ def test_losses_that_always_fail_stop_the_search_before_its_choice(
     assert not Ledger(runs / "test_openings.jsonl").openings()
 
     assert "Correct the cause and search under a new name, or repeat" in said
-    again = plain(holdout_here("run", file, "--runs", runs, code=1).stderr)
+    again = refusal("run", file, "--runs", runs, code=1)
     assert "Every trial of small/raises failed" in again
     assert "Retrying 2 trials of small/raises that failed before any was complete." in again
     assert "small/becomes_nan trial" not in again, "its values are due to its parameters"
-    assert "Every trial of small/raises failed" in plain(holdout_here("select", "small", "--runs", runs, code=1).stderr)
+    assert "Every trial of small/raises failed" in refusal("select", "small", "--runs", runs, code=1)
     with pytest.raises(holdout.Failure, match=r"allow_failed=True\) to continue with pnp"):
         holdout.run(file, runs=runs, quiet=True)
 
@@ -247,18 +247,18 @@ def test_code_that_is_corrected_is_searched_under_the_same_name(
     only_records(monkeypatch)
     runs, file = tmp_path / "runs", fragile(tmp_path)
     for attempt in range(2):
-        said = plain(holdout_here("run", file, "--yes", "--runs", runs, code=1).stderr)
+        said = refusal("run", file, "--yes", "--runs", runs, code=1)
         assert "Every trial of fragile/fragile failed (CODE_ERROR in 2 of 2)" in said
         assert "no value for 0.1'" in said
         assert "test_undefined.py, line " in said
         assert said.endswith("Correct the cause and run the same search again.")
         assert ("Retrying 2 trials of fragile/fragile" in said) == (attempt == 1)
         assert summary(runs, "fragile")["losses"]["fragile"]["trials"] == {"complete": 0, "pruned": 0, "failed": 2}
-        table = plain(holdout_here("trials", "fragile", "--runs", runs).stdout)
+        table = printed("trials", "fragile", "--runs", runs)
         assert table.count("CODE_ERROR: KeyError") == (2 if attempt == 0 else 3)
         holdout_here("verify", "fragile", "--runs", runs, "--trust-code")
     enqueue = ("enqueue", "fragile", "--loss", "fragile", "--params", "{lr: 0.2}", "--runs", runs, "--trust-code")
-    assert "run its file again first" in plain(holdout_here(*enqueue, code=2).stderr)
+    assert "run its file again first" in refusal(*enqueue)
     journal = (runs / "fragile/study.journal").read_text()
 
     monkeypatch.setattr(Fragile, "fails_from", 2.0)
@@ -267,7 +267,7 @@ def test_code_that_is_corrected_is_searched_under_the_same_name(
     assert stored(runs, "fragile", "fragile")[0].params == {"lr": 0.3}, "the default of the corrected code"
     assert (runs / "fragile/study.journal").read_text().startswith(journal), "nothing is removed"
     assert [trial.state.name for trial in stored(runs, "fragile", "fragile")] == ["COMPLETE"] * 5
-    assert "began anew after 4 trials failed" in plain(holdout_here("trials", "fragile", "--runs", runs).stdout)
+    assert "began anew after 4 trials failed" in printed("trials", "fragile", "--runs", runs)
     log = holdout_here("trials", "fragile", "fragile", "0", "--runs", runs).stdout
     assert log.count("Training failed.") == 2, "its log has each attempt"
     holdout_here("verify", "fragile", "--runs", runs, "--trust-code")

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from html import unescape
 from pathlib import Path
@@ -20,11 +20,11 @@ from mlflow import MlflowClient
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from support.bare_networks import BACKBONE, FEATURES, TRAINING, bare_features, save_convnet
-from support.commands import holdout_here, plain, write_search
+from support.commands import holdout_here, json_of, plain, printed, refusal, write_search
 from support.expected_metrics import of_queries
 from support.finished_search import recorded, run_here
-from support.kinds import Finished
-from support.small_search import small_search
+from support.kinds import Kinds
+from support.small_search import small_search, unreadable
 from support.tampered import Copied
 from support.without_ray import only_records
 
@@ -68,13 +68,13 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(kinds: Callable[[str], Finished], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(kinds: Kinds, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of a finished search with a frozen backbone and a head that hardly learns."""
     return Copied(kinds("frozen backbone").runs, tmp_path_factory.mktemp("untrained") / "runs").runs
 
 
 @pytest.fixture(scope="module")
-def data(kinds: Callable[[str], Finished]) -> tuple[Path, Path]:
+def data(kinds: Kinds) -> tuple[Path, Path]:
     """The images and the weights of that search."""
     content = kinds("frozen backbone").content
     return Path(content["dataset"]["root"]), Path(content["model"]["weights"])
@@ -236,7 +236,7 @@ def test_each_tuned_loss_is_tested_against_the_network_that_is_better_in_the_con
     assert (row[-1] in ("higher", "lower")) == pair.differ
 
 
-def test_without_weights_nothing_is_untrained(kinds: Callable[[str], Finished]) -> None:
+def test_without_weights_nothing_is_untrained(kinds: Kinds) -> None:
     folder = RunFolder(kinds("images").runs, "small")
     content = json.loads(folder.summary.read_text())
     assert content["untrained"] is None
@@ -254,33 +254,28 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
 ) -> None:
     """The images of the test classes cannot be decoded until the choice is frozen."""
     only_records(monkeypatch)
-    images, hidden, runs = tmp_path / "images", tmp_path / "hidden", tmp_path / "runs"
+    images, runs = tmp_path / "images", tmp_path / "runs"
     shutil.copytree(image_folder, images)
     content = search_file(images, weights, stages=["search", "select"], resources={"engine": "in_process"})
     file = write_search(tmp_path / "search.yaml", content)
     folder = RunFolder(runs, "small")
-    shutil.copytree(images, hidden)
-    for name in sorted(path.name for path in images.iterdir())[8:]:
-        for path in (images / name).iterdir():
-            path.write_bytes(b"sealed")
-    holdout_here("run", file, "--runs", runs)
-    assert folder.selection.exists()
-    summary = summary_of(Records(folder))
-    assert summary.untrained is not None
-    assert summary.untrained.test is None
-    (first, *_) = compare([Records(folder)]).rows
-    assert (first.search_value, first.test) == (summary.untrained.validation["map_at_r"], None)
-    assert Selection.load(folder.selection).baselines is not None
-    whole = folder.baselines.read_text()
-    changed = json.loads(whole)
-    changed["validation"]["untrained"]["map_at_r"] = 0.99
-    write_json(folder.baselines, changed)
-    said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
-    assert "baselines.json was changed (its digest does not match) since the choice was frozen" in said
-    assert not Ledger(folder.openings).openings()
-    folder.baselines.write_text(whole)
-    shutil.rmtree(images)
-    hidden.rename(images)
+    with unreadable(*sorted(images.iterdir())[8:]):
+        holdout_here("run", file, "--runs", runs)
+        assert folder.selection.exists()
+        summary = summary_of(Records(folder))
+        assert summary.untrained is not None
+        assert summary.untrained.test is None
+        (first, *_) = compare([Records(folder)]).rows
+        assert (first.search_value, first.test) == (summary.untrained.validation["map_at_r"], None)
+        assert Selection.load(folder.selection).baselines is not None
+        whole = folder.baselines.read_text()
+        changed = json.loads(whole)
+        changed["validation"]["untrained"]["map_at_r"] = 0.99
+        write_json(folder.baselines, changed)
+        said = refusal("test", "small", "--runs", runs)
+        assert "baselines.json was changed (its digest does not match) since the choice was frozen" in said
+        assert not Ledger(folder.openings).openings()
+        folder.baselines.write_text(whole)
     holdout_here("test", "small", "--runs", runs)
     tested, expected = summary_of(Records(folder)).untrained, features(images, Records(folder).split.test, weights)
     agree(scores(tested)[1], retrieval(*expected))
@@ -307,11 +302,11 @@ def test_every_place_names_the_network_that_no_training_beats(runs: Path, recomm
     folder = RunFolder(runs, "small")
     assert json.loads(folder.summary.read_text())["recommended"] == recommended
     for arguments in (("compare", "small"), ("run", folder.config)):
-        shown = plain(holdout_here(*arguments, "--runs", runs).stdout)
+        shown = printed(*arguments, "--runs", runs)
         first = shown.partition("Better than no training")[0].strip()
         assert first.startswith("Recommended: ")
         assert first.endswith(f"{words(recommended)}."), arguments
-    (summary,) = json.loads(holdout_here("compare", "small", "--runs", runs, "--json").stdout)["searches"]
+    (summary,) = json_of("compare", "small", "--runs", runs)["searches"]
     assert summary["recommended"] == recommended
     page = re.sub(r"</?(code|wbr)>", lambda tag: "`" if "code" in tag[0] else "", folder.report.read_text())
     assert page.index("Recommended: ") < page.index("<table")
@@ -329,8 +324,10 @@ def test_mlflow_has_the_baselines_and_the_recommended_one_as_champion(runs: Path
         registered = register(recorded(search), make_projection(search.plan), "small")
     client = MlflowClient(tracking_uri=f"sqlite:///{runs / 'mlflow.db'}")
     model, loss = client.get_registered_model("small"), recommended["loss"]
-    assert registered.best == loss
-    assert {alias: str(version) for alias, version in model.aliases.items()} == {"champion": registered.versions[loss]}
+    assert registered["best"] == loss
+    assert {alias: str(version) for alias, version in model.aliases.items()} == {
+        "champion": registered["versions"][loss]
+    }
     assert words(recommended) in model.description
     assert client.get_model_version_by_alias("small", "champion").tags["holdout.loss"] == loss
     experiment = client.get_experiment_by_name("small")
@@ -360,7 +357,7 @@ def test_networks_without_training_embed_and_the_recommended_one_is_exported(
     paths = [path for of_class in split.test[:3] for path in sorted((images / of_class).iterdir())]
     untrained = bare_features(paths, weights)
     of_scikit = whitened(images, split.train, weights, 8).transform(untrained)
-    said = json.loads(holdout_here("export", "small", "--to", tmp_path / "model", "--runs", runs, "--json").stdout)
+    said = json_of("export", "small", "--to", tmp_path / "model", "--runs", runs)
     assert [(program["file"], program["reason"]) for program in said["programs"]] == [("model.onnx", None)]
     search = holdout.open("small", runs=runs)
     chosen = [holdout.load(tmp_path / "model", device="cpu"), search.best_model(device="cpu")]

@@ -5,16 +5,17 @@ Queries and a gallery with cameras and groups, three test lists, superclasses, a
 
 import csv
 import json
-from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.metrics import normalized_mutual_info_score
-from support.commands import holdout_here, plain, write_search
+from support.commands import holdout_here, printed, refusal, write_search
 from support.finished_search import run_here
-from support.kinds import OF_LISTS, OF_QUERIES, QUALITY, SHORT, WEIGHT, Finished, by_group, on_features, trade
+from support.kinds import OF_LISTS, OF_QUERIES, QUALITY, SHORT, WEIGHT, Kinds, by_group, on_features, trade
+from support.small_search import SearchFile
 from support.without_ray import only_records
 
 from search.config.search_config import validate_config
@@ -37,12 +38,12 @@ LISTS = {"small": "test_list_800", "medium": "test_list_1600", "large": "test_li
 
 
 @pytest.fixture(scope="module")
-def runs(kinds: Callable[[str], Finished]) -> Path:
+def runs(kinds: Kinds) -> Path:
     return kinds(KIND).runs
 
 
 @pytest.fixture(scope="module")
-def manifest(kinds: Callable[[str], Finished]) -> Path:
+def manifest(kinds: Kinds) -> Path:
     return Path(kinds(KIND).content["dataset"]["file"])
 
 
@@ -78,13 +79,13 @@ def test_queries_are_scored_against_the_gallery(runs: Path, manifest: Path) -> N
 
 
 def test_a_class_without_queries_is_in_no_comparison_by_class(runs: Path) -> None:
-    for entry in class_scores(Records(RunFolder(runs, "small")), "map_at_r"):
+    for entry in chain.from_iterable(class_scores(Records(RunFolder(runs, "small")), "map_at_r").values()):
         assert entry.labels_C.tolist() == list(range(7))
         assert entry.counts_C.tolist() == [3] * 7
 
 
 def test_tables_and_the_report_say_so(runs: Path, tmp_path: Path) -> None:
-    shown = plain(holdout_here("compare", "small", "--runs", runs).stdout)
+    shown = printed("compare", "small", "--runs", runs)
     assert "the test's queries are ranked against its gallery only; a query ignores the images of its class" in shown
     split = json.loads((runs / "small" / "split.json").read_text())
     assert split["joined"] == [["class-00", "class-01"]]
@@ -98,7 +99,7 @@ def test_tables_and_the_report_say_so(runs: Path, tmp_path: Path) -> None:
 def test_metrics_that_cannot_be_computed_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "small.json"
     file.write_text(json.dumps(by_group(tmp_path, metrics={"test": ["recall_at_40"]})))
-    said = plain(holdout_here("run", file, "--runs", tmp_path / "runs", code=2).stderr)
+    said = refusal("run", file, "--runs", tmp_path / "runs")
     assert "k = 40 needs a gallery of 40 images and that of the 8 test classes has 35" in said
     assert not (tmp_path / "runs").exists()
 
@@ -106,26 +107,23 @@ def test_metrics_that_cannot_be_computed_are_refused(tmp_path: Path) -> None:
 # Three test lists.
 
 
-def vehicles_of(search: Finished, name: str) -> set[str]:
-    file = Path(search.content["dataset"]["root"]) / "train_test_split" / f"{LISTS[name]}.txt"
-    return {line.split()[1] for line in file.read_text().splitlines()}
-
-
-def test_one_training_is_scored_on_three_lists(kinds: Callable[[str], Finished]) -> None:
+def test_one_training_is_scored_on_three_lists(kinds: Kinds) -> None:
     """Compare with plain loops over the stored neighbours: the nearest one in the list decides."""
     search = kinds("test lists")
     opening = search.opening
     assert len(opening["scores"]) == 2
     test = json.loads((search.folder / "split.json").read_text())["test"]
     folder = search.folder / "test" / opening["id"]
+    lists = Path(search.content["dataset"]["root"]) / "train_test_split"
     for model in opening["scores"]:
         assert list(model["metrics"]) == OF_LISTS
         neighbours = RetrievalFile.read(folder / FOLDER / model["per_image"]).neighbours_QK
         with np.load(folder / model["per_image"]) as content:
             names = [test[label] for label in content["labels"]]
             kept = {name: content[name] for name in OF_LISTS if name in content.files}
-        for subset in LISTS:
-            within = [name in vehicles_of(search, subset) for name in names]
+        for subset, file in LISTS.items():
+            vehicles = {line.split()[1] for line in (lists / f"{file}.txt").read_text().splitlines()}
+            within = [name in vehicles for name in names]
             assert sum(within) == {"small": 16, "medium": 32, "large": 48}[subset]
             hits = []
             for query, ranked in enumerate(neighbours):
@@ -141,21 +139,23 @@ def test_one_training_is_scored_on_three_lists(kinds: Callable[[str], Finished])
         assert model["metrics"]["recall_at_1-small"] >= model["metrics"]["recall_at_1"], "a smaller gallery is easier"
 
 
-def test_a_subset_is_compared_on_its_classes(kinds: Callable[[str], Finished]) -> None:
+def test_a_subset_is_compared_on_its_classes(kinds: Kinds) -> None:
     folder = RunFolder(kinds("test lists").runs, "small")
     counts = {
-        metric: [entry.counts_C.tolist() for entry in class_scores(Records(folder), metric)]
+        metric: [
+            entry.counts_C.tolist()
+            for entry in chain.from_iterable(class_scores(Records(folder), metric).values())
+            if np.isfinite(entry.sums_C).all()
+        ]
         for metric in ("map_at_r", "map_at_r-small")
     }
     assert counts == {"map_at_r": [[4] * 12] * 2, "map_at_r-small": [[4] * 4] * 2}
-    for entry in class_scores(Records(folder), "map_at_r-small"):
-        assert np.isfinite(entry.sums_C).all()
 
 
 # Superclasses.
 
 
-def test_scores_of_superclasses_agree_with_scikit_learn(kinds: Callable[[str], Finished]) -> None:
+def test_scores_of_superclasses_agree_with_scikit_learn(kinds: Kinds) -> None:
     search = kinds("superclasses")
     assert len(search.opening["scores"]) == 2
     for model in search.opening["scores"]:
@@ -191,14 +191,9 @@ def test_vectors_have_queries_a_gallery_and_distractors(tmp_path: Path) -> None:
 # Constraints.
 
 
-def result(search: Finished) -> dict[str, Any]:
-    (row,) = search.summary["losses"].values()
-    return row  # type: ignore[no-any-return]
-
-
-def test_the_choice_meets_the_constraint_that_the_default_does_not(kinds: Callable[[str], Finished]) -> None:
+def test_the_choice_meets_the_constraint_that_the_default_does_not(kinds: Kinds) -> None:
     search = kinds("constraints")
-    row = result(search)
+    (row,) = search.summary["losses"].values()
     assert row["default"]["params"]["weight"] == 0.9
     assert row["tuned"]["params"]["weight"] < 0.5
     selected = json.loads((search.folder / "selection.json").read_text())
@@ -216,7 +211,7 @@ def test_without_a_configuration_that_meets_it_nothing_is_chosen(tmp_path: Path)
     assert not (tmp_path / "never/selection.json").exists()
 
 
-def test_costs_of_a_network_are_measured(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_costs_of_a_network_are_measured(search_file: SearchFile, tmp_path: Path) -> None:
     content = search_file(
         losses=["triplet"],
         space={"triplet": {"margin": 0.2}, "model": {"embedding_dim": [8, 64]}},
@@ -243,7 +238,7 @@ def test_costs_of_a_network_are_measured(search_file: Callable[..., dict[str, An
 
 
 @pytest.mark.parametrize("place", ["model", "space"])
-def test_the_time_of_a_frozen_network_is_not_measured(search_file: Callable[..., dict[str, Any]], place: str) -> None:
+def test_the_time_of_a_frozen_network_is_not_measured(search_file: SearchFile, place: str) -> None:
     model: dict[str, Any] = {"weights": "weights.pth"}
     choices = {"space": {"model": {"freeze": [None, "backbone"]}}} if place == "space" else {}
     model |= {"freeze": "backbone"} if place == "model" else {}
@@ -271,13 +266,13 @@ def test_another_model_is_found_before_anything_is_spent_and_again_before_the_te
     file, folder = write_search(tmp_path / "small.yaml", content), tmp_path / "runs" / "small"
     run = ("run", file, "--runs", folder.parent)
     monkeypatch.setenv("FORGETS", "1")
-    refused = plain(holdout_here(*run, code=1).stderr)
+    refused = refusal(*run, code=1)
     assert "No model of small/forgets_if_asked can be tested (CODE_ERROR in 1 of 1)" in refused
     assert "run the same search again" in refused
     monkeypatch.delenv("FORGETS")
     holdout_here(*run, "--set", "stages=[search, select]")
     monkeypatch.setenv("FORGETS", "1")
-    refused = plain(holdout_here(*run, code=1).stderr)
+    refused = refusal(*run, code=1)
     assert "2 of 2 final models cannot be tested, first small/forgets_if_asked@final trial 0" in refused
     assert "The test classes were not opened" in refused
     assert not Ledger(folder.parent / "test_openings.jsonl").openings()
@@ -296,7 +291,7 @@ def test_final_trainings_that_fail_open_no_test_and_are_retried(
     file, runs = write_search(tmp_path / "small.yaml", content), tmp_path / "runs"
     monkeypatch.setenv("FAILS", "1")
     for more in ((), ("--allow-failed",)):
-        refused = plain(holdout_here("run", file, "--runs", runs, *more, code=1).stderr)
+        refused = refusal("run", file, "--runs", runs, *more, code=1)
         assert "eight classes" in refused
         assert "classes stay sealed" in refused or "were not opened" in refused
     assert not Ledger(runs / "test_openings.jsonl").openings()

@@ -18,7 +18,7 @@ from PIL import Image
 from support.commands import holdout_here, plain, stored
 from support.finished_search import campaign_here, finish, run_here
 from support.journals import of_trial, rewrite
-from support.kinds import Finished, FinishedCampaign
+from support.kinds import FinishedCampaign, Kinds
 from support.refusals import contents
 from support.small_search import GLYPHS, SHORTEST, small_search
 from support.tampered import Change, Copied, array, attribute, entry, epoch, ledger, verified
@@ -60,14 +60,12 @@ def _line_of_a_member(lines: list[str]) -> list[str]:
 
 # fmt: off
 OPENING, SCORE, BASELINE = "openings/0", "openings/0/scores/0", "openings/0/baselines/0"
-LOT: dict[str, tuple[Change, str]] = {
-    "a cell": (entry("campaign.json", "cells/0/mean", 0.99), "campaign.json cells.0.mean"),
-    "no result": (lambda c: (c.path / "campaign.json").unlink(), "campaign.json is missing, and all searches of lot are done"),
-    "its folds": (lambda c: c.text("campaign.yaml", "split.folds: 2", "split.folds: 3"), "lot-folds search.yaml split.folds"),
-    "a line of the ledger without a member": (ledger(_line_of_a_member), "of the ledger of test openings"),
-    "a value of a fold": (lambda c: Copied.attribute(_member(c), "pnp", 0, "epoch:002:000001", lambda record: {**record, "metrics": dict.fromkeys(record["metrics"], 0.5)}), "lot-folds/pnp trial 0"),
-}
 KINDS: dict[str, tuple[str, Change, str]] = {
+    "a cell": ("lot", entry("campaign.json", "cells/0/mean", 0.99), "campaign.json cells.0.mean"),
+    "no result": ("lot", lambda c: (c.path / "campaign.json").unlink(), "campaign.json is missing, and all searches of lot are done"),
+    "its folds": ("lot", lambda c: c.text("campaign.yaml", "split.folds: 2", "split.folds: 3"), "lot-folds search.yaml split.folds"),
+    "a line of the ledger without a member": ("lot", ledger(_line_of_a_member), "of the ledger of test openings"),
+    "a value of a fold": ("lot", lambda c: c.member("lot-folds").attribute("pnp", 0, "epoch:002:000001", lambda record: {**record, "metrics": dict.fromkeys(record["metrics"], 0.5)}), "lot-folds/pnp trial 0"),
     "a score of another query": ("groups, queries and a gallery", array("map_at_r", 0, float("nan")), "map_at_r queries"),
     **{f"{name} of a test list": ("test lists", entry("test.json", f"{SCORE}/metrics/{name}", 0.123), name) for name in ("recall_at_1-small", "nmi-medium", "dists_intra-large")},
     **{f"a network without training, {name}": ("frozen backbone", change, says) for name, change, says in (
@@ -80,26 +78,16 @@ KINDS: dict[str, tuple[str, Change, str]] = {
     )},
 }
 # fmt: on
-"""What is changed, and the words of the check that names it, in a search, a campaign, and in searches of other kinds."""
-
-
-def _member(copied: Copied) -> Copied:
-    copied.name, copied.path = "lot-folds", copied.runs / "lot-folds"
-    return copied
-
-
-@pytest.mark.parametrize(("change", "says"), LOT.values(), ids=LOT)
-def test_one_change_in_a_campaign_is_found(lot: FinishedCampaign, tmp_path: Path, change: Change, says: str) -> None:
-    change(copied := Copied(lot.runs, tmp_path / "runs", "lot"))
-    assert says in verified(copied.runs, code=1, name="lot").splitlines()[-1]
+"""What is changed in a campaign or a search of another kind, and the words of the check that names it."""
 
 
 @pytest.mark.parametrize(("kind", "change", "says"), KINDS.values(), ids=KINDS)
-def test_one_change_in_another_kind_is_found(
-    kinds: Callable[[str], Finished], tmp_path: Path, kind: str, change: Change, says: str
+def test_one_change_of_a_campaign_or_another_kind_is_found(
+    kinds: Kinds, lot: FinishedCampaign, tmp_path: Path, kind: str, change: Change, says: str
 ) -> None:
-    change(copied := Copied(kinds(kind).runs, tmp_path / "runs", kinds(kind).name))
-    assert says in verified(copied.runs, "--trust-code", code=1, name=copied.name).splitlines()[-1]
+    runs, name = (lot.runs, "lot") if kind == "lot" else (kinds(kind).runs, kinds(kind).name)
+    change(copied := Copied(runs, tmp_path / "runs", name))
+    assert says in verified(copied.runs, "--trust-code", code=1, name=name).splitlines()[-1]
 
 
 def _line(text: str, old: str, new: str) -> str:
@@ -118,9 +106,7 @@ def _line(text: str, old: str, new: str) -> str:
     ],
     ids=["part", "camera", "group", "superclass"],
 )
-def test_another_list_is_found(
-    kinds: Callable[[str], Finished], kind: str, file: str, change: Callable[[str], str], says: str
-) -> None:
+def test_another_list_is_found(kinds: Kinds, kind: str, file: str, change: Callable[[str], str], says: str) -> None:
     path = kinds(kind).runs.parent / "data" / file
     before = path.read_text()
     try:
@@ -302,7 +288,7 @@ def test_a_folder_that_is_sent_without_the_ledger_says_whom_to_ask(finished: Pat
 
 @pytest.mark.parametrize("place", ["", "x.csv", "mine.npz"])
 def test_images_elsewhere_are_read_there(
-    place: str, finished: Path, images: Path, kinds: Callable[[str], Finished], tmp_path: Path
+    place: str, finished: Path, images: Path, kinds: Kinds, tmp_path: Path
 ) -> None:
     """A folder; an index file, whose images lie beside it; a file of embeddings; and each of them with other content."""
     kind = {"": None, "x.csv": "groups, queries and a gallery", "mine.npz": "features"}[place]
@@ -348,14 +334,6 @@ def _better_copy(copied: Copied) -> None:
     rewrite(copied.journal, lambda found: of_trial(found, "alike-2/pnp", 1)[0].update(value))
 
 
-def _of_predecessor(change: Callable[[Copied], object]) -> Change:
-    def changed(copied: Copied) -> None:
-        copied.name, copied.path = "alike", copied.runs / "alike"
-        change(copied)
-
-    return changed
-
-
 # fmt: off
 COPIES: dict[str, tuple[Change, str]] = {
     "a value with all that follows": (_better_copy, "the copy of alike/pnp trial 1: "),
@@ -363,8 +341,8 @@ COPIES: dict[str, tuple[Change, str]] = {
     "a loss": (epoch("pnp", 1, 1, loss=0.5), "the copy of alike/pnp trial 1: epoch:000001.loss: 0.5 is stored"),
     "another number": (attribute("pnp", 1, "copied_from", lambda source: {**source, "number": 0}), "copied trials of alike/pnp"),
     "a number that is not there": (attribute("pnp", 1, "copied_from", lambda source: {**source, "number": 9}), "copied trials of alike/pnp"),
-    "a model of the predecessor": (_of_predecessor(lambda c: c.write(path := next(c.path.glob("trials/pnp/0001/**/best.safetensors")), path.read_bytes()[:-1] + b"!")), "the model is damaged"),
-    "the predecessor's trial": (_of_predecessor(lambda c: c.metric("pnp", 1, 1, "recall_at_1", 0.99)), "the copy of alike/pnp trial 1: "),
+    "a model of the predecessor": (lambda c: c.write(path := next(c.member("alike").path.glob("trials/pnp/0001/**/best.safetensors")), path.read_bytes()[:-1] + b"!"), "the model is damaged"),
+    "the predecessor's trial": (lambda c: c.member("alike").metric("pnp", 1, 1, "recall_at_1", 0.99), "the copy of alike/pnp trial 1: "),
 }
 # fmt: on
 

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -15,10 +14,10 @@ import numpy as np
 import pytest
 import yaml
 from optuna.trial import TrialState
-from support.commands import command, holdout, holdout_here, plain, stored, write_search
+from support.commands import command, holdout, holdout_here, json_of, plain, printed, refusal, stored, write_search
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.services import ROOT, SECRET, Nodes
-from support.small_search import small_search
+from support.small_search import SearchFile, small_search
 
 from holdout.cli.submission import submission
 from trainables.common.errors import InvalidInput
@@ -40,50 +39,43 @@ def runs(nodes: Nodes, image_folder: Path, tmp_path_factory: pytest.TempPathFact
 
     lost = write_search(folder / "lost.yaml", {**small_search(folder / "nowhere"), "name": "lost"})
     holdout_here("submit", lost, "--runs", folder / "lost", *there)  # looked at below; side by side they are quicker
-    first, other = at_once(command(*submit, runs, "--json"))
+    words = command(*submit, runs, "--json")
+    users = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]  # in the same moment
+    first, other = [json.loads(user.communicate()[0]) for user in users]
+    assert [user.returncode for user in users] == [0, 0]
     assert first["job"] == other["job"]
     assert first["state"] in ("pending", "running")
-    assert "is already running" in plain(holdout_here(*submit, runs).stdout)
-    refusal = plain(holdout_here(*submit, runs, "--set", "base.search.trials=9", code=2).stderr)
-    assert "runs already with another file" in refusal
-    listed = json.loads(holdout_here("status", "--jobs", *there, "--json").stdout)
+    assert "is already running" in printed(*submit, runs)
+    assert "runs already with another file" in refusal(*submit, runs, "--set", "base.search.trials=9")
+    listed = json_of("status", "--jobs", *there)
     assert [(job["name"], job["runs"]) for job in listed] == [("lost", str(folder / "lost")), ("lot", str(runs))]
-    (listed,) = json.loads(holdout_here("status", "lot", "--jobs", *there, "--json").stdout)
+    (listed,) = json_of("status", "lot", "--jobs", *there)
     assert listed["job"] == first["job"]
 
     deadline = time.monotonic() + 300
     while not any(trial.intermediate_values for name in MEMBERS for trial in stored(runs, name, "pnp")):
-        (listed,) = json.loads(holdout_here("status", "lot", "--jobs", *there, "--json").stdout)
+        (listed,) = json_of("status", "lot", "--jobs", *there)
         assert listed["state"] in ("pending", "running"), holdout_here("logs", "lot", *there).stdout
         assert time.monotonic() < deadline, holdout_here("logs", "lot", *there).stdout
         time.sleep(0.1)
-    assert json.loads(holdout_here("stop", "lot", *there, "--json").stdout)["state"] == "stopped"
+    assert json_of("stop", "lot", *there)["state"] == "stopped"
     assert any(not trial.state.is_finished() for name in MEMBERS for trial in stored(runs, name, "pnp"))
-    assert "is not running: it has stopped" in plain(holdout_here("stop", "lot", *there).stdout)
+    assert "is not running: it has stopped" in printed("stop", "lot", *there)
     holdout_here("logs", "lot", "--follow", *there, "--json", code=1)
     said = holdout_here("logs", "lot", *there).stdout
     assert "Interrupted. The same command resumes" in plain(said)
     assert "SIGTERM" not in said
     assert "Traceback" not in said
-    refusal = plain(holdout_here(*submit, folder / "elsewhere", code=2).stderr)
-    assert f"The search lot is in the runs folder {runs} of this cluster" in refusal
+    assert f"The search lot is in the runs folder {runs} of this cluster" in refusal(*submit, folder / "elsewhere")
 
-    second = json.loads(holdout_here(*submit, runs, "--json").stdout)
+    second = json_of(*submit, runs)
     assert second["attempt"] == 2
-    said = plain(holdout_here("logs", "lot", "--follow", *there).stdout)
+    said = printed("logs", "lot", "--follow", *there)
     assert re.search(r"trial \d+: .*all 20 epochs trained", said), said
     assert "OPENMP DISPLAY ENVIRONMENT" in said  # by the second node's worker
     followed = holdout_here("logs", "lot", "--follow", "--runs", runs, *there, "--json").stdout
     assert json.loads(followed)["state"] == "succeeded"
     return runs
-
-
-def at_once(words: list[str]) -> list[dict[str, Any]]:
-    """What a command prints, given by two users in the same moment."""
-    given = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate()[0] for process in given]
-    assert [process.returncode for process in given] == [0, 0]
-    return [json.loads(each) for each in said]
 
 
 def campaign(images: Path, **changes: Any) -> dict[str, Any]:
@@ -112,8 +104,8 @@ def test_a_resumed_campaign_finishes_every_trial_once(runs: Path) -> None:
 
 
 def test_status_asks_the_cluster(runs: Path, nodes: Nodes) -> None:
-    there = json.loads(holdout_here("status", "lot", "--address", nodes.address, "--json").stdout)
-    assert there == json.loads(holdout_here("status", "lot", "--runs", runs, "--json").stdout)
+    there = json_of("status", "lot", "--address", nodes.address)
+    assert there == json_of("status", "lot", "--runs", runs)
     assert [(entry["name"], entry["studies"][0]["complete"]) for entry in there] == [(name, 1) for name in MEMBERS]
 
 
@@ -131,7 +123,7 @@ def test_no_secret_is_printed_or_stored(runs: Path, nodes: Nodes) -> None:
 
 
 def test_mistakes_found_on_the_cluster_are_reported(runs: Path, nodes: Nodes) -> None:
-    said = plain(holdout_here("logs", "lost", "--follow", "--address", nodes.address, code=2).stdout)
+    said = printed("logs", "lost", "--follow", "--address", nodes.address, code=2)
     assert "dataset.root is" in said
     assert "which does not exist" in said
     assert not (runs.parent / "lost").exists()
@@ -140,14 +132,14 @@ def test_mistakes_found_on_the_cluster_are_reported(runs: Path, nodes: Nodes) ->
 @pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer wrong"}])
 def test_a_command_without_token_is_refused(nodes: Nodes, header: dict[str, str]) -> None:
     for path in ("/api/jobs/", "/api/version"):
-        with pytest.raises(HTTPError) as refusal:
+        with pytest.raises(HTTPError) as denied:
             urlopen(Request(nodes.address + path, headers=header), timeout=10)
-        assert refusal.value.code in (401, 403)
-        refusal.value.close()
+        assert denied.value.code in (401, 403)
+        denied.value.close()
 
 
 def test_a_wrong_token_is_one_sentence(
-    nodes: Nodes, search_file: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, search_file: SearchFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the dashboard, and of a driver that joins the cluster itself."""
     token = tmp_path / "token"
@@ -159,28 +151,25 @@ def test_a_wrong_token_is_one_sentence(
     token.chmod(0o600)
     monkeypatch.setenv("RAY_ADDRESS", nodes.gcs_address)
     file = write_search(tmp_path / "x.yaml", search_file(resources={"engine": "ray"}))
-    refusal = plain(holdout("run", file, "--runs", tmp_path / "runs", code=1).stderr)
-    assert f"Ray did not start at {nodes.gcs_address}" in refusal
-    assert "token" in refusal
+    said = plain(holdout("run", file, "--runs", tmp_path / "runs", code=1).stderr)
+    assert f"Ray did not start at {nodes.gcs_address}" in said
+    assert "token" in said
     assert not (tmp_path / "runs").exists()
 
 
 def test_an_unknown_search_is_one_sentence(nodes: Nodes) -> None:
-    said = plain(holdout_here("status", "nothing", "--address", nodes.address, code=2).stderr)
+    said = refusal("status", "nothing", "--address", nodes.address)
     assert said.startswith("There is no search 'nothing' in ")
     for word in ("logs", "stop"):
-        said = plain(holdout_here(word, "nothing", "--address", nodes.address, code=2).stderr)
+        said = refusal(word, "nothing", "--address", nodes.address)
         assert f"There is no search 'nothing' on the cluster at {nodes.address}" in said
 
 
-def test_data_on_the_cluster_is_checked_there(search_file: Callable[..., dict[str, Any]]) -> None:
-    content = search_file(dataset={"name": "folder", "root": "/on/the/cluster"})
+@pytest.mark.parametrize("make", [small_search, campaign])
+def test_data_on_the_cluster_is_checked_there(make: SearchFile) -> None:
+    content = make(Path("/on/the/cluster"))
     submitted = submission(content)
-    assert submitted.name == "small"
-    assert yaml.safe_load(submitted.text) == content
-    content = campaign(Path("/on/the/cluster"))
-    submitted = submission(content)
-    assert submitted.name == "lot"
+    assert submitted.name == content["name"]
     assert yaml.safe_load(submitted.text) == content
 
 
@@ -191,26 +180,15 @@ def test_data_on_the_cluster_is_checked_there(search_file: Callable[..., dict[st
         ({"model": {"weights": "w.safetensors"}}, "model.weights must be an absolute path on the cluster"),
         ({"tracking": {"uri": "sqlite:///x.db"}}, "tracking.uri must be an absolute path on the cluster"),
         ({"search": {"trials": 0}}, "search.trials"),
-    ],
-)
-def test_mistakes_visible_here_are_refused_here(
-    search_file: Callable[..., dict[str, Any]], changes: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(InvalidInput, match=sentence):
-        submission(search_file(**changes))
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
         ({"vary": {"size": {"6": {}, "8": {"dataset.root": "images"}}}}, "^8: dataset.root must be an absolute path"),
         ({"vary": {"size": {"6": {}, "8": {"space.pnp.alpha": -5}}}}, "^8: space.pnp.alpha"),
         ({"recipe": "mine.yaml"}, "recipe is 'mine.yaml', but the cluster has only the recipes that come with Holdout"),
     ],
 )
-def test_campaign_mistakes_are_refused_here(changes: dict[str, Any], sentence: str) -> None:
+def test_mistakes_visible_here_are_refused_here(changes: dict[str, Any], sentence: str) -> None:
+    content = (campaign if changes.keys() & {"vary", "recipe"} else small_search)(Path("/on/the/cluster"))
     with pytest.raises(InvalidInput, match=sentence):
-        submission({**campaign(Path("/on/the/cluster")), **changes})
+        submission({**content, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -245,8 +223,8 @@ def test_a_training_travels_with_a_submitted_search(
     runs, file, there = tmp_path / "runs", tmp_path / "travels.yaml", ("--address", nodes.address)
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
 
-    refusal = plain(holdout("submit", write_search(file, content), "--runs", runs, *there, code=2).stderr)
-    assert "add `ship: [shipped_lab]` to the file" in refusal
+    said = plain(holdout("submit", write_search(file, content), "--runs", runs, *there, code=2).stderr)
+    assert "add `ship: [shipped_lab]` to the file" in said
 
     holdout("submit", write_search(file, content | {"ship": ["shipped_lab"]}), "--runs", runs, *there)
     holdout("logs", "travels", "--follow", *there)

@@ -1,8 +1,8 @@
 """The contract of every engine of the table: equal numbers, reported failures, calls in order."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import StatisticsError, mean
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from optuna.trial import TrialState
-from support.driving import begun, only
+from support.driving import Opened, begun, only
 from support.refusals import sentences_of
 from support.services import ray_nodes
 
@@ -47,13 +47,13 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield engine
 
 
-def made(search_made: Callable[..., WritableRecords], folder: Path, trials: int) -> WritableRecords:
+def made(search_made: Opened, folder: Path, trials: int) -> WritableRecords:
     search = search_made(folder / "runs", losses=[LOSS], search={"trials": trials, "sampler": "random"})
     search.plan.images.make()
     return search
 
 
-def both(search_made: Callable[..., WritableRecords], folder: Path) -> tuple[WritableRecords, WritableRecords]:
+def both(search_made: Opened, folder: Path) -> tuple[WritableRecords, WritableRecords]:
     """Return a search, and one for trainings that are broken."""
     return made(search_made, folder / "whole", 4), made(search_made, folder / "faulty", len(BROKEN))
 
@@ -74,38 +74,22 @@ def broken(stage: QueuedStage) -> QueuedStage:
     return replace(stage, studies=[changed(study) for study in stage.studies])
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What the trials of a search reported, without times, and the causes of those whose training is broken."""
-
-    values: list[Any]
-    causes: list[str]
-
-
-def die_after_an_epoch(search: WritableRecords) -> str:
-    """Train the first epoch of a search as a driver that dies then; return the folder of its trial."""
-    spec = begun(TrialQueue(only(search_stage(search)))).spec
-    training = begin(spec, torch.device("cpu"))
-    training.run_epoch()
-    training.wait_for_checkpoints()
-    training.end()
-    return spec.directory
+Outcome = tuple[list[Any], list[str]]
+"""What the trials of a search reported, without times, and the causes of those whose training is broken."""
 
 
 def outcome(engine: Engine, whole: WritableRecords, faulty: WritableRecords) -> Outcome:
     """Train a search, and one whose trainings are broken, in one run of the engine."""
     engine.run(TrialQueue(iter([search_stage(whole), broken(search_stage(faulty))])), 1)
-    return Outcome(
-        values=[
-            (trial.number, trial.state, trial.params, [(entry["loss"], entry["metrics"]) for entry in epochs_of(trial)])
-            for trial in whole.trials(LOSS, Stage.SEARCH)
-        ],
-        causes=[trial.user_attrs["failure"]["cause"] for trial in faulty.trials(LOSS, Stage.SEARCH)],
-    )
+    values = [
+        (trial.number, trial.state, trial.params, [(entry["loss"], entry["metrics"]) for entry in epochs_of(trial)])
+        for trial in whole.trials(LOSS, Stage.SEARCH)
+    ]
+    return values, [trial.user_attrs["failure"]["cause"] for trial in faulty.trials(LOSS, Stage.SEARCH)]
 
 
 @pytest.fixture(scope="module")
-def expected(search_made: Callable[..., WritableRecords], tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def expected(search_made: Opened, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """The outcome in this process."""
     engine = make_engine(ResourcesSection(engine="in_process"), max_concurrent=1)
     with engine.session():
@@ -113,18 +97,22 @@ def expected(search_made: Callable[..., WritableRecords], tmp_path_factory: pyte
 
 
 def test_a_search_gives_the_same_numbers_and_broken_trainings_are_code_errors(
-    engine: Engine, expected: Outcome, search_made: Callable[..., WritableRecords], tmp_path: Path
+    engine: Engine, expected: Outcome, search_made: Opened, tmp_path: Path
 ) -> None:
     """The search is resumed from a checkpoint; the expected one is not interrupted."""
     assert engine.slots() == 1
     whole, faulty = both(search_made, tmp_path)
-    folder = die_after_an_epoch(whole)
-    found = outcome(engine, whole, faulty)
-    assert "Resuming after epoch 1" in "".join(log.read_text() for log in Path(folder, "logs").iterdir())
-    assert found.values == expected.values
-    assert len(found.values) == 4
-    assert TrialState.PRUNED in {state for _, state, _, _ in found.values}
-    assert found.causes == ["CODE_ERROR", "CODE_ERROR"]
+    spec = begun(TrialQueue(only(search_stage(whole)))).spec
+    training = begin(spec, torch.device("cpu"))  # of a driver that dies after an epoch
+    training.run_epoch()
+    training.wait_for_checkpoints()
+    training.end()
+    values, causes = outcome(engine, whole, faulty)
+    assert "Resuming after epoch 1" in "".join(log.read_text() for log in Path(spec.directory, "logs").iterdir())
+    assert values == expected[0]
+    assert len(values) == 4
+    assert TrialState.PRUNED in {state for _, state, _, _ in values}
+    assert causes == ["CODE_ERROR", "CODE_ERROR"]
 
 
 def test_calls_return_in_order_and_raise_what_their_function_raises(engine: Engine) -> None:
@@ -137,9 +125,7 @@ def test_calls_return_in_order_and_raise_what_their_function_raises(engine: Engi
         engine.map(mean, [[]])
 
 
-def test_preparation_takes_folders_and_images(
-    engine: Engine, search_made: Callable[..., WritableRecords], tmp_path: Path
-) -> None:
+def test_preparation_takes_folders_and_images(engine: Engine, search_made: Opened, tmp_path: Path) -> None:
     search = made(search_made, tmp_path, 1)
     engine.prepare([search.plan.images], [search.plan.checkpoint_storage])
 

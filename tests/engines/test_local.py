@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import scipy.stats  # noqa: F401  the sampler's, whose import may take as long as these workers may be silent
 from optuna.trial import FrozenTrial, TrialState
-from support.driving import only
+from support.driving import Opened, only
 from support.forks import alive, forked
 from support.odd_workers import MadeUpLocal, dies, dies_always, fails, forecasts
 
@@ -34,7 +34,7 @@ Run = Callable[..., list[FrozenTrial]]
 
 
 @pytest.fixture
-def search(opened: Callable[..., WritableRecords]) -> WritableRecords:
+def search(opened: Opened) -> WritableRecords:
     search = opened(losses=[LOSS], search={"trials": 3, "pruner": "none"})
     search.plan.images.make()
     return search

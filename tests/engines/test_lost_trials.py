@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 from support.commands import command, stored, without_ended_workers, write_search
-from support.driving import only
+from support.driving import Opened, only
 from support.forks import alive
 from support.services import ROOT, Nodes, needs_ray, ray_nodes
 from support.sleeping_engine import DIES, FLOOR, LOOPS, STOPS, sleeping_search
@@ -22,7 +22,6 @@ from support.sleeping_engine import DIES, FLOOR, LOOPS, STOPS, sleeping_search
 from benchmarks.slots import SECONDS
 from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
-from search.records.writable import WritableRecords
 from search.study.trial_queue import TrialQueue
 from search.trials import epochs_of
 from trainables.common.errors import Failure
@@ -162,13 +161,6 @@ def lost_trials(search: SleepingSearch) -> int:
     return len(re.findall(r"trial \d was lost", search.said()))
 
 
-def preempt(nodes: Nodes, node: Any) -> None:
-    """Announce to Ray that a node will be taken in an hour."""
-    words = ["drain-node", "--address", nodes.gcs_address, "--node-id", node.node_id, "--reason-message", "spot"]
-    words += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--deadline-remaining-seconds", "3600"]
-    subprocess.run([sys.executable, "-m", "ray.scripts.scripts", *words], check=True)
-
-
 @pytest.mark.parametrize("is_announced", [False, True])
 def test_dead_machines_do_not_count_against_a_trial(empty: Nodes, tmp_path: Path, is_announced: bool) -> None:
     """A preempted machine ends its processes in any order, the one that would tell Ray last."""
@@ -179,7 +171,10 @@ def test_dead_machines_do_not_count_against_a_trial(empty: Nodes, tmp_path: Path
             for lost in range(1, NODES_LOST + 1):
                 search.until(lambda node=node: len(trains(node)) == 2)
                 if is_announced:
-                    preempt(empty, node)
+                    words = ["drain-node", "--address", empty.gcs_address, "--node-id", node.node_id]
+                    words += ["--reason-message", "spot", "--reason", "DRAIN_NODE_REASON_PREEMPTION"]
+                    words += ["--deadline-remaining-seconds", "3600"]
+                    subprocess.run([sys.executable, "-m", "ray.scripts.scripts", *words], check=True)
                     os.kill(trains(node)[0], signal.SIGKILL)
                     search.until(lambda lost=lost: lost_trials(search) == 2 * lost - 1)
                 empty.kill(node)
@@ -217,7 +212,7 @@ def test_silent_workers_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_trial_for_which_no_machine_comes_ends_the_search(
-    opened: Callable[..., WritableRecords], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No machine has a GPU, and none had when the search began: what refuses that is passed by."""
     from search.engines.ray_engine import RayEngine

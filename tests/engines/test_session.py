@@ -23,6 +23,7 @@ from support.commands import holdout_here, plain, stored, write_search
 from support.refusals import NOWHERE
 from support.services import ROOT, needs_ray
 from support.sleeping_engine import sleeping_search
+from support.small_search import SearchFile
 
 import holdout
 from benchmarks.slots import SECONDS
@@ -130,7 +131,7 @@ def test_a_connection_is_used_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ray_client_is_refused_before_anything_is_created(
-    search_file: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    search_file: SearchFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray.util.client.ray, "is_connected", lambda: True)
     with pytest.raises(InvalidInput) as refused:
@@ -297,20 +298,18 @@ def test_each_loss_of_the_head_is_reported_once(caplog: pytest.LogCaptureFixture
 
 @needs_ray
 @pytest.mark.cluster
-def test_the_loss_of_the_head_is_reported_in_time() -> None:
-    code, said = loses("gcs_server")
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("gcs_server", "is gone. Unless it comes back, Ray ends this program"),
+        ("raylet", "Ray has died on this machine"),
+    ],
+)
+def test_a_driver_that_loses_ray_ends_and_says_so(program: str, says: str) -> None:
+    code, said = loses(program)
     assert code == 1
-    assert "is gone. Unless it comes back, Ray ends this program" in said
-    assert said.index("run the same command again to resume") < said.index("Failed to connect to GCS within")
-
-
-@needs_ray
-@pytest.mark.cluster
-def test_a_driver_ends_when_its_raylet_dies() -> None:
-    code, said = loses("raylet")
-    assert code == 1
-    assert "Ray has died on this machine" in said
-    assert "run the same command again to resume" in said
+    assert says in said
+    assert "run the same command again to resume" in said.partition("Failed to connect to GCS within")[0], "in time"
 
 
 @needs_ray
@@ -403,7 +402,7 @@ def test_doctor_fails_where_searches_would_take_ray(address: str, state: str, mo
 
 
 @pytest.mark.usefixtures("spaced")
-def test_a_search_is_refused_at_once(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_a_search_is_refused_at_once(search_file: SearchFile, tmp_path: Path) -> None:
     file = write_search(tmp_path / "x.yaml", search_file(resources={"engine": "ray"}))
     done = holdout_here("run", file, "--runs", tmp_path / "runs", code=2)
     assert f"Ray cannot start workers with {SPACED}" in plain(done.stderr)

@@ -47,9 +47,15 @@ class Driver:
         return self.clock.now - begin
 
 
-def test_a_worker_has_a_multiple_of_its_own_slowest_epoch() -> None:
-    driver = Driver()
-    driver.silences.watch("1", "mpa")
+@pytest.fixture
+def driver() -> Driver:
+    """A driver that watches worker 1."""
+    made = Driver()
+    made.silences.watch("1", "mpa")
+    return made
+
+
+def test_a_worker_has_a_multiple_of_its_own_slowest_epoch(driver: Driver) -> None:
     for seconds in (100, 300, 200):
         assert not driver.wait(seconds)
         driver.silences.heard("1", [seconds - 20])
@@ -61,18 +67,14 @@ def test_a_worker_has_a_multiple_of_its_own_slowest_epoch() -> None:
 
 @pytest.mark.parametrize(("epochs_s", "expected"), [([1.0], LIMITS.silence_s), ([400.0, 500.0], 5000)])
 def test_short_epochs_have_ten_minutes_and_a_resumed_attempt_keeps_its_times(
-    epochs_s: list[float], expected: float
+    driver: Driver, epochs_s: list[float], expected: float
 ) -> None:
-    driver = Driver()
-    driver.silences.watch("1", "mpa")
     driver.wait(1)
     driver.silences.heard("1", epochs_s)  # several are read from a checkpoint
     assert driver.until_dead("1") == pytest.approx(expected, abs=2)
 
 
-def test_a_first_epoch_has_its_own_bound_and_others_lengthen_it() -> None:
-    driver = Driver()
-    driver.silences.watch("1", "mpa")
+def test_a_first_epoch_has_its_own_bound_and_others_lengthen_it(driver: Driver) -> None:
     assert driver.until_dead("1") == pytest.approx(LIMITS.first_epoch_s, abs=2)
     assert "before its first epoch ended" in driver.silences.too_long()["1"]
     driver.silences.forget("1")
@@ -89,10 +91,8 @@ def test_a_first_epoch_has_its_own_bound_and_others_lengthen_it() -> None:
     assert driver.until_dead("5") == pytest.approx(LIMITS.first_epoch_s, abs=2)
 
 
-def test_pauses_of_the_driver_do_not_count() -> None:
+def test_pauses_of_the_driver_do_not_count(driver: Driver) -> None:
     """A database that was waited for, a laptop that slept: what was said meanwhile has not been heard yet."""
-    driver = Driver()
-    driver.silences.watch("1", "mpa")
     driver.wait(10)
     driver.silences.heard("1", [10.0])
     driver.clock.now += 86_400

@@ -30,13 +30,6 @@ def place(cell: Cell) -> tuple[str, ...]:
     return " ".join(labels), role, metric
 
 
-def cells_of(campaign: Campaign) -> list[Cell]:
-    """The cells of a campaign with the paper's number instead of ours."""
-    numbers = {(row["cell"], row["configuration"], row["metric"]): row["published"] for row in printed(campaign.name)}
-    blank = measured(campaign, blank_summaries(campaign))
-    return [cell.model_copy(update={"mean": numbers.get(place(cell))}) for cell in blank]
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_each_number_belongs_to_one_cell_of_the_campaign(name: str, trees: Trees) -> None:
     ours = Counter(map(place, measured(campaign := shipped_campaign(name, trees), blank_summaries(campaign))))
@@ -45,15 +38,11 @@ def test_each_number_belongs_to_one_cell_of_the_campaign(name: str, trees: Trees
     assert theirs.total() > 0
 
 
-def sections(name: str) -> list[tuple[list[str], list[list[float | None]]]]:
-    content: dict[str, list[dict[str, Any]]] = read_yaml(FILES[name])
-    found = [*content["published"], *content.get("quoted", [])]
-    return [(entry["metrics"], [*(entry.get("cells") or entry["rows"]).values()]) for entry in found]
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_numbers_are_shares_that_grow_with_k_on_each_test_list(name: str) -> None:
-    for metrics, rows in sections(name):
+    content: dict[str, list[dict[str, Any]]] = read_yaml(FILES[name])
+    for section in (*content["published"], *content.get("quoted", [])):
+        metrics, rows = section["metrics"], (section.get("cells") or section["rows"]).values()
         assert all(len(row) == len(metrics) for row in rows)
         assert all(value is None or 0 < value < 100 for row in rows for value in row)
         split = [split_subset(metric) for metric in metrics]
@@ -82,7 +71,10 @@ def test_the_optima_are_the_printed_ones_and_are_searched(name: str, trees: Tree
 
 
 def tournament_of(campaign: Campaign) -> Tournament:
-    cells = pandas.DataFrame([{**cell.coordinates, "mean": cell.mean} for cell in cells_of(campaign)])
+    """Return the tournament of a campaign with the paper's numbers instead of ours."""
+    numbers = {(row["cell"], row["configuration"], row["metric"]): row["published"] for row in printed(campaign.name)}
+    blank = measured(campaign, blank_summaries(campaign))
+    cells = pandas.DataFrame([{**cell.coordinates, "mean": numbers.get(place(cell))} for cell in blank])
     metric = next(name for name in campaign.config.table.metrics if name != VALIDATION)
     of_role = cells[(cells["configuration"] == "default") & (cells["metric"] == metric)].astype({"mean": float})
     return tournament(scores_of(of_role, [*campaign.config.vary], data_axes(campaign)))

@@ -1,4 +1,7 @@
-"""The trainings of libraries: plain scripts run, few lines differ, and a kill changes nothing; the notebook runs."""
+"""The trainings of libraries: plain scripts run, few lines differ, and a kill changes nothing; the notebook runs.
+
+Beside the examples, scripts that were written from the documentation of their libraries.
+"""
 
 import json
 import re
@@ -7,7 +10,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
-from difflib import SequenceMatcher, unified_diff
+from difflib import SequenceMatcher, ndiff, unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +18,18 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from support.commands import ROOT, holdout_here, summary
+from support.finished_search import finish
+from support.kinds import example
 from support.own_trainings import own_spec, trained
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+import holdout
 from examples.texts import Languages
 from examples.trainers import tiny
 from examples.trainers.tiny import Pictures, Signs
-from spaces.contract.check_part import DrawnFeatures
+from spaces.contract.check_part import DrawnFeatures, check_part
 from trainables.data.sets.features import FeatureFile
 from trainables.data.store.store_spec import StoreSpec
 from trainables.metrics.evaluation import evaluate
@@ -30,7 +37,6 @@ from trainables.training.cross_validation import begin
 from trainables.training.spec import TrialSpec
 from trainables.training.trainable import Items, network_embeddings, trainable_class
 
-ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples/trainers"
 PAGE = (ROOT / "docs/own_training.md").read_text()
 MOST_CHANGED = 15
@@ -47,11 +53,19 @@ DATA: dict[str, Any] = {
     "discriminant": DrawnFeatures(),
 }
 SHOWN = ("pairs",)
+SCRIPTS = Path(__file__).parent / "scripts"
+ENDS = {
+    "reviews": "    trainer.train()",
+    "signs": "    trainer.fit(model, train_loader, val_loader)",
+    "speakers": "        scheduler.step()",
+}
+"""The scripts from documentation -> the last line of the training; what follows is not reached by a search."""
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers"),
+    pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),
     pytest.mark.filterwarnings("ignore:The number of training batches"),
+    pytest.mark.filterwarnings("ignore:Importing from 'sentence_transformers"),
     pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True to a scalar"),
 ]
 each = pytest.mark.parametrize("name", DATA)
@@ -61,20 +75,26 @@ def scripts(name: str) -> list[list[str]]:
     return [path.read_text().splitlines() for path in (FOLDER / f"plain/{name}.py", FOLDER / f"{name}.py")]
 
 
-def changed_lines(name: str) -> int:
-    changes = SequenceMatcher(None, *scripts(name), autojunk=False).get_opcodes()
-    return sum(max(i2 - i1, j2 - j1) for kind, i1, i2, j1, j2 in changes if kind != "equal")
-
-
 def test_every_example_has_its_plain_script() -> None:
     assert {path.stem for path in (FOLDER / "plain").glob("[a-z]*.py")} == {*DATA}
 
 
 @each
 def test_few_lines_are_changed_as_the_page_says(name: str) -> None:
-    count = changed_lines(name)
+    changes = SequenceMatcher(None, *scripts(name), autojunk=False).get_opcodes()
+    count = sum(max(i2 - i1, j2 - j1) for kind, i1, i2, j1, j2 in changes if kind != "equal")
     assert 0 < count <= MOST_CHANGED
     assert f"[`{name}.py`](../examples/trainers/{name}.py) | {count} |" in PAGE
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_few_lines_are_removed_and_added(name: str) -> None:
+    plain, adapted = ((SCRIPTS / file).read_text().splitlines() for file in (f"plain/{name}.py", f"{name}.py"))
+    lines = ndiff(plain[: plain.index(ENDS[name]) + 1], adapted)
+    changes = [line for line in lines if line[0] in "+-" and line[2:].strip()]
+    added = sum(line[0] == "+" for line in changes)
+    assert (added <= 8, len(changes) <= 15) == (True, True), changes
+    assert f"`{name}.py` {len(changes)}" in PAGE
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -93,14 +113,24 @@ def test_a_plain_script_runs(name: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert [*tmp_path.rglob("*")], "the trained model is saved"
 
 
+def vectors(folder: Path) -> FeatureFile:
+    """Write vectors of twelve classes."""
+    generator, labels = np.random.default_rng(0), np.repeat(np.arange(12), 6)
+    drawn = generator.normal(size=(12, 32))[labels] + generator.normal(size=(72, 32))
+    np.savez(folder / "vectors.npz", embeddings=drawn.astype(np.float32), labels=labels)
+    return FeatureFile(file=str(folder / "vectors.npz"))
+
+
 def spec_of(name: str, folder: Path) -> TrialSpec:
-    dataset = DATA[name]
-    names = tuple(dataset.classes())[:6]
+    documented = {"reviews": lambda: Languages(sentences=8), "signs": Pictures, "speakers": lambda: vectors(folder)}
+    dataset, path = (documented[name](), name) if name in ENDS else (DATA[name], f"examples.trainers.{name}")
+    count = 8 if name in ENDS else 4
+    names = tuple(dataset.classes())[: 3 * count // 2]
     images = StoreSpec(dataset=dataset, class_names=names, short_side=32, cache=str(folder / "cache"))
-    path = f"examples.trainers.{name}:{name}"
-    params = {key: entry.default for key, entry in trainable_class(path).space.items()}
-    spec = own_spec(folder, path, epochs=2)
-    return replace(spec, hyperparameters=params, images=images, train_classes=names[:4], validation_classes=names[4:])
+    params = {key: entry.default for key, entry in trainable_class(f"{path}:{name}").space.items()}
+    spec = own_spec(folder, f"{path}:{name}", epochs=3 if name in ENDS else 2)
+    classes = {"train_classes": names[:count], "validation_classes": names[count:]}
+    return replace(spec, hyperparameters=params, images=images, **classes)
 
 
 def test_the_short_training_on_the_page_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,11 +156,14 @@ class Killed(BaseException):
     """The end of a process, which nothing handles."""
 
 
-@pytest.mark.parametrize("name", sorted(DATA.keys() - {"cached", "matryoshka"}))  # as pairs but for their losses
+@pytest.mark.parametrize("name", [*ENDS, *sorted(DATA.keys() - {"cached", "matryoshka"})])  # as pairs but for losses
 def test_killed_in_an_epoch_it_ends_with_the_same_numbers(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "here").mkdir()
+    monkeypatch.syspath_prepend(SCRIPTS)
+    monkeypatch.setenv("MODEL", tiny.bert())
+    for folder in ("here", "whole", "killed"):
+        (tmp_path / folder).mkdir()
     monkeypatch.chdir(tmp_path / "here")
     whole = trained(spec_of(name, tmp_path / "whole"))
     spec = spec_of(name, tmp_path / "killed")
@@ -149,7 +182,7 @@ def test_killed_in_an_epoch_it_ends_with_the_same_numbers(
         hook.remove()
         training.end()
     resumed = trained(spec)
-    assert len(resumed) == 2
+    assert len(resumed) == spec.training.epochs
     for before, after in zip(whole, resumed, strict=True):
         for key in ("epoch", "batches", "loss", "metrics", "reported"):
             assert before.get(key) == after.get(key), key
@@ -174,6 +207,48 @@ def test_a_network_gets_tensors_as_the_training_did() -> None:
     assert torch.equal(
         network_embeddings(network, network, vectors, plain), network[1](torch.ones(2, 1, dtype=torch.float64))
     )
+
+
+# Searches, to their verified scores, and the contract.
+
+
+def test_sentence_transformers_are_tested_verified_and_embed_as_the_test_did(tmp_path: Path) -> None:
+    runs, languages = tmp_path / "runs", Languages()
+    dataset, changes = {"name": "examples.texts:Languages"}, {"search": {"trials": 1}, "final": {"seeds": 1}}
+    trainable = "examples.trainers.lora:lora"
+    content = example("function_training", dataset=dataset, trainable=trainable, training={"epochs": 1}, **changes)
+    folder = finish(runs, {**content, "name": "lora"}) / "lora"
+    assert 0 < summary(runs, "lora")["losses"]["lora"]["default"]["test"]["map_at_r"]["mean"] <= 1
+    holdout_here("verify", "lora", "--runs", runs)
+    saved = next((folder / "models").glob("*/saved"))
+    model = holdout.load(saved.parent, trust_code=True)
+    keys, test = languages.classes(), json.loads((folder / "split.json").read_text())["test"]
+    texts = [languages.read(key) for name in test for key in keys[name]]
+    labels = [name for name in test for _ in keys[name]]
+    (opening,) = json.loads((folder / "test.json").read_text())["openings"]
+    number = model.spec.origin["trial"]
+    (scored,) = [entry for entry in opening["scores"] if entry["per_image"] == f"lora@final-{number}.npz"]
+    again = holdout.evaluate(model.embed(texts), labels, ["map_at_r"])
+    assert again["map_at_r"] == pytest.approx(scored["metrics"]["map_at_r"], abs=1e-6)
+    from sentence_transformers import SentenceTransformer  # takes seconds, also where this test is only collected
+
+    library = SentenceTransformer(str(saved / "model"), device="cpu")
+    assert library.encode(["badaga mima"], show_progress_bar=False).shape == (1, 32)
+
+
+def test_pictures_and_texts_of_one_list_keep_their_places(tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    SentenceTransformer(tiny.clip()).save_pretrained(str(tmp_path / "model"), create_model_card=False)
+    embed = holdout.SentenceTransformerTrainable.predictor(tmp_path, {}, device=torch.device("cpu"))
+    items = tiny.signs()[0][:5]
+    assert {type(item) for item in items} == {str, np.ndarray}
+    torch.testing.assert_close(embed(items), torch.cat([embed([item]) for item in items]), rtol=1e-4, atol=1e-5)
+
+
+def test_an_adapter_keeps_the_contract() -> None:
+    outcomes = check_part("examples.trainers.lightning_module:lightning_module", {})
+    assert [outcome.found for outcome in outcomes if not outcome.ok] == []
 
 
 # The notebook, whose cells run from the search to a table.

@@ -13,14 +13,13 @@ import optuna
 import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from support.driving import only, record
+from support.driving import Opened, only, record
 from support.without_ray import MADE_UP, only_records
 
 import holdout.parts
 from examples import search_from_python
 from examples.circle_loss import CircleLoss
 from search.driver.stages import search_stage
-from search.records.writable import WritableRecords
 from search.study.trial_queue import TrialQueue
 from search.tables import ENGINES
 from trainables.common.part_tables import PartTable, load_part
@@ -111,7 +110,7 @@ def test_mistakes_come_all_at_once_and_nothing_is_created(search_file: Files, tm
         holdout.compare(runs=tmp_path)
 
 
-def test_a_history_says_what_a_loss_used(opened: Callable[..., WritableRecords]) -> None:
+def test_a_history_says_what_a_loss_used(opened: Opened) -> None:
     search = opened(losses=["triplet", "pnp"], search={"trials": 1})
     queue = TrialQueue(only(search_stage(search)))
     while job := queue.next_trial():

@@ -183,11 +183,6 @@ def strings(world: World) -> list[str]:
     ]  # fmt: skip
 
 
-def drawn_value(world: World, draw: random.Random) -> Any:
-    """Return a dangerous text, or now and then another odd value."""
-    return draw.choice(strings(world)) if draw.random() < 0.75 else draw.choice(OTHERS)
-
-
 def _replace_cell(path: Path, value: Any, draw: random.Random) -> None:
     """Replace a cell of a database, in a table with rows; values of JSON columns are written as JSON."""
     with sqlite3.connect(path) as database:
@@ -264,20 +259,16 @@ def reseal(folder: Path) -> None:
             continue
 
 
-@dataclass(frozen=True)
-class Attack:
-    """A change of a copy of the world, and the words of the command that reads it, or the path of a live page."""
+def attack(world: World, draw: random.Random) -> tuple[str, str, Callable[[Path], object]]:
+    """Draw a file that is something else, or a value or bytes in it; read by the command of its place, or by any.
 
-    name: str
-    words: str
-    prepare: Callable[[Path], object]
-
-
-def attack(world: World, draw: random.Random) -> Attack:
-    """Draw a file that is something else, or a value or bytes in it; read by the command of its place, or by any."""
+    Returns:
+        Its name, the words of the command that reads it or the path of a live page, and what prepares a folder.
+    """
     file, words = draw.choice([*((place.file, place.command) for place in PLACES), *((name, "") for name in RECORDS)])
     kind = draw.choice([*KINDS, *["a value"] * len(KINDS)])
-    value, inner, resealed = drawn_value(world, draw), draw.random(), draw.random() < 0.7
+    value = draw.choice(strings(world)) if draw.random() < 0.75 else draw.choice(OTHERS)
+    inner, resealed = draw.random(), draw.random() < 0.7
     if not words or (file.startswith(SEARCH) and draw.random() < 0.7):
         words = draw.choice((*READ_SEARCH, *PAGES))
 
@@ -293,7 +284,7 @@ def attack(world: World, draw: random.Random) -> Attack:
             reseal(folder)
 
     said = f"{value!r:.60}" if kind == "a value" else kind
-    return Attack(f"{file}: {said}: {words}", words.replace("FILE", file), prepare)
+    return f"{file}: {said}: {words}", words.replace("FILE", file), prepare
 
 
 RECORDS = (

@@ -5,7 +5,6 @@ input means what plain input does.
 """
 
 import itertools
-import json
 import os
 import random
 import shutil
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.commands import holdout_here, plain
+from support.commands import holdout_here, json_of, plain
 from support.image_stores import build_store
 from support.kinds import feature_file
 from support.mutations import drawn_files, mutate
@@ -55,13 +54,13 @@ def said_by(words: str) -> str:
 def test_an_attack_does_no_harm(number: int, world: World, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATTACK_SECRET", world.variable)
     monkeypatch.syspath_prepend(world.folder / "modules")
-    drawn = attack(world, random.Random(f"{SEED} {number}"))
-    drawn.prepare(here)
+    name, words, prepare = attack(world, random.Random(f"{SEED} {number}"))
+    prepare(here)
     with within(120):
-        said = said_by(drawn.words)
-    assert not world.harm(said), drawn.name
+        said = said_by(words)
+    assert not world.harm(said), name
     written = [path for path in here.rglob("*") if path.is_file() and not path.is_symlink()]
-    assert not [path for path in written if world.variable.encode() in path.read_bytes()], drawn.name
+    assert not [path for path in written if world.variable.encode() in path.read_bytes()], name
 
 
 def numbers() -> list[str]:
@@ -133,7 +132,7 @@ def run_anywhere(draw: random.Random, patch: pytest.MonkeyPatch) -> None:
         assert said in plain(done.stderr), gives
         assert Path("runs").exists() == (wrong == "found")
         return
-    (trials,) = json.loads(holdout_here("trials", "odd", "--runs", "runs", "--json").stdout).values()
+    (trials,) = json_of("trials", "odd", "--runs", "runs").values()
     assert [trial["value"] for trial in trials] == [0.25, 0.25]
     assert [*holdout.open("odd", runs="runs").history("train", 0)["found"]] == [0.75], gives
 
@@ -232,7 +231,7 @@ def saved_model_of_parts(draw: random.Random, patch: pytest.MonkeyPatch) -> None
     Path("row.yaml").write_text(content.replace(f"'{module}:metric'", "map_at_r"))
     is_kept = used <= saved and mix == "{}"
     done = holdout_here("run", "row.yaml", "--runs", "runs", code=0 if is_kept else 1)
-    (trials,) = json.loads(holdout_here("trials", "odd", "--runs", "runs", "--json").stdout).values()
+    (trials,) = json_of("trials", "odd", "--runs", "runs").values()
     assert len(trials) == (2 if is_kept else 1), (embeds, saved, mix)
     assert ("can be tested" in plain(done.stderr)) != is_kept
 

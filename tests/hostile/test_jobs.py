@@ -4,14 +4,14 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
 import pytest
-from support.commands import holdout_here, plain
+from support.commands import holdout_here, plain, refusal
+from support.serving import answering
 
 from holdout.cli.ray_jobs import Jobs, LogFilter
 from holdout.cli.submission import submission, working_directory
@@ -55,10 +55,8 @@ class Dashboard(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Dashboard) as server:
-        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    with answering(Dashboard) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize("changes", FORGED.values(), ids=FORGED)
@@ -82,7 +80,7 @@ def test_an_answer_that_is_none_is_a_sentence(
     answer: Any, command: tuple[str, ...], damaged: str, address: str
 ) -> None:
     Dashboard.jobs = answer
-    assert f"{damaged} at {address} is damaged" in plain(holdout_here(*command, "--address", address, code=2).stderr)
+    assert f"{damaged} at {address} is damaged" in refusal(*command, "--address", address)
 
 
 @pytest.mark.parametrize("job", ["../../nodes", "a/../b?x=1#y", "a b\n\x1b\ud7ff"], ids=ascii)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.commands import holdout_here, plain
+from support.commands import holdout_here, plain, printed
 from support.finished_search import finish
 from support.forks import forked
 from support.journals import rewrite
@@ -246,7 +246,7 @@ REFUSED: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("name", WRITTEN_AGAIN)
 def test_register_writes_what_is_missing(name: str, database: Path) -> None:
     WRITTEN_AGAIN[name](database)
-    said = plain(holdout_here("sync", "small", "--register", "--runs", database.parent).stdout)
+    said = printed("sync", "small", "--register", "--runs", database.parent)
     assert "models:/small@champion is the model of " in said
     assert _rows(database, "model_versions") == len(LOSSES)
     holdout_here("sync", "small", "--runs", database.parent)
@@ -353,7 +353,7 @@ def test_they_are_trained_scored_and_verified(tmp_path: Path) -> None:
         for command in ("report", "verify"):
             holdout_here(command, "small", "--runs", runs)
         assert "small" in (runs / "small" / "report.html").read_text()
-        assert "proxy_anchor" in plain(holdout_here("compare", "small", "--runs", runs).stdout)
+        assert "proxy_anchor" in printed("compare", "small", "--runs", runs)
     (opening,) = json.loads((runs / "small" / "test.json").read_text())["openings"]
     with np.load(runs / "small" / "test" / opening["id"] / opening["scores"][0]["per_image"]) as file:
         assert f"{tests}/{'d/' * 500}deep.png" in file["keys"].tolist()

@@ -78,6 +78,7 @@ class World:
         victim: a folder that no command may change.
         module: a module that no command may import.
         canary: the file that the module, or a shell, creates.
+        origin: the folder that is copied: a finished search and everything else that commands read.
     """
 
     folder: Path
@@ -87,22 +88,9 @@ class World:
     variable: str = "the-value-of-a-variable"
     module: str = "attack_canary"
 
-    @property
-    def secret(self) -> Path:
-        return self.folder / "private" / "key.txt"
-
-    @property
-    def victim(self) -> Path:
-        return self.folder / "victim"
-
-    @property
-    def canary(self) -> Path:
-        return self.folder / "canary"
-
-    @property
-    def origin(self) -> Path:
-        """The folder that is copied: a finished search and everything else that commands read."""
-        return self.folder / "origin"
+    def __post_init__(self) -> None:
+        self.secret, self.canary = self.folder / "private" / "key.txt", self.folder / "canary"
+        self.victim, self.origin = self.folder / "victim", self.folder / "origin"
 
     def begin(self) -> None:
         """Make everything; ``modules`` is a folder for Python's path."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.commands import holdout_here, write_search
+from support.commands import holdout_here, plain, write_search
 from support.simulated_gpu import SEEN
 from support.simulated_gpu.fixtures import CHOICES, CPU, GPU, assert_as_on_cpu, spec_of, trained
 from support.small_search import small_search
@@ -120,32 +120,34 @@ def test_every_loss_has_deterministic_operations_only(images: StoreSpec, tmp_pat
     assert not torch.are_deterministic_algorithms_enabled(), "the setting is global, and only of the steps"
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that runs a search on the GPU, in this process, and verifies a trial of it again."""
+@pytest.mark.parametrize(
+    ("deterministic", "code", "says"),
+    [
+        (True, 0, "1 epochs retrained, bit for bit the same"),
+        pytest.param(
+            False, 2, "not reproducible bit for bit without training.deterministic: true", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_only_a_deterministic_trial_of_a_gpu_is_retrained(
+    deterministic: bool, code: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     only_records(monkeypatch)
-
-    def run_and_verify(*, deterministic: bool, code: int) -> str:
-        content = small_search(
-            tmp_path,
-            dataset={"name": "glyphs", "num_classes": 16, "images_per_class": 8},
-            losses=["proxy_anchor"],
-            training={"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
-            resources={"engine": "in_process", "gpus_per_trial": 1},
-        )
-        file = write_search(tmp_path / "search.yaml", content)
-        settings = ["--set", "search.trials=1", "--set", f"training.deterministic={str(deterministic).lower()}"]
-        holdout_here("run", file, "--runs", tmp_path / "runs", *settings, "--set", "stages=[search]")
-        done = holdout_here("verify", "small", "--runs", tmp_path / "runs", "--retrain", "proxy_anchor:0", code=code)
-        return " ".join((done.stdout + done.stderr).split())
-
-    return run_and_verify
-
-
-def test_a_deterministic_trial_of_a_gpu_is_retrained(run: Any) -> None:
-    assert "1 epochs retrained, bit for bit the same" in run(deterministic=True, code=0)
-
-
-@pytest.mark.slow
-def test_another_trial_of_a_gpu_is_not(run: Any) -> None:
-    assert "not reproducible bit for bit without training.deterministic: true" in run(deterministic=False, code=2)
+    content = small_search(
+        tmp_path,
+        dataset={"name": "glyphs", "num_classes": 16, "images_per_class": 8},
+        losses=["proxy_anchor"],
+        training={
+            **ONE_EPOCH,
+            "batch_size": 20,
+            "images_per_class": 5,
+            "image_size": 16,
+            "deterministic": deterministic,
+        },
+        search={"trials": 1},
+        stages=["search"],
+        resources={"engine": "in_process", "gpus_per_trial": 1},
+    )
+    holdout_here("run", write_search(tmp_path / "search.yaml", content), "--runs", tmp_path / "runs")
+    done = holdout_here("verify", "small", "--runs", tmp_path / "runs", "--retrain", "proxy_anchor:0", code=code)
+    assert says in plain(done.stdout + done.stderr)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from soak.tools.processes import RUN
+from soak.tools import RUN
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

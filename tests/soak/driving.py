@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import re
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from support.commands import command, without_ended_workers
 
 from soak.faults import FAULTS, START_S, NothingToHitError, Planned
 from soak.oracle import record_differences
-from soak.tools.processes import DRIVER, Process, marked, now_s
+from soak.tools import DRIVER, Process, marked, now_s
 from soak.world import World
 
 PATIENCE_S = 240.0
@@ -200,22 +201,18 @@ class Search:
 def outlived(world: World) -> list[Process]:
     """Return child processes and trainers that outlive their driver by :data:`GRACE_S`."""
     deadline = time.monotonic() + GRACE_S
-    while (left := _living(world)) and time.monotonic() < deadline:
+    while (left := [*_living(world)]) and time.monotonic() < deadline:
         time.sleep(0.2)
     return left
 
 
-def _living(world: World) -> list[Process]:
-    """Return the living processes that should end with a driver."""
-    found = [*marked(DRIVER, world.mark), *world.trainers()]
-    return [process for process in found if not (AGENTS.match(process.title) and _tells(world, process))]
-
-
-def _tells(world: World, agent: Process) -> bool:
-    """Return True if the driver that started an agent, and the GCS, ended less than :data:`AGENTS_S` ago."""
-    started = agent.started_s
-    ended = next((end for end in world.ends_s if end > started), None)
-    return ended is not None and now_s() - ended < AGENTS_S
+def _living(world: World) -> Iterator[Process]:
+    """Yield the living processes that should end with a driver; agents, once it and the GCS ended long enough ago."""
+    for process in (*marked(DRIVER, world.mark), *world.trainers()):
+        started = process.started_s if AGENTS.match(process.title) else math.inf
+        ended = next((end for end in world.ends_s if end > started), None)
+        if ended is None or now_s() - ended >= AGENTS_S:
+            yield process
 
 
 def _synchronised(world: World) -> Iterator[str]:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from subprocess import CalledProcessError
 from typing import Any
 
-from soak.tools.processes import Process, descendants
-from soak.tools.store import HALF, LAGS, REFUSES, FaultyHandler
+from soak.tools import HALF, LAGS, REFUSES, FaultyHandler, Process, descendants
 from soak.world import STARTS, World
 
 
@@ -89,23 +88,14 @@ def _driver(world: World) -> list[Process]:
     return [Process(world.driver.pid, "driver")] if world.driver and world.driver.poll() is None else []
 
 
-def _raylet(world: World) -> list[Process]:
-    return world.named("raylet")
-
-
-def _gcs(world: World) -> list[Process]:
-    return world.named("gcs_server")
+def _program(name: str) -> Processes:
+    return lambda world: world.named(name)
 
 
 def _of_node(node: Any) -> list[Process]:
     """Return all processes of a node, including its trainers."""
     own = [info.process.pid for infos in node.all_processes.values() for info in infos]
     return [found for pid in own for found in (Process(pid, "ray"), *descendants(pid))]
-
-
-def _new_cluster(world: World) -> None:
-    world.services.end_nodes()
-    world.services.start_nodes()
 
 
 def _cable(lasts_s: tuple[float, float]) -> Fault:
@@ -152,10 +142,10 @@ FAULTS: Mapping[str, Fault] = {
     "trainer killed": _signalled(World.trainers, signal.SIGKILL),
     "trainer ended": _signalled(World.trainers, signal.SIGTERM),
     "trainer stopped": _signalled(World.trainers, signal.SIGSTOP, (1, 6)),
-    "raylet killed": _signalled(_raylet, signal.SIGKILL, ends_driver=True),
-    "raylet stopped": _signalled(_raylet, signal.SIGSTOP, (1, 6)),
-    "GCS killed": _signalled(_gcs, signal.SIGKILL, ends_driver=True),
-    "GCS stopped": _signalled(_gcs, signal.SIGSTOP, (1, 6)),
+    "raylet killed": _signalled(_program("raylet"), signal.SIGKILL, ends_driver=True),
+    "raylet stopped": _signalled(_program("raylet"), signal.SIGSTOP, (1, 6)),
+    "GCS killed": _signalled(_program("gcs_server"), signal.SIGKILL, ends_driver=True),
+    "GCS stopped": _signalled(_program("gcs_server"), signal.SIGSTOP, (1, 6)),
     "node killed": _of_service(
         lambda world: world.services.nodes.kill(world.services.second),
         lambda world: world.services.add_second(),
@@ -163,7 +153,10 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "node stopped": _stopped(lambda world: _of_node(world.services.second)),
     "head killed": _of_service(  # with the GCS; the user starts another cluster
-        _send(lambda world: _of_node(world.services.nodes.head), signal.SIGKILL), _new_cluster, (1, 3), ends_driver=True
+        _send(lambda world: _of_node(world.services.nodes.head), signal.SIGKILL),
+        lambda world: [world.services.end_nodes(), world.services.start_nodes()],
+        (1, 3),
+        ends_driver=True,
     ),
     "cable pulled": _cable((1, 4)),
     "cable long pulled": _cable((13, 15)),  # the node is dead to the cluster
@@ -215,15 +208,16 @@ def schedule(seed: int, scenario: str, faults: Sequence[str], count: int) -> lis
     kinds: list[str] = []
     while len(kinds) < count:
         kinds += drawn.sample(faults, len(faults))
-    return [_planned(drawn, kind) for kind in kinds[:count]]
-
-
-def _planned(drawn: random.Random, kind: str) -> Planned:
-    at_start = drawn.random() < AT_START
-    return Planned(
-        fault=kind,
-        after_epochs=0 if at_start else drawn.randint(*EPOCHS),
-        after_s=round(drawn.uniform(0, START_S if at_start else 0.5), 3),
-        lasts_s=round(drawn.uniform(*FAULTS[kind].lasts_s), 3),
-        choice=math.floor(1000 * drawn.random()) / 1000,
-    )
+    planned = []
+    for kind in kinds[:count]:
+        at_start = drawn.random() < AT_START
+        planned.append(
+            Planned(
+                fault=kind,
+                after_epochs=0 if at_start else drawn.randint(*EPOCHS),
+                after_s=round(drawn.uniform(0, START_S if at_start else 0.5), 3),
+                lasts_s=round(drawn.uniform(*FAULTS[kind].lasts_s), 3),
+                choice=math.floor(1000 * drawn.random()) / 1000,
+            )
+        )
+    return planned

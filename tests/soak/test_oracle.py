@@ -73,9 +73,12 @@ DAMAGED: dict[str, dict[str, Callable[[Left], object]]] = {
         )
     },
     "other records": {
-        "1)] more than once": lambda left: _change(left, lambda found: found.append(_step(found))),
+        "1)] more than once": lambda left: _change(
+            left, lambda found: found.append(dict(next(e for e in _of_trial(found) if e["op_code"] == SET_VALUE)))
+        ),
         f"{STUDY} trial 1 has the epochs [(None, 1)], not [(None, 1), (None, 2)]": lambda left: _change(
-            left, lambda found: found.remove(_epoch(found))
+            left,
+            lambda found: found.remove(next(e for e in _of_trial(found) if "epoch:000002" in e.get("user_attr", {}))),
         ),
         "and after its last step": lambda left: _change(
             left, lambda found: [entry.update(values=[0.001]) for entry in _of_trial(found) if entry.get("values")]
@@ -101,7 +104,11 @@ DAMAGED: dict[str, dict[str, Callable[[Left], object]]] = {
     "a journal without its end": {
         "study.journal cannot be read": lambda left: _change(left, lambda found: found[-1].update(left=1))
     },
-    "a changed line": {"study.journal cannot be read": lambda left: _changed(left.journals[0])},
+    "a changed line": {
+        "study.journal cannot be read": lambda left: left.journals[0].write_bytes(
+            left.journals[0].read_bytes().replace(b"all 2 epochs trained", b"all 3 epochs trained", 1)
+        )
+    },
 }
 """Groups of damages that are found together -> the expected sentence of each."""
 
@@ -112,14 +119,6 @@ def _change(left: Left, change: Callable[[list[Operation]], object]) -> None:
 
 def _of_trial(found: list[Operation]) -> list[Operation]:
     return of_trial(found, STUDY, 1)
-
-
-def _epoch(found: list[Operation]) -> Operation:
-    return next(entry for entry in _of_trial(found) if "epoch:000002" in entry.get("user_attr", {}))
-
-
-def _step(found: list[Operation]) -> Operation:
-    return dict(next(entry for entry in _of_trial(found) if entry["op_code"] == SET_VALUE))
 
 
 def _in_tracking(left: Left, statement: str) -> None:
@@ -143,10 +142,6 @@ def _scored(left: Left, change: Callable[[dict[str, Any]], object]) -> None:
 
 def _half(file: Path, copy: Path | None = None) -> None:
     (copy or file).write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
-def _changed(journal: Path) -> None:
-    journal.write_bytes(journal.read_bytes().replace(b"all 2 epochs trained", b"all 3 epochs trained", 1))
 
 
 @pytest.mark.parametrize("damage", DAMAGED)

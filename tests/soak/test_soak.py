@@ -12,7 +12,7 @@ from soak.driving import Log, Search
 from soak.faults import FAULTS, Planned
 from soak.oracle import read_trials
 from soak.scenarios import SCENARIOS
-from soak.tools.processes import RUN
+from soak.tools import RUN
 from soak.world import services, world
 
 EPOCHS = 8

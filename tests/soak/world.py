@@ -20,13 +20,10 @@ from support.stores import ftp_store
 from benchmarks.slots import SECONDS
 from soak.oracle import Left, count_epochs, epochs_of_running
 from soak.scenarios import Scenario
-from soak.tools import clock
-from soak.tools.network import Island, island
-from soak.tools.processes import DRIVER, RUN, Process, descendants, end, marked
-from soak.tools.store import FaultyHandler
+from soak.tools import DRIVER, RUN, Clock, FaultyHandler, Island, Process, descendants, end, island, marked
 
 TRAINS = re.compile(r"^ray::.*(Train|Sleeping)")
-CLOCKED = ROOT / "tests" / "soak" / "tools" / "clocked_driver.py"
+CLOCKED = ROOT / "tests" / "soak" / "clocked_driver.py"
 NOTICES = {
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "2000",
@@ -178,7 +175,7 @@ class World:
         )
         self._said = self.folder / "said.txt"
         self.epochs_at_start = 0
-        self.clock = clock.Clock(self.folder / "clock")
+        self.clock = Clock(self.folder / "clock")
         content = scenario.content(scenario, self.name, services.folder.parent / "images")
         base = content.get("base", content)
         if scenario.postgres:

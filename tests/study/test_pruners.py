@@ -23,27 +23,6 @@ def curve(number: int) -> list[float]:
     return [end * (1 - 2 ** (-epoch * (0.2 + speed))) for epoch in range(1, EPOCHS + 1)]
 
 
-def simulate(name: str, trials: int = 60) -> dict[int, tuple[int, str]]:
-    """Run trials one after another under a pruner; return the last epoch and the reason of the pruned ones."""
-    study = optuna.create_study(direction="maximize", study_name="simulated", pruner=optuna.pruners.NopPruner())
-    ended = {}
-    for number in range(trials):
-        comparison = PRUNERS[name](steps=EPOCHS).rule("simulated")  # a new driver each time
-        for known in study.get_trials(deepcopy=False):
-            comparison.add(known)
-        trial = study.ask()
-        state = TrialState.COMPLETE
-        for epoch, value in enumerate(curve(number), start=1):
-            trial.report(value, epoch)
-            reason = comparison.reason(number, epoch, value)
-            if reason and epoch < EPOCHS:
-                ended[number] = (epoch, reason)
-                state = TrialState.PRUNED
-                break
-        study.tell(trial, curve(number)[-1] if state == TrialState.COMPLETE else None, state=state)
-    return ended
-
-
 OPTUNAS: dict[str, Callable[[Pruner], BasePruner]] = {
     "asha": lambda ours: optuna.pruners.SuccessiveHalvingPruner(min_resource=ours.first, reduction_factor=2),
     "hyperband": lambda ours: optuna.pruners.HyperbandPruner(
@@ -128,6 +107,20 @@ def test_plans_are_told_in_words() -> None:
 @pytest.mark.parametrize("name", PRUNERS)
 def test_how_many_epochs_a_trial_trains_is_foreseen(name: str) -> None:
     """The curves cross, and the order of the trials is independent of their values."""
-    ended = simulate(name)
-    mean = statistics.fmean(ended[number][0] if number in ended else EPOCHS for number in range(60))
+    study = optuna.create_study(direction="maximize", study_name="simulated", pruner=optuna.pruners.NopPruner())
+    ended = []
+    for number in range(60):
+        comparison = PRUNERS[name](steps=EPOCHS).rule("simulated")  # a new driver each time
+        for known in study.get_trials(deepcopy=False):
+            comparison.add(known)
+        trial, epoch = study.ask(), 0
+        for epoch, value in enumerate(curve(number), start=1):
+            trial.report(value, epoch)
+            if comparison.reason(number, epoch, value) and epoch < EPOCHS:
+                study.tell(trial, state=TrialState.PRUNED)
+                break
+        else:
+            study.tell(trial, curve(number)[-1])
+        ended.append(epoch)
+    mean = statistics.fmean(ended)
     assert expected_steps(PRUNERS[name](steps=EPOCHS), 60) == pytest.approx(mean, rel=0.25)

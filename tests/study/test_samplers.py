@@ -14,6 +14,7 @@ from cmaes import CMA
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import begun, drive, only, record, train, train_side_by_side
 from support.refusals import sentences_of
+from support.small_search import SearchFile
 
 from search.config.search_config import parse_config
 from search.driver.make_plan import make_plan
@@ -45,7 +46,7 @@ each_sampler = pytest.mark.parametrize("sampler", SAMPLERS)
 
 
 @pytest.fixture
-def make(search_file: Callable[..., Any], tmp_path: Path) -> Make:
+def make(search_file: SearchFile, tmp_path: Path) -> Make:
     """Return a function that makes searches with trainings of one epoch."""
 
     def make_one(sampler: str, *, trials: int = 16, **changes: Any) -> WritableRecords:
@@ -85,6 +86,7 @@ def end(queue: TrialQueue, job: RunningTrial) -> None:
 
 @each_sampler
 def test_a_search_that_died_again_and_again_proposes_what_one_that_lived_does(make: Make, sampler: str) -> None:
+    """The default is first, and values are in their ranges and on their steps."""
     lived = make(sampler, **CASES[sampler])
     queue = TrialQueue(only(search_stage(lived)))
     while job := queue.next_trial():
@@ -105,13 +107,8 @@ def test_a_search_that_died_again_and_again_proposes_what_one_that_lived_does(ma
         queue = TrialQueue(only(search_stage(died)))
     assert queue.done
     assert proposals(died) == proposals(lived)
-    assert_inside(lived)
-
-
-def assert_inside(search: WritableRecords) -> None:
-    """The default is first, and values are in their ranges and on their steps."""
-    (space,) = search.plan.spaces.values()
-    found = proposals(search)
+    (space,) = lived.plan.spaces.values()
+    found = proposals(lived)
     assert found[0] == space.default
     assert len({str(values) for values in found}) > len(found) / 2
     for values in found:
@@ -308,7 +305,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "expected"), REFUSED, ids=[expected[:50] for _, expected in REFUSED])
-def test_what_cannot_work_is_refused(search_file: Callable[..., Any], changes: dict[str, Any], expected: str) -> None:
+def test_what_cannot_work_is_refused(search_file: SearchFile, changes: dict[str, Any], expected: str) -> None:
     content = search_file(**changes)
     assert expected in "\n".join(sentences_of(lambda: make_plan(parse_config(content), Path("/nonexistent-runs"))))
 

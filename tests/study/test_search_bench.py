@@ -46,8 +46,8 @@ def hill(values: Sequence[float], epochs: int = 8) -> Table:
     )
 
 
-def replayed(table: Table, *, trials: int, slots: int = 1, pruner: str = "none", rule: Rule = BEST) -> Outcome:
-    return Replay(table, Way(sampler=InOrder, pruner=pruner), trials=trials, slots=slots, run=0).outcome([rule])
+def replayed(table: Table, sampler: type[Sampler], *rules: Rule, slots: int = 1, pruner: str = "none") -> Outcome:
+    return Replay(table, Way(sampler=sampler, pruner=pruner), trials=4, slots=slots, run=0).outcome(rules)
 
 
 class InOrder(Sampler):
@@ -69,7 +69,7 @@ class InThirds(InOrder):
 def test_searches_by_hand(slots: int, time: float) -> None:
     # With two slots trials 0 and 1 train until 8; trials 2 and 3 follow until 10, where both are in the lower half of
     # rung 2. With four slots trial 2, of 0.1, is the third to reach rung 2, and trial 3 the fourth: the same.
-    outcome = replayed(hill([0.5, 0.9, 0.1, 0.2, 0.0]), trials=4, slots=slots, pruner="asha")
+    outcome = replayed(hill([0.5, 0.9, 0.1, 0.2, 0.0]), InOrder, BEST, slots=slots, pruner="asha")
     assert (outcome.time, outcome.epochs) == (time, 20)
     assert outcome.choices[0].chosen == 1
     assert outcome.tried == (0, 1, 2, 3)
@@ -94,17 +94,14 @@ def test_rules_by_hand(rule: Rule, chosen: int) -> None:
     table = hill([0.5, 0.9, 0.4, 0.6])
     spread = 0.2 * np.sqrt(0.75) * np.array([1, -1, 1, -1])
     halves = np.stack([np.full(4, 0.5), np.full(4, 0.4), 0.7 + spread, np.full(4, 0.6)])
-    table = replace(table, halves=halves)
-    way = Way(sampler=InThirds, pruner="none")
-    assert Replay(table, way, trials=4, slots=1, run=0).outcome([rule]).choices[0].chosen == chosen
+    assert replayed(replace(table, halves=halves), InThirds, rule).choices[0].chosen == chosen
 
 
 def test_diverging_rows_fail() -> None:
     table = hill([0.5, 0.9, 0.6, 0.55, 0.0])
     table.validation[1] = np.nan
     table.halves[2] = np.nan
-    way = Way(sampler=InOrder, pruner="none")
-    outcome = Replay(table, way, trials=4, slots=1, run=0).outcome([BEST, Rule()])
+    outcome = replayed(table, InOrder, BEST, Rule())
     assert [choice.chosen for choice in outcome.choices] == [2, 3]
     assert outcome.epochs == 8 * 3  # trials 0, 2 and 3
 

@@ -1,13 +1,12 @@
 """Studies and the trial queue without a cluster: the order of trials, results, restarts, outages and budgets."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from optuna.trial import TrialState
 from rich.console import Console
-from support.driving import begun, drive, only, record, train, train_side_by_side
+from support.driving import Opened, begun, drive, only, record, train, train_side_by_side
 
 from search.driver.choice import FailedLosses, freeze, refuse_failed, to_retry, unchanged_selection
 from search.driver.finish import write_summary
@@ -29,8 +28,6 @@ from search.study.trial_queue import (
 from search.trials import Tally, epochs_of
 from trainables.common.errors import Failure
 from trainables.training.spec import EpochRecord, Epochs, Failed
-
-Opened = Callable[..., WritableRecords]
 
 
 def queued(search: WritableRecords) -> tuple[WritableRecords, TrialQueue]:

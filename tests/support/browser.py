@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+HERE = ("file:", "data:", "blob:", "http://127.0.0.1:", "http://localhost:")
+
 
 @contextmanager
 def browser_page(width: int, *, ours: bool = True, **options: Any) -> Iterator[Any]:
@@ -21,14 +23,10 @@ def browser_page(width: int, *, ours: bool = True, **options: Any) -> Iterator[A
         page = browser.new_page(viewport={"width": width, "height": 900}, **options)
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: None if _is_here(request.url) else complaints.append(request.url))
+        page.on("request", lambda request: None if request.url.startswith(HERE) else complaints.append(request.url))
         yield page
         browser.close()
     assert not (ours and complaints), complaints
-
-
-def _is_here(url: str) -> bool:
-    return url.startswith(("file:", "data:", "blob:", "http://127.0.0.1:", "http://localhost:"))
 
 
 def seen(page: Any) -> None:

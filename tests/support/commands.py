@@ -70,6 +70,21 @@ def holdout_here(*arguments: str | Path, code: int | tuple[int, ...] = 0) -> sub
     return subprocess.CompletedProcess(arguments, ended, out.getvalue(), err.getvalue())
 
 
+def printed(*arguments: str | Path, code: int = 0) -> str:
+    """Return what a command prints, without line breaks and colours."""
+    return plain(holdout_here(*arguments, code=code).stdout)
+
+
+def refusal(*arguments: str | Path, code: int = 2) -> str:
+    """Return the sentences of a refused command, without line breaks and colours."""
+    return plain(holdout_here(*arguments, code=code).stderr)
+
+
+def json_of(*arguments: str | Path, code: int = 0) -> Any:
+    """Return what a command prints with ``--json``."""
+    return json.loads(holdout_here(*arguments, "--json", code=code).stdout)
+
+
 def kill_when(condition: Callable[[], bool], *arguments: str | Path) -> None:
     """Start ``holdout``, and SIGKILL the driver as soon as ``condition`` holds."""
     with tempfile.TemporaryFile("w+") as said:  # a pipe would fill up and block the driver

@@ -12,6 +12,8 @@ from spaces.space import Value
 from trainables.training.spec import EpochRecord, Epochs
 
 TrialValue = Callable[[RunningTrial, int], float]
+Opened = Callable[..., WritableRecords]
+"""A function that opens a search with changes of its file."""
 
 
 def made_trial(space: SearchSpace, params: Mapping[str, Value]) -> FrozenTrial:

@@ -2,7 +2,8 @@
 
 import json
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +50,20 @@ def with_checksums(changed: Iterable[Operation]) -> bytes:
     return content
 
 
-def rewrite(path: Path, change: Callable[[list[Operation]], object]) -> None:
-    """Change a list of the operations in a journal, and write them with matching checksums."""
+@contextmanager
+def rewritten(path: Path) -> Iterator[list[Operation]]:
+    """Yield the operations in a journal to be changed, and write them with matching checksums."""
     found = operations(path)
     before = repr(found)
-    change(found)
+    yield found
     assert repr(found) != before
     path.unlink()  # it may be a hard link
     path.write_bytes(with_checksums(found))
+
+
+def rewrite(path: Path, change: Callable[[list[Operation]], object]) -> None:
+    with rewritten(path) as found:
+        change(found)
 
 
 def of_trial(found: list[Operation], study: str, number: int) -> list[Operation]:

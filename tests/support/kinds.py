@@ -115,17 +115,13 @@ def manifest_rows(root: Path) -> list[dict[str, str]]:
     return rows
 
 
-def write_manifest(file: Path, rows: list[dict[str, str]]) -> Path:
+def by_group(folder: Path, **changes: Any) -> dict[str, Any]:
+    """Return a search on a manifest with groups, official queries and gallery, and cameras."""
+    rows, file = manifest_rows(draw_folder(folder / "images", images=7)), folder / "x.csv"
     with file.open("w", newline="") as opened:
         writer = csv.DictWriter(opened, [*rows[0]])
         writer.writeheader()
         writer.writerows(rows)
-    return file
-
-
-def by_group(folder: Path, **changes: Any) -> dict[str, Any]:
-    """Return a search on a manifest with groups, official queries and gallery, and cameras."""
-    file = write_manifest(folder / "x.csv", manifest_rows(draw_folder(folder / "images", images=7)))
     content = {
         "dataset": {"name": "manifest", "file": str(file), "ignore_same_camera": True},
         "losses": ["pnp"],
@@ -221,6 +217,10 @@ class Finished:
         """Its only opening of the test classes."""
         (opening,) = json.loads((self.folder / "test.json").read_text())["openings"]
         return opening  # type: ignore[no-any-return]
+
+
+Kinds = Callable[[str], Finished]
+"""A function that gives the finished search of a kind."""
 
 
 def finished(kind: str, folder: Path) -> Finished:

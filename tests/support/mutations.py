@@ -71,20 +71,6 @@ def replace_leaf(content: Any, value: Any, draw: random.Random) -> None:
         branch[key] = new
 
 
-def replace_line(path: Path, value: Any, draw: random.Random) -> None:
-    """Remove or swap whole lines of a journal, or replace a value in it; all checksums match again."""
-    found = operations(path)
-    place, other = draw.randrange(len(found)), draw.randrange(len(found))
-    match draw.randrange(6):
-        case 0:
-            del found[place]
-        case 1:
-            found[place], found[other] = found[other], found[place]
-        case _:
-            replace_leaf(found[place], value, draw)
-    path.write_bytes(with_checksums(found))
-
-
 def another(value: Any, draw: random.Random) -> Any:
     """Return another value of the same type, as somebody writes it who wants a better number."""
     match value:
@@ -130,9 +116,21 @@ def replace_array(path: Path, change: Callable[[Any], Any], draw: random.Random)
 
 
 def replace_value(path: Path, value: Any, draw: random.Random) -> None:
-    """Replace a value in a record: JSON, JSON lines, YAML or a journal; it may be a function of the one before."""
+    """Replace a value in a record: JSON, JSON lines, YAML or a journal; it may be a function of the one before.
+
+    Whole lines of a journal may be removed or swapped, too; all its checksums match again.
+    """
     if path.suffix == ".journal":
-        replace_line(path, value, draw)
+        found = operations(path)
+        place, other = draw.randrange(len(found)), draw.randrange(len(found))
+        match draw.randrange(6):
+            case 0:
+                del found[place]
+            case 1:
+                found[place], found[other] = found[other], found[place]
+            case _:
+                replace_leaf(found[place], value, draw)
+        path.write_bytes(with_checksums(found))
     elif path.suffix == ".jsonl":
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         replace_leaf(lines, value, draw)
@@ -163,19 +161,16 @@ def mutate(path: Path, draw: random.Random) -> str:
     return name
 
 
-def kinds(runs: Path, losses: tuple[str, ...], search: str = "small") -> dict[str, list[str]]:
-    """Return the files of a search by kind: their paths without numbers, digests and the names of losses."""
+def drawn_files(runs: Path, losses: tuple[str, ...], draw: random.Random) -> Iterator[tuple[str, str]]:
+    """Yield without end the kind and the path of a file of ``small`` to mutate, each kind in turn.
+
+    A kind is a path without numbers, digests and the names of losses.
+    """
     found: dict[str, list[str]] = {}
-    for path in sorted([*(runs / search).rglob("*"), *runs.glob("test_openings*/*"), runs / "test_openings.jsonl"]):
+    for path in sorted([*(runs / "small").rglob("*"), *runs.glob("test_openings*/*"), runs / "test_openings.jsonl"]):
         name = path.relative_to(runs).as_posix()
         if path.is_file() and not any(fnmatch(path.name, page) or fnmatch(name, page) for page in PAGES):
-            kind = re.sub(r"[0-9a-f]{32,}|\d+", "*", re.sub("|".join(losses), "LOSS", name.removeprefix(f"{search}/")))
+            kind = re.sub(r"[0-9a-f]{32,}|\d+", "*", re.sub("|".join(losses), "LOSS", name.removeprefix("small/")))
             found.setdefault(kind, []).append(name)
-    return found
-
-
-def drawn_files(runs: Path, losses: tuple[str, ...], draw: random.Random) -> Iterator[tuple[str, str]]:
-    """Yield without end the kind and the path of a file to mutate, each kind in turn."""
-    found = kinds(runs, losses)
     while True:
         yield from ((kind, draw.choice(names)) for kind, names in found.items())

@@ -44,7 +44,9 @@ class MadeUpWorker:
         time.sleep(0.05)
         with (folder / "epochs").open("a") as log:
             log.write(f"{directory.name} {os.getpid()} {epoch}\n")
-        while epoch == 1 and (folder / "meet").exists() and len(_processes(folder / "epochs")) < 2:
+        while epoch == 1 and (folder / "meet").exists():
+            if len({line.split()[1] for line in (folder / "epochs").read_text().splitlines()}) == 2:
+                break
             time.sleep(0.05)
         if epoch == 2:
             for name in ("dies", "hangs"):
@@ -61,10 +63,6 @@ class MadeUpWorker:
             "checkpoint": None,
         }
         return Epochs([record], finished=epoch == self._spec.training.epochs)
-
-
-def _processes(log: Path) -> set[str]:
-    return {line.split()[1] for line in log.read_text().splitlines()}
 
 
 class MadeUpLocal(Local):

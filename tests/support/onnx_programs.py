@@ -10,20 +10,19 @@ from onnx import TensorProto, helper, numpy_helper
 NUMBERS = 8
 
 
-def program(
-    nodes: Sequence[onnx.NodeProto], constants: dict[str, np.ndarray] | None = None, **changes: Any
-) -> onnx.ModelProto:
-    """Return the program of ``nodes`` from ``x`` to ``y``."""
-    tensors = [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()]
-    graph = helper.make_graph(
-        nodes,
-        "graph",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", NUMBERS])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["items", "width"])],
-        tensors,
+def model(nodes: Sequence[onnx.NodeProto], constants: dict[str, np.ndarray], **changes: Any) -> onnx.ModelProto:
+    """Return the model of ``nodes`` from ``x`` to ``y``."""
+    tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    given, made = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", ["batch", NUMBERS]), ("y", ["items", "width"]))
     )
-    given = {"opset_imports": [helper.make_opsetid("", 18)], **changes}
-    return helper.make_model(graph, ir_version=9, **given)
+    graph = helper.make_graph(nodes, "graph", [given], [made], tensors)
+    return helper.make_model(graph, ir_version=9, **{"opset_imports": [helper.make_opsetid("", 18)], **changes})
+
+
+def program(*nodes: onnx.NodeProto, **constants: np.ndarray) -> bytes:
+    return model(nodes, constants).SerializeToString()
 
 
 def node(kind: str, *inputs: str, to: str = "y", **attributes: Any) -> onnx.NodeProto:
@@ -36,7 +35,7 @@ def projection(width: int = 4) -> np.ndarray:
 
 def plain() -> bytes:
     """Return a program as a network of one layer has it."""
-    return program([node("MatMul", "x", "w")], {"w": projection()}).SerializeToString()
+    return program(node("MatMul", "x", "w"), w=projection())
 
 
 def elsewhere(tensor: onnx.TensorProto, path: str) -> onnx.TensorProto:
@@ -49,7 +48,7 @@ def elsewhere(tensor: onnx.TensorProto, path: str) -> onnx.TensorProto:
 
 def external(path: str) -> bytes:
     """Return a program whose weights are in the file at ``path``."""
-    made = program([node("MatMul", "x", "w")], {"w": projection()})
+    made = model([node("MatMul", "x", "w")], {"w": projection()})
     elsewhere(made.graph.initializer[0], path)
     return made.SerializeToString()
 
@@ -57,20 +56,13 @@ def external(path: str) -> bytes:
 def external_constant(path: str) -> bytes:
     """Return a program with a constant in a node whose numbers are in the file at ``path``."""
     tensor = elsewhere(numpy_helper.from_array(projection(), "w"), path)
-    return program([node("Constant", to="w", value=tensor), node("MatMul", "x", "w")]).SerializeToString()
-
-
-def unknown_operator() -> bytes:
-    return program([node("NonZero", "x", to="n"), node("Identity", "n")]).SerializeToString()
-
-
-def random_numbers() -> bytes:
-    return program([node("RandomNormalLike", "x")]).SerializeToString()
+    return program(node("Constant", to="w", value=tensor), node("MatMul", "x", "w"))
 
 
 def other_domain() -> bytes:
-    made = program(
+    made = model(
         [helper.make_node("Secret", ["x"], ["y"], domain="evil")],
+        {},
         opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("evil", 1)],
     )
     return made.SerializeToString()
@@ -81,8 +73,9 @@ def function() -> bytes:
     body = helper.make_function(
         "evil", "Twice", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 18)]
     )
-    made = program(
+    made = model(
         [helper.make_node("Twice", ["x"], ["y"], domain="evil")],
+        {},
         opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("evil", 1)],
         functions=[body],
     )
@@ -94,7 +87,7 @@ def branch() -> bytes:
     value = helper.make_tensor_value_info("z", TensorProto.FLOAT, ["items", "width"])
     graphs = [helper.make_graph([helper.make_node(kind, ["x"], ["z"])], kind, [], [value]) for kind in ("Neg", "Abs")]
     chosen = node("If", "is", then_branch=graphs[0], else_branch=graphs[1])
-    return program([chosen], {"is": np.array(True)}).SerializeToString()
+    return program(chosen, **{"is": np.array(True)})
 
 
 def loop() -> bytes:
@@ -111,18 +104,18 @@ def loop() -> bytes:
         [info("d", TensorProto.BOOL, []), info("u", TensorProto.FLOAT, shape)],
     )
     repeated = node("Loop", "n", "is", "x", body=body)
-    return program([repeated], {"n": np.array(10**12), "is": np.array(True)}).SerializeToString()
+    return program(repeated, **{"n": np.array(10**12), "is": np.array(True)})
 
 
 def two_outputs() -> bytes:
-    made = program([node("Abs", "x"), node("Neg", "x", to="z")])
+    made = model([node("Abs", "x"), node("Neg", "x", to="z")], {})
     made.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, ["items", "width"]))
     return made.SerializeToString()
 
 
 def sparse() -> bytes:
     """Return a program with a sparse weight of 10**12 numbers."""
-    made = program([node("MatMul", "x", "w")])
+    made = model([node("MatMul", "x", "w")], {})
     values = numpy_helper.from_array(np.ones(1, np.float32), "w")
     places = numpy_helper.from_array(np.zeros(1, np.int64), "w_indices")
     made.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [NUMBERS, 10**11]))
@@ -132,29 +125,20 @@ def sparse() -> bytes:
 def huge(gigabytes: int) -> bytes:
     """Return a small program that needs ``gigabytes`` of memory."""
     size = gigabytes * 250_000_000 // NUMBERS
-    nodes = [
+    nodes = (
         node("Expand", "one", "shape", to="big"),
         node("ReduceMax", "big", to="m", keepdims=0),
         node("Add", "x", "m"),
-    ]
-    return program(nodes, {"one": np.ones(1, np.float32), "shape": np.array([NUMBERS, size])}).SerializeToString()
+    )
+    return program(*nodes, one=np.ones(1, np.float32), shape=np.array([NUMBERS, size]))
 
 
 def wide(width: int) -> bytes:
     """Return a program whose embeddings have ``width`` numbers."""
-    nodes = [node("ReduceMax", "x", "axes", to="m"), node("Tile", "m", "times")]
-    return program(nodes, {"axes": np.array([1]), "times": np.array([1, width])}).SerializeToString()
-
-
-def not_finite() -> bytes:
-    return program([node("Sub", "x", "x", to="z"), node("Div", "z", "z")]).SerializeToString()
+    nodes = node("ReduceMax", "x", "axes", to="m"), node("Tile", "m", "times")
+    return program(*nodes, axes=np.array([1]), times=np.array([1, width]))
 
 
 def mixing() -> bytes:
     """Return a program in which an embedding depends on the other items of its batch."""
-    nodes = [node("ReduceMean", "x", "axes", to="m"), node("Sub", "x", "m")]
-    return program(nodes, {"axes": np.array([0])}).SerializeToString()
-
-
-def one_for_all() -> bytes:
-    return program([node("ReduceMean", "x", "axes")], {"axes": np.array([0])}).SerializeToString()
+    return program(node("ReduceMean", "x", "axes", to="m"), node("Sub", "x", "m"), axes=np.array([0]))

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.commands import holdout_here
@@ -90,7 +91,7 @@ def refused(folder: Path, arguments: Sequence[str | Path], *sentences: str) -> s
     return done.stderr
 
 
-def sentences_of(refused: Callable[[], object]) -> tuple[str, ...]:
+def sentences_of(refused: Callable[..., object], *arguments: Any, **options: Any) -> tuple[str, ...]:
     with pytest.raises(InvalidInput) as caught:
-        refused()
+        refused(*arguments, **options)
     return caught.value.sentences

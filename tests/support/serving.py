@@ -5,8 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,17 @@ def end(process: subprocess.Popen[bytes] | subprocess.Popen[str], *, group: bool
         elif process.poll() is None:
             process.kill()
     process.wait()
+
+
+@contextmanager
+def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    """Answer requests on loopback by ``handler``; yield the port."""
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
 
 
 HOST = (b"host", b"10.0.0.1:8000")

@@ -42,23 +42,18 @@ def sleeping() -> type:
         def step(self) -> dict[str, Any]:
             if self._is(DIES) and self._epoch == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
-            if self._epoch == 1 and (self._is(STOPS) or self._is(LOOPS)):
-                self._hang()
+            once = Path(f"{self._spec.directory}-hung") if self._spec else Path("/")
+            if self._epoch == 1 and (self._is(STOPS) or self._is(LOOPS)) and not once.exists():
+                once.parent.mkdir(parents=True, exist_ok=True)
+                once.write_text(str(os.getpid()))
+                if self._is(STOPS):
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                while True:
+                    pass
             return super().step()
 
         def _is(self, name: str) -> bool:
             return bool(self._spec) and self._spec.directory.endswith(os.environ.get(name, "none"))
-
-        def _hang(self) -> None:
-            once = Path(f"{self._spec.directory}-hung")
-            if once.exists():
-                return
-            once.parent.mkdir(parents=True, exist_ok=True)
-            once.write_text(str(os.getpid()))
-            if self._is(STOPS):
-                os.kill(os.getpid(), signal.SIGSTOP)
-            while True:
-                pass
 
     return Sleeping
 

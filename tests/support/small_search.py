@@ -1,5 +1,7 @@
 """A small folder of images, and a small search on it."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,9 @@ import numpy as np
 from PIL import Image
 
 from trainables.data.sets.glyphs import Glyphs
+
+SearchFile = Callable[..., dict[str, Any]]
+"""A function that makes a search file with changes."""
 
 GLYPHS: dict[str, Any] = {
     "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20},
@@ -50,6 +55,17 @@ def draw_glyphs(root: Path, each: int = 10) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(glyphs.read(key)).save(path)
     return root
+
+
+@contextmanager
+def unreadable(*folders: Path) -> Iterator[None]:
+    """Replace the content of every file of ``folders`` by garbage meanwhile."""
+    kept = {path: path.read_bytes() for folder in folders for path in folder.iterdir()}
+    for path in kept:
+        path.write_bytes(b"garbage")
+    yield
+    for path, content in kept.items():
+        path.write_bytes(content)
 
 
 def small_search(root: Path, **changes: Any) -> dict[str, Any]:

@@ -24,6 +24,11 @@ NO_TIME = TimeSummary(wall_s=0.0, startup_s=0.0, search_wall_s=0.0, trial_work_s
 
 def made_summary(losses: Mapping[str, LossSummary], name: str = "made", **fields: Any) -> Summary:
     """Return a summary of ``losses``, whose rows get the names of the search and the loss."""
+    named = {}
+    for loss, entry in losses.items():
+        rows = {"default": entry.default, "tuned": entry.tuned}
+        names = {"search": name, "loss": loss}
+        named[loss] = entry.model_copy(update={role: row.model_copy(update=names) for role, row in rows.items()})
     return Summary(
         **{
             "name": name,
@@ -32,7 +37,7 @@ def made_summary(losses: Mapping[str, LossSummary], name: str = "made", **fields
             "recommended": None,
             "test_opened": 0,
             "test_overlap": None,
-            "losses": {loss: _named(entry, {"search": name, "loss": loss}) for loss, entry in losses.items()},
+            "losses": named,
             "time": NO_TIME,
             **fields,
         }
@@ -42,11 +47,6 @@ def made_summary(losses: Mapping[str, LossSummary], name: str = "made", **fields
 def blank_summaries(campaign: Campaign) -> list[Summary]:
     """Return the summaries of a campaign's searches before their first trials."""
     return [made_summary(dict.fromkeys(each.loss_names, made_loss()), each.name) for each in campaign.searches]
-
-
-def _named(entry: LossSummary, names: Mapping[str, str]) -> LossSummary:
-    rows = {"default": entry.default, "tuned": entry.tuned}
-    return entry.model_copy(update={role: row.model_copy(update=names) for role, row in rows.items()})
 
 
 def made_loss(**fields: Any) -> LossSummary:

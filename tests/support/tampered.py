@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 from optuna.trial import FrozenTrial
 from support.commands import holdout_here, plain
-from support.journals import CREATE_STUDY, Operation, drop_trial, of_trial, rewrite, trials_in
+from support.journals import CREATE_STUDY, Operation, drop_trial, of_trial, rewritten, trials_in
 
 from search.records.ledger import NAME
 
@@ -26,6 +26,11 @@ class Copied:
             shutil.copytree(trials, runs / trials.relative_to(origin), copy_function=os.link)
         self.runs, self.path, self.name = runs, runs / name, name
 
+    def member(self, name: str) -> "Copied":
+        """Return itself, to change another search of the runs folder."""
+        self.path, self.name = self.runs / name, name
+        return self
+
     @property
     def journal(self) -> Path:
         return self.path / "study.journal"
@@ -38,26 +43,20 @@ class Copied:
         return max(trial.number for trial in self.trials(study) if trial.state.name == state)
 
     def trial(self, study: str, number: int, code: int, change: Callable[[Operation], object]) -> None:
-        def changed(found: list[Operation]) -> None:
+        with rewritten(self.journal) as found:
             change([entry for entry in of_trial(found, f"{self.name}/{study}", number) if entry["op_code"] == code][-1])
 
-        rewrite(self.journal, changed)
-
     def param(self, study: str, number: int, name: str, change: Callable[[Operation], object]) -> None:
-        def changed(found: list[Operation]) -> None:
+        with rewritten(self.journal) as found:
             lines = of_trial(found, f"{self.name}/{study}", number)
             change(next(entry for entry in lines if entry.get("param_name") == name))
 
-        rewrite(self.journal, changed)
-
     def attribute(self, study: str, number: int, key: str, change: Callable[[Any], Any]) -> None:
-        def changed(found: list[Operation]) -> None:
+        with rewritten(self.journal) as found:
             created, *later = of_trial(found, f"{self.name}/{study}", number)
             places = [created.get("user_attrs", {}), *(entry["user_attr"] for entry in later if "user_attr" in entry)]
             place = [place for place in places if key in place][-1]
             place[key] = change(place[key])
-
-        rewrite(self.journal, changed)
 
     def epoch(self, study: str, number: int, epoch: int, **changes: Any) -> None:
         self.attribute(study, number, f"epoch:{epoch:06d}", lambda record: {**record, **changes})
@@ -67,17 +66,15 @@ class Copied:
         self.attribute(study, number, key, lambda record: {**record, "metrics": {**record["metrics"], name: value}})
 
     def study_attribute(self, study: str, key: str, value: Any) -> None:
-        def changed(found: list[Operation]) -> None:
+        with rewritten(self.journal) as found:
             names = [entry["study_name"] for entry in found if entry["op_code"] == CREATE_STUDY]
             of_key = [entry for entry in found if "study_id" in entry and key in entry.get("user_attr", {})]
-            [entry for entry in of_key if names[entry["study_id"]] == f"{self.name}/{study}"][-1]["user_attr"] = {
-                key: value
-            }
-
-        rewrite(self.journal, changed)
+            of_study = [entry for entry in of_key if names[entry["study_id"]] == f"{self.name}/{study}"]
+            of_study[-1]["user_attr"] = {key: value}
 
     def drop(self, study: str, number: int) -> None:
-        rewrite(self.journal, lambda found: drop_trial(found, f"{self.name}/{study}", number))
+        with rewritten(self.journal) as found:
+            drop_trial(found, f"{self.name}/{study}", number)
 
     def json(self, file: str, change: Callable[[Any], object]) -> None:
         """Change a JSON file in place."""

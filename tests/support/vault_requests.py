@@ -104,12 +104,15 @@ def message(head: Mapping[str, Any], blobs: Iterable[bytes] = ()) -> bytes:
     return stream.getvalue()
 
 
-def ask(vault: Path, request: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the head of the answer to ``request``, and its files."""
+def answered(vault: Path, request: bytes) -> bytes:
     reply = io.BytesIO()
     answer(vault, io.BytesIO(request), reply)
-    reply.seek(0)
-    return receive(reply, 1 << 30)
+    return reply.getvalue()
+
+
+def ask(vault: Path, request: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the head of the answer to ``request``, and its files."""
+    return receive(io.BytesIO(answered(vault, request)), 1 << 30)
 
 
 RELAY = """import socket, sys

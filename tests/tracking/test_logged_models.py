@@ -30,12 +30,12 @@ from support.tampered import Copied
 
 import holdout
 from search.driver.make_plan import read_plan
-from search.driver.synchronise import described, described_model, make_projection, register, synchronise
+from search.driver.synchronise import make_projection, model_content, register, synchronise
 from search.records.writable import WritableRecords, open_search
 from search.results.comparison import summary_of
 from search.tracking.client import downloaded_model
-from search.tracking.models import keep_model, keep_versions
-from search.tracking.summary_runs import DescribedModel
+from search.tracking.models import keep_model
+from search.tracking.summary_runs import Content
 from trainables.common.errors import Failure, InvalidInput
 
 LOSSES = ("pnp", "triplet")
@@ -186,7 +186,7 @@ def test_registered_once_and_the_recommended_one_is_champion(search: WritableRec
 def test_what_a_killed_process_left_is_completed_and_another_model_is_another_one(
     search: WritableRecords, server: str, client: MlflowClient, tmp_path: Path
 ) -> None:
-    wanted = described_model(recorded(search), "pnp")
+    wanted = model_content(recorded(search), "pnp")
     experiment = client.create_experiment("killed")
     run = client.create_run(experiment).info.run_id
 
@@ -202,27 +202,26 @@ def test_what_a_killed_process_left_is_completed_and_another_model_is_another_on
     assert client.get_logged_model(left.model_id).status == LoggedModelStatus.READY
     assert [output.model_id for output in client.get_run(run).outputs.model_outputs] == [left.model_id]
 
-    other = {path.name: path.read_bytes() for path in wanted.folder.iterdir()}
+    (folder,) = wanted.files
+    other = {path.name: path.read_bytes() for path in folder.iterdir()}
     content = {**json.loads(other["model.json"]), "weights_sha256": "0" * 64}
     for name, part in {**other, "model.json": json.dumps(content).encode()}.items():
         (tmp_path / name).write_bytes(part)
-    found = keep_model(client, run, "pnp", replace(wanted, folder=tmp_path), 2)
+    found = keep_model(client, run, "pnp", replace(wanted, files=[tmp_path]), 2)
     assert {model.model_id for model in client.search_logged_models([experiment])} == {left.model_id, found}
     assert found != left.model_id
 
 
 def test_the_alias_moves_and_those_of_users_stay(search: WritableRecords, client: MlflowClient) -> None:
-    nothing = DescribedModel(folder=Path(), description="", tags={}, metrics={}, params={})
-    models = {loss: (model.model_id, nothing) for loss, model in logged(client).items()}
+    models = {loss: (model.model_id, Content()) for loss, model in logged(client).items()}
     name = "small-aliases"
     for best in ("pnp", "pnp", "triplet", "pnp"):
-        found = keep_versions(client, described(search.plan), name, "", best, models)
-        assert found.best == best
-        assert client.get_registered_model(name).aliases == {"champion": found.versions[best]}
-        assert sorted(found.versions.values()) == ["1", "2"]
+        versions = make_projection(search.plan).register(name, "", best, models)
+        assert client.get_registered_model(name).aliases == {"champion": versions[best]}
+        assert sorted(versions.values()) == ["1", "2"]
     client.set_registered_model_alias(name, "production", "1")
-    keep_versions(client, described(search.plan), name, "", "pnp", models)
-    assert client.get_registered_model(name).aliases == {"champion": found.versions["pnp"], "production": "1"}
+    make_projection(search.plan).register(name, "", "pnp", models)
+    assert client.get_registered_model(name).aliases == {"champion": versions["pnp"], "production": "1"}
 
 
 def test_the_command_registers_under_another_name_but_nobody_elses(

@@ -3,6 +3,7 @@
 import os
 import pwd
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from support.small_disk import small_disk
 
 from search.driver.listeners import MlflowUpdates
 from search.driver.stages import confirm_stage, search_stage
-from search.driver.synchronise import described, make_projection, mlflow_errors, synchronise
+from search.driver.synchronise import make_projection, mlflow_errors, synchronise
 from search.records.writable import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
@@ -166,7 +167,7 @@ def confirm(search: WritableRecords, projection: Projection) -> int:
 def test_an_outage_costs_the_training_nothing_and_is_said_once(
     search: WritableRecords, caplog: pytest.LogCaptureFixture
 ) -> None:
-    nobody = Projection("http://127.0.0.1:9", "small", None, described(search.plan))
+    nobody = replace(make_projection(search.plan), uri="http://127.0.0.1:9", artifacts=None)
     assert confirm(search, nobody)
     assert sum("MLflow cannot be written" in message for message in caplog.messages) == 1
     assert len(search.study("pnp", Stage.SEARCH).trials()) == 2
@@ -179,8 +180,8 @@ def test_a_full_disk_is_said_in_a_sentence(
 ) -> None:
     """Found by `make soak`: MLflow also logs such an error, in 80 lines."""
     with small_disk(tmp_path / "small", size=4_000_000) as disk:
-        artifacts = str(tmp_path / "artifacts")
-        projection = Projection(f"sqlite:///{disk.path}/mlflow.db", "small", artifacts, described(search.plan))
+        place = {"uri": f"sqlite:///{disk.path}/mlflow.db", "artifacts": str(tmp_path / "artifacts")}
+        projection = replace(make_projection(search.plan), **place)
         synchronise(recorded(search), projection)
         disk.fill()
         assert confirm(search, projection)
@@ -240,8 +241,8 @@ class _Refuses(Projection):
 
 
 def test_one_refused_run_does_not_block_the_others(search: WritableRecords) -> None:
-    artifacts = (search.folder.runs / "mlartifacts").as_uri()
-    projection = _Refuses(search.folder.tracking, "small", artifacts, described(search.plan))
+    given = vars(make_projection(search.plan)).items()
+    projection = _Refuses(**{name: value for name, value in given if not name.startswith("_")})
     with pytest.raises(Failure, match=r"MLflow lacks trial 1 of small/pnp of small.*no such thing"):
         synchronise(recorded(search), projection)
     tracker = Tracker({"small": projection})

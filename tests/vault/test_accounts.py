@@ -57,6 +57,9 @@ class Account:
         return done
 
 
+Accounts = tuple[Account, Account]
+
+
 def show(place: Path, through: Path) -> None:
     """Show ``place`` to other accounts, in mounts that only this process and its children see.
 
@@ -72,7 +75,7 @@ def show(place: Path, through: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def accounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Account, Account]]:
+def accounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Accounts]:
     """The account of a vault's owner, and that of a searcher."""
     if os.geteuid() or not all(map(shutil.which, ("useradd", "usermod", "userdel", "runuser"))):
         pytest.skip("accounts can only be made by root, with useradd")
@@ -93,7 +96,7 @@ def accounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Account
 
 
 @pytest.fixture(scope="module")
-def vault(accounts: tuple[Account, Account]) -> Path:
+def vault(accounts: Accounts) -> Path:
     """A vault in the home of its owner; the training half is in the searcher's."""
     keeper, searcher = accounts
     draw_folder(keeper.home / "all")
@@ -108,7 +111,7 @@ def vault(accounts: tuple[Account, Account]) -> Path:
 DESCRIBE = message({"verb": "describe", "format": FORMAT, "nonce": "1", "metrics": ["map_at_r"]})
 
 
-def test_the_searcher_cannot_list_open_or_link_the_vault(accounts: tuple[Account, Account], vault: Path) -> None:
+def test_the_searcher_cannot_list_open_or_link_the_vault(accounts: Accounts, vault: Path) -> None:
     keeper, searcher = accounts
     (item, *_) = sorted((vault / "test").iterdir())
     assert (vault.stat().st_mode & 0o777, (vault / "key").stat().st_mode & 0o777) == (0o700, 0o600)
@@ -142,9 +145,7 @@ def test_the_searcher_cannot_list_open_or_link_the_vault(accounts: tuple[Account
     assert sorted(vault.rglob("*")) == before
 
 
-def test_no_module_of_the_searcher_runs_on_the_account_of_the_vault(
-    accounts: tuple[Account, Account], vault: Path
-) -> None:
+def test_no_module_of_the_searcher_runs_on_the_account_of_the_vault(accounts: Accounts, vault: Path) -> None:
     """As ``sudo -u keeper holdout vault answer DIR``, which runs in the searcher's folder."""
     keeper, searcher = accounts
     here = searcher.home / "here"
@@ -189,7 +190,7 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(accounts: tuple[Account, Account], vault: Path) -> Iterator[Server]:
+def server(accounts: Accounts, vault: Path) -> Iterator[Server]:
     sshd = shutil.which("sshd", path=f"/usr/sbin:{os.environ['PATH']}")
     if sshd is None or not shutil.which("ssh"):
         pytest.skip("there is no sshd; Debian's package is openssh-server")
@@ -228,9 +229,7 @@ def server(accounts: tuple[Account, Account], vault: Path) -> Iterator[Server]:
             separated.rmdir()
 
 
-def test_no_command_but_the_forced_one_runs(
-    accounts: tuple[Account, Account], vault: Path, server: Server, tmp_path: Path
-) -> None:
+def test_no_command_but_the_forced_one_runs(accounts: Accounts, vault: Path, server: Server, tmp_path: Path) -> None:
     _, searcher = accounts
 
     def asked(*words: str, given: bytes = b"") -> bytes:
@@ -249,7 +248,7 @@ def test_no_command_but_the_forced_one_runs(
     assert searcher.run(*options, *forward, code=None).returncode
 
 
-def test_a_search_is_tested_by_ssh_and_verified(accounts: tuple[Account, Account], vault: Path, server: Server) -> None:
+def test_a_search_is_tested_by_ssh_and_verified(accounts: Accounts, vault: Path, server: Server) -> None:
     keeper, searcher = accounts
     content = small_search(
         searcher.home / "training",

@@ -19,7 +19,7 @@ from support.finished_search import finish, in_turn
 from support.refusals import contents, sentences_of
 from support.small_search import SHORTEST, draw_folder, small_search
 from support.tampered import Copied
-from support.vault_requests import images_of, message, openings, served
+from support.vault_requests import answered, images_of, message, openings, served
 
 from search.driver.make_plan import reopened
 from search.driver.sealed import ANSWER, scores_of_vault
@@ -29,9 +29,9 @@ from search.records.plan import Plan
 from search.records.records import Records
 from search.records.runs import RunFolder
 from search.trust import addresses_in, remember
-from search.vault.answer import REQUEST, answer
+from search.vault.answer import REQUEST
 from search.vault.held import OPENINGS, Policy, Vault, make_vault
-from search.vault.protocol import FORMAT, content_of, receive, send, signed
+from search.vault.protocol import FORMAT, content_of, receive, signed
 from trainables.common.errors import Failure, InvalidInput
 from trainables.common.files import digest_of, json_text
 from trainables.data.sets.folders import Folder
@@ -68,12 +68,6 @@ class ByVault:
     @property
     def key(self) -> str:
         return str(Vault(self.vault).description([])["key"])
-
-
-def answered(vault: Path, request: bytes) -> bytes:
-    stream = io.BytesIO()
-    answer(vault, io.BytesIO(request), stream)
-    return stream.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -157,9 +151,7 @@ def edited(reply: bytes, change: Callable[[dict[str, Any], list[bytes]], object]
     """Return a reply whose head or files were changed."""
     head, files = receive(io.BytesIO(reply), 1 << 30)
     change(head, blobs := [*files.values()])
-    stream = io.BytesIO()
-    send(stream, head, blobs)
-    return stream.getvalue()
+    return message(head, blobs)
 
 
 def better(head: dict[str, Any], _: list[bytes]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from support.bare_networks import save_convnet
 from support.finished_search import finish, in_turn
-from support.kinds import FEW, Finished, feature_file, on_features
+from support.kinds import FEW, Kinds, feature_file, on_features
 from support.small_search import GLYPHS, SHORTEST
 from support.vault_requests import ask, message, opening_of
 
@@ -84,7 +84,7 @@ class BothWays:
 
 
 @pytest.fixture(scope="module")
-def searches(kinds: Callable[[str], Finished], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], RunFolder]:
+def searches(kinds: Kinds, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], RunFolder]:
     """Return a function that gives the folder of a finished search."""
 
     def found(kind: str) -> RunFolder:

@@ -1,6 +1,5 @@
 """Openings that are killed, asked for twice at once, or meet a full disk: each counts once, and nothing is lost."""
 
-import io
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ import pytest
 from support.forks import forked
 from support.small_disk import small_disk
 from support.vault_requests import (
+    answered,
     ask,
     images_of,
     message,
@@ -27,7 +27,7 @@ from support.vault_requests import (
 )
 
 from search.records import images_in
-from search.vault.answer import ANSWER, REQUEST, answer, problems_of
+from search.vault.answer import ANSWER, REQUEST, problems_of
 from search.vault.held import OPENINGS, Vault
 from search.vault.protocol import content_of
 
@@ -35,8 +35,8 @@ STEPS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.fork", "s
 """Events of Python at which the answering process is killed, if they change the vault or start the scoring."""
 
 
-def _killed(reply: Connection, vault: Path, request: bytes, at: int) -> None:
-    """Answer ``request``, and end by SIGKILL at the step number ``at``; send the answer, or the number of steps."""
+def _killed(_: Connection, vault: Path, request: bytes, at: int) -> None:
+    """Answer ``request``, and end by SIGKILL at the step number ``at``."""
     count, process = 0, os.getpid()
 
     def step(event: str, arguments: tuple[Any, ...]) -> None:
@@ -52,17 +52,15 @@ def _killed(reply: Connection, vault: Path, request: bytes, at: int) -> None:
             os.kill(process, signal.SIGKILL)
 
     sys.addaudithook(step)
-    stream = io.BytesIO()
-    answer(vault, io.BytesIO(request), stream)
-    reply.send((count, stream.getvalue()))
+    answered(vault, request)
 
 
-def answered_until(vault: Path, request: bytes, at: int) -> int | None:
-    """Answer in a copy of this process, killed at step ``at``; return the number of steps if it was not killed."""
-    process, ours = forked(_killed, vault, request, at)
-    process.join(60)
-    assert process.exitcode in (0, -signal.SIGKILL)
-    return None if process.exitcode else int(ours.recv()[0])
+def assert_first(vault: Path, request: bytes) -> None:
+    """Assert that ``request`` is answered with the scores of the first opening, and is the only one."""
+    head, files = ask(vault, request)
+    assert content_of(head, Vault(vault).description([])["key"])["number"] == 1
+    assert len(files) == 1
+    assert openings(vault) == [1]
 
 
 @pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
@@ -72,14 +70,14 @@ def test_a_request_that_is_killed_at_any_step_counts_once(every: int, tmp_path: 
     other = message(*opening_of(origin, model_of(seed=1)))
     for at in range(1, 200, every):
         folder = shutil.copytree(origin, tmp_path / str(at))
-        if answered_until(folder, request, at) is not None:
+        process, _ = forked(_killed, folder, request, at)
+        process.join(60)
+        assert process.exitcode in (0, -signal.SIGKILL)
+        if process.exitcode == 0:
             break
         if openings(folder):  # the opening is this request's, whether it was answered or not
             assert said(folder, other).startswith("The vault allows 1 opening, and 1 were made")
-        head, files = ask(folder, request)
-        assert content_of(head, Vault(folder).description([])["key"])["number"] == 1
-        assert len(files) == 1
-        assert openings(folder) == [1]
+        assert_first(folder, request)
         assert len(Vault(folder).ledger.entries()) == 1
         assert not [*folder.rglob("*.draft")]
     assert not [*problems_of(folder)]
@@ -97,17 +95,11 @@ def test_what_a_killed_request_left_is_no_opening_of_another(tmp_path: Path) -> 
     assert [path.name for path in (folder / OPENINGS).iterdir()] == [other["opened"]]
 
 
-def _answer(reply: Connection, vault: Path, request: bytes) -> None:
-    stream = io.BytesIO()
-    answer(vault, io.BytesIO(request), stream)
-    reply.send(stream.getvalue())
-
-
 @pytest.mark.parametrize("same", [True, False])
 def test_two_requests_at_once_are_one_opening(same: bool, tmp_path: Path) -> None:
     folder = vault_of_vectors(tmp_path)
     requests = [message(*opening_of(folder, model_of(seed=0 if same else seed))) for seed in range(3)]
-    started = [forked(_answer, folder, request) for request in requests]
+    started = [forked(lambda reply, request: reply.send(answered(folder, request)), each) for each in requests]
     replies = [json.loads(ours.recv().splitlines()[0]) for _, ours in started]
     for process, _ in started:
         process.join()
@@ -155,10 +147,7 @@ def test_a_full_disk_is_a_sentence_and_counts_once(tmp_path: Path) -> None:
             assert not [*Vault(folder).ledger.broken_links()]
         disk.clear()
         assert any(sentence.startswith("There is no space left for the vault/") for sentence in sentences), sentences
-        head, files = ask(folder, request)
-        assert content_of(head, Vault(folder).description([])["key"])["number"] == 1
-        assert len(files) == 1
-        assert openings(folder) == [1]
+        assert_first(folder, request)
         assert not [*problems_of(folder)]
 
 

@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support import onnx_programs
+from support.onnx_programs import node, program
 from support.refusals import sentences_of
 from support.vault_requests import (
     IMAGES,
@@ -232,8 +234,11 @@ UNSAFE: dict[str, tuple[bytes, str]] = {
     "no program": (pickle.dumps(Planted()), "The ONNX program cannot be read"),
     "external data": (onnx_programs.external("/etc/passwd"), "has weights in other files"),
     "an external constant": (onnx_programs.external_constant("../key"), "has weights in other files"),
-    "an unknown operator": (onnx_programs.unknown_operator(), "has the operators NonZero, which a vault does not run"),
-    "random numbers": (onnx_programs.random_numbers(), "has the operators RandomNormalLike"),
+    "an unknown operator": (
+        program(node("NonZero", "x", to="n"), node("Identity", "n")),
+        "has the operators NonZero, which a vault does not run",
+    ),
+    "random numbers": (program(node("RandomNormalLike", "x")), "has the operators RandomNormalLike"),
     "another domain": (onnx_programs.other_domain(), "has functions or operators of its own"),
     "a function": (onnx_programs.function(), "has functions or operators of its own"),
     "a branch": (onnx_programs.branch(), "has the operators If"),
@@ -254,8 +259,11 @@ PROGRAMS: dict[str, tuple[Callable[[], bytes], str]] = {
     "an unsafe one": (lambda: UNSAFE["external data"][0], "has weights in other files"),
     "10 GB": (lambda: onnx_programs.huge(10), "more memory than the vault allows"),
     "a million dimensions": (lambda: onnx_programs.wide(1_000_000), "The embeddings of 4 items are of 4 × 1000000"),
-    "numbers that are none": (onnx_programs.not_finite, "are not finite"),
-    "one embedding for all": (onnx_programs.one_for_all, "The embeddings of 4 items are of 1 ×"),
+    "numbers that are none": (lambda: program(node("Sub", "x", "x", to="z"), node("Div", "z", "z")), "are not finite"),
+    "one embedding for all": (
+        lambda: program(node("ReduceMean", "x", "axes"), axes=np.array([0])),
+        "The embeddings of 4 items are of 1 ×",
+    ),
 }
 
 
@@ -282,25 +290,20 @@ def test_an_image_of_gigabytes_is_a_sentence(of_images: Path) -> None:
     assert "more memory than the vault allows" in said(of_images, message(*opening_of(of_images, wide)))
 
 
-def _without_an_image(vault: Path) -> None:
-    (vault / "test" / "000013.png").unlink()
-
-
-def _without_a_ledger(vault: Path) -> None:
-    (vault / "ledger.jsonl").mkdir()
-
-
-@pytest.mark.parametrize("damage", [_without_an_image, _without_a_ledger])
-def test_a_damaged_vault_tells_no_name(damage: Callable[[Path], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("lacks", ["an image", "a ledger"])
+def test_a_damaged_vault_tells_no_name(lacks: str, tmp_path: Path) -> None:
     """What happened is in a file that only the owner reads."""
     folder = vault_of_images(tmp_path)
     shutil.rmtree(folder / "cache")
     request = message(*opening_of(folder, model_of(IMAGES)))
-    damage(folder)
+    if lacks == "an image":
+        (folder / "test" / "000013.png").unlink()
+    else:
+        (folder / "ledger.jsonl").mkdir()
     head, _ = ask(folder, request)
     (sentence,) = head["error"]
     assert not [name for name in (str(folder), ".png", "class 0") if name in sentence], sentence
-    if damage is _without_an_image:
+    if lacks == "an image":
         assert sentence == "The vault failed (RuntimeError); its owner finds why in errors.log."
         assert "000013.png" in (folder / "errors.log").read_text()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import holdout_here, plain, write_search
+from support.commands import holdout_here, plain, printed, write_search
 from support.finished_search import campaign_here, finish
 from support.kinds import FEW, feature_file, own as own_training
 from support.refusals import refused
@@ -27,10 +27,6 @@ from search.vault.held import Vault
 SMALL: dict[str, Any] = {**SHORTEST, "losses": ["pnp", "triplet"], "metrics": FEW, "final": {"seeds": 2}}
 
 
-def command_of(vault: Path) -> str:
-    return f"{sys.executable} -m holdout vault answer {vault}"
-
-
 @dataclass(frozen=True)
 class Made:
     """A vault that a command made of a folder of images, and the search file of who has the training half."""
@@ -43,12 +39,19 @@ class Made:
         return {**self.content, section: {**self.content.get(section, {}), **entries}}
 
 
+ByVault = tuple[Made, RunFolder]
+"""A vault, and the search that it scored."""
+
+
 def made(folder: Path, images: Path, *options: str) -> Made:
     holdout_here("vault", "make", images, "--to", folder / "kept", *options)
     dataset = {"name": "manifest", "file": str(folder / "kept-training" / "data.csv")}
     content = {**small_search(folder, **SMALL), "dataset": dataset}
     items = {"vault_items": str(folder / "kept-items")} if "--labels-only" in options else {}
-    return Made(folder / "kept", {**content, "final": {"seeds": 2, "vault": command_of(folder / "kept"), **items}})
+    return Made(
+        folder / "kept",
+        {**content, "final": {"seeds": 2, "vault": f"{sys.executable} -m holdout vault answer {folder}/kept", **items}},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +66,7 @@ def own(images: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 @pytest.fixture(scope="module")
-def by_vault(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Made, RunFolder]]:
+def by_vault(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ByVault]:
     """The same of who has the training half; not to be changed."""
     vault = made(tmp_path_factory.mktemp("vault"), images)
     with served(vault.vault) as address:
@@ -71,9 +74,7 @@ def by_vault(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield vault, RunFolder(runs, "small")
 
 
-def test_a_search_ends_with_the_values_of_one_that_has_all_images(
-    own: RunFolder, by_vault: tuple[Made, RunFolder]
-) -> None:
+def test_a_search_ends_with_the_values_of_one_that_has_all_images(own: RunFolder, by_vault: ByVault) -> None:
     (first,), (second,) = (scored_openings(folder.test) for folder in (own, by_vault[1]))
     metrics = [[(entry.per_image, entry.metrics) for entry in opening.scores] for opening in (first, second)]
     assert metrics[0] == metrics[1]
@@ -87,18 +88,18 @@ def test_a_search_ends_with_the_values_of_one_that_has_all_images(
     assert theirs.searches[0].split.test_classes == 8
 
 
-def test_every_output_says_who_scored(by_vault: tuple[Made, RunFolder]) -> None:
+def test_every_output_says_who_scored(by_vault: ByVault) -> None:
     _, folder = by_vault
     key = scored_openings(folder.test)[0].vault["key"]
     scored = f"opening 1 of 1 by the vault {key[:12]}"
-    assert scored in plain(holdout_here("compare", "small", "--runs", folder.runs).stdout)
+    assert scored in printed("compare", "small", "--runs", folder.runs)
     holdout_here("report", "small", "--runs", folder.runs)
     assert scored in folder.report.read_text().replace("Opening", "opening")
     assert "small" in holdout_here("status", "--runs", folder.runs).stdout
     assert scored in search_run(compare([Records(folder)]), folder, "").tags["holdout.openings"]
 
 
-def test_it_is_verified_on_both_sides(by_vault: tuple[Made, RunFolder]) -> None:
+def test_it_is_verified_on_both_sides(by_vault: ByVault) -> None:
     vault, folder = by_vault
     said = holdout_here("verify", "small", "--runs", folder.runs).stdout
     assert "as the vault signed them" in said
@@ -144,9 +145,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_of_what_the_vault_signed_is_found(
-    by_vault: tuple[Made, RunFolder], change: str, tmp_path: Path
-) -> None:
+def test_a_change_of_what_the_vault_signed_is_found(by_vault: ByVault, change: str, tmp_path: Path) -> None:
     copied, (file, before, after, found) = Copied(by_vault[1].runs, tmp_path / "runs"), CHANGES[change]
     (path,) = copied.path.rglob(file)
     copied.text(str(path.relative_to(copied.path)), before, after)
@@ -154,9 +153,7 @@ def test_a_change_of_what_the_vault_signed_is_found(
 
 
 @pytest.mark.slow  # it starts Ray
-def test_an_opening_that_is_asked_for_again_has_the_same_answer(
-    by_vault: tuple[Made, RunFolder], tmp_path: Path
-) -> None:
+def test_an_opening_that_is_asked_for_again_has_the_same_answer(by_vault: ByVault, tmp_path: Path) -> None:
     copied = Copied(by_vault[1].runs, tmp_path / "runs")
     holdout_here("test", "small", "--runs", copied.runs, "--again", "the disk was full", "--trust-code")
     first, second = scored_openings(copied.path / "test.json")
@@ -167,7 +164,7 @@ def test_an_opening_that_is_asked_for_again_has_the_same_answer(
 
 @pytest.mark.slow
 def test_a_vault_that_keeps_class_values_gives_a_table_without_intervals(
-    by_vault: tuple[Made, RunFolder], images: Path, tmp_path: Path
+    by_vault: ByVault, images: Path, tmp_path: Path
 ) -> None:
     vault = made(tmp_path, images, "--no-class-values")
     folder = RunFolder(finish(tmp_path / "runs", vault.content), "small")
@@ -177,7 +174,7 @@ def test_a_vault_that_keeps_class_values_gives_a_table_without_intervals(
     assert found.left_out == ("no pairs: the vault keeps the values of classes, which intervals need",)
     assert not [*folder.path.glob("test/*/*.npz")]
     assert holdout_here("verify", "small", "--runs", folder.runs).stdout.splitlines()[-1].startswith("Verified")
-    assert found.left_out[0] in plain(holdout_here("compare", "small", "--runs", folder.runs).stdout)
+    assert found.left_out[0] in printed("compare", "small", "--runs", folder.runs)
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +194,7 @@ def test_an_own_training_is_tested_by_its_embeddings(of_vectors: Made, tmp_path:
     name = of_vectors.content["name"]
     folder = RunFolder(finish(tmp_path / "runs", of_vectors.content), name)
     assert compare([Records(folder)]).rows[0].test
-    assert "only the labels are secret" in plain(holdout_here("compare", name, "--runs", folder.runs).stdout)
+    assert "only the labels are secret" in printed("compare", name, "--runs", folder.runs)
     said = holdout_here("verify", name, "--runs", folder.runs, "--trust-code").stdout
     assert said.splitlines()[-1].startswith("Verified")
 
@@ -210,26 +207,19 @@ def _run(here: Path, content: dict[str, Any], *sentences: str) -> None:
 
 
 ADDRESSES = {
+    f"{sys.executable} -m holdout vault answer {{here}}/none": "The vault refuses: the vault is not a vault",
     "/nowhere/vault": "final.vault: The vault '/nowhere/vault' cannot be reached",
     "false": "final.vault: The vault 'false' does not answer (it says nothing)",
     "ssh 'keeper": "cannot be reached (No closing quotation)",
 }
 
 
-@pytest.mark.parametrize("address", ADDRESSES)
-def test_a_vault_that_does_not_answer_is_a_sentence(by_vault: tuple[Made, RunFolder], address: str, here: Path) -> None:
-    _run(here, by_vault[0].changed("final", vault=address), ADDRESSES[address])
+@pytest.mark.parametrize(("address", "sentence"), ADDRESSES.items())
+def test_a_vault_that_does_not_answer_is_a_sentence(by_vault: ByVault, address: str, sentence: str, here: Path) -> None:
+    _run(here, by_vault[0].changed("final", vault=address.format(here=here)), sentence)
 
 
-def test_a_folder_that_is_no_vault_is_a_sentence(by_vault: tuple[Made, RunFolder], here: Path) -> None:
-    _run(
-        here,
-        by_vault[0].changed("final", vault=command_of(here / "none")),
-        "The vault refuses: the vault is not a vault",
-    )
-
-
-def test_used_up_openings_are_a_sentence(by_vault: tuple[Made, RunFolder], here: Path) -> None:
+def test_used_up_openings_are_a_sentence(by_vault: ByVault, here: Path) -> None:
     _run(here, by_vault[0].content, "final.vault: 1 of 1 openings of the vault were made; ask its owner for another.")
 
 

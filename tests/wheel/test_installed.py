@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 from PIL import Image
-from support.commands import plain
+from support.commands import ROOT, plain
 from support.finished_search import finish
 
 from search.packages import EXTRA
 
 pytestmark = pytest.mark.wheel
-ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")
 SEARCH = {
     "name": "small",

@@ -10,7 +10,7 @@ from typing import Any
 from trainables.common.part_tables import PartRow, PartTable
 from trainables.data.dataset import Dataset
 
-_ROWS = {
+DATASETS: PartTable[type[Dataset], PartRow] = PartTable("data set", {
     "glyphs": PartRow(path="trainables.data.sets.glyphs:Glyphs"),
     "folder": PartRow(path="trainables.data.sets.folders:Folder"),
     "manifest": PartRow(path="trainables.data.sets.manifest:Manifest"),
@@ -22,12 +22,7 @@ _ROWS = {
     "inshop": PartRow(path="trainables.data.sets.benchmarks:InShop"),
     "vehicleid": PartRow(path="trainables.data.sets.benchmarks:VehicleID"),
     "inaturalist": PartRow(path="trainables.data.sets.benchmarks:INaturalist"),
-}
-
-DATASETS: PartTable[type[Dataset], PartRow] = PartTable("data set", _ROWS, base="trainables.data.dataset:Dataset")
-
-
-# Augmentations, whose functions are in :mod:`trainables.data.loading`.
+}, base="trainables.data.dataset:Dataset")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +45,12 @@ class AugmentationRow(PartRow):
     resizes: bool = True
 
 
-_AUGMENTATIONS = {
+AUGMENTATIONS: PartTable[Callable[..., Any], AugmentationRow] = PartTable("augmentation", {
     "none": AugmentationRow(path="trainables.data.loading:none"),
     "crop": AugmentationRow(path="trainables.data.loading:crop"),
     "crop_flip": AugmentationRow(path="trainables.data.loading:crop_flip"),
     "resized_crop_flip": AugmentationRow(path="trainables.data.loading:resized_crop_flip", resizes=False),
-}
-
-AUGMENTATIONS: PartTable[Callable[..., Any], AugmentationRow] = PartTable("augmentation", _AUGMENTATIONS)
+})  # fmt: skip
 
 
 def short_side_needed(name: str, frame: Frame, store_size: int) -> int:

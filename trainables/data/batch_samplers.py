@@ -39,10 +39,8 @@ class BatchSampler(ABC):
         if images_per_class < 1:
             return [f"images_per_class must be at least 1, not {images_per_class}: give a larger one."]
         if batch_size < max(images_per_class, 2):
-            return [
-                f"batch_size must be at least 2 and images_per_class ({images_per_class}), not {batch_size}:"
-                " give a larger one."
-            ]
+            bound = f"batch_size must be at least 2 and images_per_class ({images_per_class})"
+            return [f"{bound}, not {batch_size}: give a larger one."]
         return []
 
     @abstractmethod
@@ -62,11 +60,8 @@ class BatchSampler(ABC):
 
 
 def _too_large(batch_size: int, capacity: int, has: str) -> list[str]:
-    if batch_size <= capacity:
-        return []
-    return [
-        f"A batch of {batch_size} cannot be filled: {has} {capacity} items. Give a batch_size of at most {capacity}."
-    ]
+    what = f"A batch of {batch_size} cannot be filled: {has} {capacity} items"
+    return [f"{what}. Give a batch_size of at most {capacity}."] if batch_size > capacity else []
 
 
 class RandomSampler(BatchSampler):
@@ -94,12 +89,10 @@ class BalancedSampler(BatchSampler):
     def problems(class_sizes: Sequence[int], batch_size: int, images_per_class: int) -> list[str]:
         if too_small := BatchSampler.problems(class_sizes, batch_size, images_per_class):
             return too_small
-        if batch_size % images_per_class:
-            return [
-                f"A balanced batch_size must be a multiple of images_per_class ({images_per_class}); it is "
-                f"{batch_size}: give {batch_size - batch_size % images_per_class or images_per_class}."
-            ]
-        classes = batch_size // images_per_class
+        classes, rest = divmod(batch_size, images_per_class)
+        if rest:
+            rule = f"A balanced batch_size must be a multiple of images_per_class ({images_per_class})"
+            return [f"{rule}; it is {batch_size}: give {batch_size - rest}."]
         if classes > len(class_sizes):
             return [
                 f"A balanced batch of {batch_size} with {images_per_class} images a class needs {classes}"
@@ -158,8 +151,7 @@ class _Deck:
         """Deal the next cards until their weights sum to ``room``; return each card's weight (1 without ``weights``).
 
         A card that does not fit, or that is already in the hand, waits for the next hand. If none of the round's
-        remaining cards fits, the first one waiting is dealt with part of its weight: a round is finished before the
-        next one begins.
+        remaining cards fits, the first is dealt with part of its weight: a round is finished before the next begins.
         """
         import torch
 
@@ -204,10 +196,7 @@ BATCH_SAMPLERS: PartTable[type[BatchSampler], PartRow] = PartTable(
 
 
 def lacks(sampler: str, class_sizes: Sequence[int], batch_size: int, images_per_class: int) -> str:
-    """Return what no batch of a built-in sampler holds, of two images of a class and two classes; empty if it has both.
-
-    A loss that compares the images of a batch needs both.
-    """
+    """Return what batches of a built-in sampler lack: two images of a class, or of two classes; else an empty text."""
     most = max(class_sizes) if sampler == "random" else images_per_class
     if sampler in BATCH_SAMPLERS and most == 1:
         return "two images of a class"

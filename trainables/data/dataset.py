@@ -131,10 +131,7 @@ class ItemDataset(Dataset):
 
 def is_utf8(name: object) -> bool:
     """Return True if ``name`` is text that can be written as UTF-8, unlike the names of some files."""
-    try:
-        return isinstance(name, str) and name.encode() is not None
-    except UnicodeEncodeError:
-        return False
+    return isinstance(name, str) and name.encode(errors="replace").decode() == name
 
 
 Name = TypeVar("Name", bound=Hashable)
@@ -163,7 +160,10 @@ they are one class, give them one name: one may train and the other test."
     """
     words = {name: " ".join(unicodedata.normalize("NFKC", name).casefold().split()) for name in names}
     alike = grouped((re.sub(r"(?<!\d)0+(?=\d)", "", text), name) for name, text in words.items())
-    groups = [_quoted(group) for group in alike.values() if len(group) > 1]
+    groups = []
+    for group in alike.values():
+        look_same = len({unicodedata.normalize("NFC", name) for name in group}) < len(group)
+        groups += [", ".join(map(ascii if look_same else repr, group))] if len(group) > 1 else []
     if not groups:
         return None
     return (
@@ -172,26 +172,13 @@ they are one class, give them one name: one may train and the other test."
     )
 
 
-def _quoted(names: Sequence[str]) -> str:
-    """Quote names, escaped where they look the same."""
-    look_same = len({unicodedata.normalize("NFC", name) for name in names}) < len(names)
-    return ", ".join(map(ascii if look_same else repr, names))
-
-
-# Official parts, groups of images, and the check of all that a data set lists.
-
-TRAIN, QUERY, GALLERY, DISTRACTOR = "train", "query", "gallery", "distractor"
+PARTS = TRAIN, QUERY, GALLERY, DISTRACTOR = ("train", "query", "gallery", "distractor")
 """The official parts of a data set; a distractor is in the gallery, of a class without queries."""
-
-PARTS = (TRAIN, QUERY, GALLERY, DISTRACTOR)
 
 
 def part_mistakes(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Yield what is wrong with the parts of items, given with their classes; an empty part is none."""
-    parts_of: dict[str, set[str]] = {}
-    for name, part in rows:
-        parts_of.setdefault(name, set()).add(part)
-    found = set().union(*parts_of.values())
+    found = {part for _, part in rows}
     if wrong := [part for _, part in rows if part and part not in PARTS]:
         yield (
             f"{counted(len(wrong), 'row')} with the unknown part {listed(list(dict.fromkeys(wrong)), shown=3)}"
@@ -202,7 +189,7 @@ def part_mistakes(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
         (TRAIN, {QUERY, GALLERY, DISTRACTOR, ""}, "a class trains or is tested"),
         (DISTRACTOR, {QUERY}, "a distractor is of a class without queries"),
     ):
-        if both := [name for name, parts in parts_of.items() if part in parts and parts & other]:
+        if both := [name for name, parts in grouped(rows).items() if part in parts and not other.isdisjoint(parts)]:
             with_other = f"{counted(len(both), 'class', 'classes')} with rows of part {part} and of another"
             yield f"{with_other}: {listed(both, shown=3)}; {why}."
     if found - {""} and (lacking := {QUERY, GALLERY} - found):
@@ -228,25 +215,19 @@ class ListedDataset(Dataset):
     def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """Return the classes that train and those that are tested; None without the part ``train``."""
         classes, parts = self.classes(), self.column("part")
-        halves: dict[bool, list[str]] = {True: [], False: []}
-        for name, keys in classes.items():
-            halves[any(parts.get(key) == TRAIN for key in keys)].append(name)
-        return (tuple(halves[True]), tuple(halves[False])) if halves[True] else None
+        train = {name: None for name, keys in classes.items() if any(parts.get(key) == TRAIN for key in keys)}
+        return (tuple(train), tuple(name for name in classes if name not in train)) if train else None
 
 
 def check_listing(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> None:
     """Check, without opening an image, that a data set lists each image once, by names that every file can hold.
 
-    ``classes`` are those of the data set, whose folder may be slow to list.
-
-    Raises:
-        InvalidInput: the keys of a class are in no tuple or list, a name is no text in UTF-8, an image is listed twice;
-            or groups, parts, cameras, superclasses or subsets are of other images and classes, or of too few.
+    ``classes`` are those of the data set, whose folder may be slow to list. Groups, parts, cameras, superclasses and
+    subsets have to be of these images and classes.
     """
-    unordered = {name: keys for name, keys in classes.items() if not isinstance(keys, tuple | list)}
-    if loose := [f"{name} ({type(keys).__name__})" for name, keys in unordered.items()]:
-        wrong = f"{counted(len(loose), 'class', 'classes')} whose images are in no tuple or list"
-        raise InvalidInput(f"{wrong}: {listed(loose, shown=3)}. Give a tuple of keys.")
+    if loose := [f"{name} ({type(of).__name__})" for name, of in classes.items() if not isinstance(of, tuple | list)]:
+        what = f"{counted(len(loose), 'class', 'classes')} whose images are in no tuple or list"
+        raise InvalidInput(f"{what}: {listed(loose, shown=3)}. Give a tuple of keys.")
     counts = Counter(key for keys in classes.values() for key in keys)
     parts, cameras, superclasses = dataset.parts(), dataset.cameras(), dataset.superclasses()
     of_subsets = [name for names in dataset.test_subsets().values() for name in names]
@@ -261,13 +242,8 @@ def check_listing(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> Non
         "classes without a superclass": [] if superclasses is None else classes.keys() - superclasses.keys(),
         "classes of test_subsets() that are not in classes()": set(of_subsets) - classes.keys(),
     }
-    raise_if_any(
-        [
-            f"The data set lists {what} ({len(names):,}): {listed(sorted(map(ascii, names)), shown=3)}. Correct it."
-            for what, names in found.items()
-            if names
-        ]
-    )
+    wrong = {what: listed(sorted(map(ascii, names)), shown=3) for what, names in found.items() if names}
+    raise_if_any([f"The data set lists {what} ({len(found[what]):,}): {wrong[what]}. Correct it." for what in wrong])
 
 
 def joined_classes(classes: Mapping[str, Sequence[str]], groups: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,45 +31,24 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 TIFF_BITS_PER_SAMPLE, TIFF_PHOTOMETRIC, TIFF_WHITE_IS_ZERO = 258, 262, 0
 
 
-# Reading
-
-
 def read_image(path: Path) -> np.ndarray:
-    """Read an image file as displayed: uint8, height × width × 3.
-
-    Raises:
-        Exception: any error from Pillow on a damaged file; ValueError if the white level of deep grey is unknown.
-    """
+    """Read an image file as displayed: uint8, height × width × 3. May raise any error of Pillow."""
     with open_file(path) as file:  # given a path, Pillow 13 maps uncompressed TIFFs and garbles rotated grey ones
-        return np.asarray(opened_image(file))
+        return np.asarray(as_it_looks(identified(file)))
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """Open the file at ``path`` for reading.
-
-    Raises:
-        OSError: it cannot be opened.
-        ValueError: it is empty, or not a regular file (reading a pipe without a writer would block forever).
-    """
+    """Open the file at ``path`` for reading; raise OSError, or ValueError if it is empty or not a regular file."""
     status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
+    if not stat.S_ISREG(status.st_mode):  # reading a pipe without a writer would block forever
         raise ValueError("not a file")
     if not status.st_size:
         raise ValueError("the file is empty")
     return path.open("rb")
 
 
-def opened_image(file: IO[bytes]) -> Image.Image:
-    """Decode the image in an open file, as :func:`identified` and :func:`as_it_looks`."""
-    return as_it_looks(identified(file))
-
-
 def identified(file: IO[bytes]) -> Image.Image:
-    """Open the image in an open file without decoding pixels; format and size are those of its header.
-
-    Raises:
-        ValueError: the format is unknown, or the header claims a size that would exhaust the memory.
-    """
+    """Open the image in an open file without decoding pixels; format and size are those of its header."""
     try:
         return Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
@@ -123,15 +103,15 @@ def _deep_grey(grey: np.ndarray, tiff_tags: Mapping[int, Any]) -> np.ndarray:
     return 255 - scaled if tiff_tags.get(TIFF_PHOTOMETRIC) == TIFF_WHITE_IS_ZERO else scaled
 
 
-# Unreadable images
-
-
 @dataclass(frozen=True, kw_only=True)
 class Unreadable:
     """An image that cannot be read, and the reason."""
 
     key: str
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.key} ({self.reason})"
 
 
 def unreadable(key: str, error: Exception) -> Unreadable:
@@ -141,40 +121,29 @@ def unreadable(key: str, error: Exception) -> Unreadable:
 
 def cannot_be_read(images: Sequence[Unreadable], total: int, noun: str = "images") -> str:
     """Return the sentence that lists the unreadable ``images``, called ``noun``, out of ``total``."""
-    shown = listed([f"{image.key} ({image.reason})" for image in images], "; ")
-    return f"{len(images):,} of {total:,} {noun} cannot be read: {shown}."
+    return f"{len(images):,} of {total:,} {noun} cannot be read: {listed([*map(str, images)], '; ')}."
 
 
-# Scaling
+def fitted(image: np.ndarray | Image.Image, short_side: int) -> np.ndarray:
+    """Return an image, uint8 [H, W, 3], scaled down to ``short_side``; its aspect ratio is kept."""
+    if isinstance(image, np.ndarray):
+        if min(image.shape[:2]) <= short_side:
+            return image
+        image = Image.fromarray(image)
+    height, width = fitted_shape(image.height, image.width, short_side)
+    return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
 
 
-def fitted(pixels: np.ndarray, short_side: int) -> np.ndarray:
-    """Scale an image, uint8 [H, W, 3], down to ``short_side``, keeping its aspect ratio; never enlarge it."""
-    if min(pixels.shape[:2]) <= short_side:
-        return pixels
-    return np.asarray(fitted_image(Image.fromarray(pixels), short_side))
+def fitted_shape(height: int, width: int, short_side: int) -> tuple[int, int]:
+    """Return height and width scaled down to ``short_side``; the long side is rounded down, as by torchvision."""
+    short = min(height, width)
+    if short <= short_side:
+        return height, width
+    return int(short_side * height / short), int(short_side * width / short)
 
-
-def fitted_image(image: Image.Image, short_side: int) -> Image.Image:
-    """Scale a PIL image as :func:`fitted` does."""
-    if min(image.size) <= short_side:
-        return image
-    height, width = resized_shape(image.height, image.width, short_side)
-    return image.resize((width, height), Image.Resampling.BILINEAR)
-
-
-def resized_shape(height: int, width: int, short_side: int) -> tuple[int, int]:
-    """Return height and width after resizing to ``short_side``; the long side is rounded down, as by torchvision."""
-    if height <= width:
-        return short_side, int(short_side * width / height)
-    return int(short_side * height / width), short_side
-
-
-# A picture of a sample of images.
 
 COLUMNS, ROWS = 8, 5
-SIDE, GAP = 128, 4
-"""Size of a picture and of the gap between two, in pixels."""
+SIDE, GAP = 128, 4  # pixels of a picture and between two
 
 
 def sample(keys: Sequence[str]) -> list[str]:
@@ -183,11 +152,7 @@ def sample(keys: Sequence[str]) -> list[str]:
 
 
 def random_images(dataset: Dataset, keys: Sequence[str]) -> Image.Image:
-    """Compose the central squares of the images ``keys`` in rows of eight.
-
-    Raises:
-        InvalidInput: images cannot be read; the error names all of them.
-    """
+    """Compose the central squares of the images ``keys`` in rows of eight; raise an error if one cannot be read."""
     rows = -(-len(keys) // COLUMNS)
     step = SIDE + GAP
     picture = Image.new("RGB", (min(len(keys), COLUMNS) * step - GAP, rows * step - GAP), "white")
@@ -210,16 +175,11 @@ def random_images(dataset: Dataset, keys: Sequence[str]) -> Image.Image:
 
 ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
 """What the last bytes of a file hold, by Pillow's format. Pillow finds a WebP that was cut by itself."""
-TAIL = 64
-"""Bytes that are searched for it before the whole file is."""
+TAIL = 64  # bytes that are searched for it before the whole file is
 
 
 def damage_in(path: Path) -> str | None:
-    """Describe damage of an image file that is visible without decoding it, or return None.
-
-    Raises:
-        Exception: an error that decoding would raise before the first pixel.
-    """
+    """Describe damage of an image file that is visible without decoding it; raise errors before the first pixel."""
     with open_file(path) as file:
         end = ENDS.get(identified(file).format or "", b"")
         header = file.tell()  # an embedded preview in it has an end too
@@ -232,7 +192,6 @@ def damage_in(path: Path) -> str | None:
 
 
 THREADS = 8  # a network file system answers them in parallel; more would wait for the interpreter lock
-SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,32 +210,29 @@ class HeaderCheck:
             which = f"of the {self.looked:,} {which} that could be checked in {self.seconds:.0f} s"
         if not self.damaged:
             return None if self.looked == self.total else f"None {which} looks damaged."
-        shown = listed([f"{image.key} ({image.reason})" for image in self.damaged], "; ", shown=SHOWN)
-        return f"{len(self.damaged):,} {which} {'looks' if len(self.damaged) == 1 else 'look'} damaged: {shown}."
+        look = "looks" if len(self.damaged) == 1 else "look"
+        return f"{len(self.damaged):,} {which} {look} damaged: {listed([*map(str, self.damaged)], '; ', shown=5)}."
 
 
 def inspect(damage_of: Callable[[str], str | None], keys: Sequence[str], *, seconds: float) -> HeaderCheck:
     """Check the images ``keys``, and begin no further one after ``seconds``.
 
-    ``damage_of`` returns or raises what is wrong with one, such as a data set's ``damage``, which decodes none.
-
-    Raises:
-        InvalidInput: the function raises it, since it is wrong with all.
+    ``damage_of`` returns or raises what is wrong with one, such as a data set's ``damage``; what is wrong with all is
+    an :class:`InvalidInput`.
     """
     end = time.monotonic() + seconds
 
-    def look(key: str) -> Unreadable | bool | None:
+    def look(key: str) -> list[Unreadable] | None:
         if time.monotonic() > end:
-            return False
+            return None
         try:
             damage = damage_of(key)
         except InvalidInput:
             raise
         except Exception as error:  # image decoders raise anything
-            return unreadable(key, error)
-        return None if damage is None else Unreadable(key=key, reason=damage)
+            return [unreadable(key, error)]
+        return [] if damage is None else [Unreadable(key=key, reason=damage)]
 
     with ThreadPoolExecutor(THREADS) as pool:
-        seen = [found for found in pool.map(look, keys) if found is not False]
-    damaged = tuple(found for found in seen if isinstance(found, Unreadable))
-    return HeaderCheck(looked=len(seen), total=len(keys), seconds=seconds, damaged=damaged)
+        seen = [found for found in pool.map(look, keys) if found is not None]
+    return HeaderCheck(looked=len(seen), total=len(keys), seconds=seconds, damaged=tuple(chain.from_iterable(seen)))

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Protocol, TypeVar
 
@@ -33,9 +33,6 @@ Made = TypeVar("Made")
 
 CHUNK = 8 * 224**2  # output pixels that a CPU resamples at once, so that the input stays in its cache
 PADDED = 1 << 29  # most bytes of windows gathered at once; resampling needs four times as many
-
-
-# Crops.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +69,8 @@ class Crops:
 
     def of(self, rows: Tensor) -> "Crops":
         """Return the crops of some images of the batch."""
-        return Crops(
-            boxes_B4=self.boxes_B4[rows], reach_B4=self.reach_B4[rows], flips_B=self.flips_B[rows], side=self.side
-        )
+        boxes_B4, reach_B4, flips_B = (part[rows] for part in (self.boxes_B4, self.reach_B4, self.flips_B))
+        return replace(self, boxes_B4=boxes_B4, reach_B4=reach_B4, flips_B=flips_B)
 
 
 def _filter(boxes_B4: Tensor, axis: int, side: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -102,13 +98,8 @@ def _taps(crops: Crops, axis: int) -> tuple[Tensor, Tensor]:
 
 def _sums(table: Tensor, bags: Tensor, weights: Tensor) -> Tensor:
     """Return weighted sums of rows of ``table`` [R, D]: bags [..., T] → [bags, D]."""
-    taps = bags.shape[-1]
-    return embedding_bag(
-        bags.reshape(-1, taps).to(table.device),
-        table,
-        mode="sum",
-        per_sample_weights=weights.reshape(-1, taps).to(table.device),
-    )
+    rows, factors = (part.reshape(-1, bags.shape[-1]).to(table.device) for part in (bags, weights))
+    return embedding_bag(rows, table, mode="sum", per_sample_weights=factors)
 
 
 @torch.no_grad()
@@ -125,9 +116,8 @@ def resample(pixels: Tensor, crops: Crops) -> Tensor:
     flips_B11 = crops.flips_B[:, None, None]
     columns, column_weights = (torch.where(flips_B11, part.flip(1), part) for part in (columns, column_weights))
     image_B11 = torch.arange(batch)[:, None, None]
-    squeezed = _sums(
-        pixels.contiguous().float().view(batch * width, height * 3), image_B11 * width + columns, column_weights
-    )
+    stored = pixels.contiguous().float().view(batch * width, height * 3)
+    squeezed = _sums(stored, image_B11 * width + columns, column_weights)
     table = squeezed.t().contiguous().view(height * 3 * batch, side)  # its rows: (H, 3, B); one fast transposition
     channel_311 = torch.arange(3)[:, None, None]
     bags_B3ST = (rows[:, None] * 3 + channel_311) * batch + image_B11[:, None]
@@ -135,25 +125,16 @@ def resample(pixels: Tensor, crops: Crops) -> Tensor:
     return _sums(table, bags_B3ST, weights_B3ST).view(batch, 3, side, side)
 
 
-# Augmentations.
-
-AREA = (0.08, 1.0)
-ASPECT = (3 / 4, 4 / 3)
-ATTEMPTS = 10
-
-
-def _resized(sizes_B2: Tensor, frame: Frame) -> Tensor:
-    """Return sizes after the frame's resize; the long side is rounded down, as by torchvision."""
-    if frame.square:
-        return torch.full_like(sizes_B2, frame.short_side)
-    return (frame.short_side * sizes_B2).div(sizes_B2.amin(dim=1, keepdim=True), rounding_mode="floor")
+AREA, ASPECT, ATTEMPTS = (0.08, 1.0), (3 / 4, 4 / 3), 10  # of RandomResizedCrop
 
 
 def _crop_of_resized(
     sizes_B2: Tensor, frame: Frame, offset: Callable[[Tensor], Tensor], flips_B: Tensor | None = None
 ) -> Crops:
     """Return crops at ``offset(room)`` of the resized images, in stored pixels; by default none is mirrored."""
-    resized_B2 = _resized(sizes_B2, frame)
+    sides_B2 = sizes_B2 if frame.square else sizes_B2.amin(dim=1, keepdim=True)
+    # the long side is rounded down, as by torchvision
+    resized_B2 = (frame.short_side * sizes_B2).div(sides_B2, rounding_mode="floor")
     scale_B2 = sizes_B2 / resized_B2
     offset_B2 = offset(resized_B2 - frame.side)
     boxes_B4 = torch.cat([offset_B2 * scale_B2, frame.side * scale_B2], dim=1)
@@ -218,9 +199,6 @@ def resized_crop_flip(sizes_B2: Tensor, frame: Frame, generator: torch.Generator
     return Crops(boxes_B4=boxes, reach_B4=boxes, flips_B=_flips(batch, generator), side=frame.side)
 
 
-# Loading.
-
-
 class Images(Protocol):
     """Decoded images: in memory, memory-mapped, or on a GPU."""
 
@@ -266,18 +244,10 @@ def load(
     device: torch.device,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Load and augment a batch of images, or load their features.
+    """Load images, float32 [B, 3, S, S] in 0 … 1 on ``device``, or features [B, F], by their indices.
 
-    Args:
-        images: the source.
-        indices_B: indices of the images, int64.
-        augmentation: a row of ``AUGMENTATIONS``; unused by features.
-        frame: the output's side S and the size before cropping.
-        device: the device on which the images are resampled and returned.
-        generator: a CPU generator for the crop parameters; unused by ``none``.
-
-    Returns:
-        float32 [B, 3, S, S] in 0 … 1; [B, F] for features.
+    ``augmentation`` is a row of ``AUGMENTATIONS``, which draws crops from ``generator``, one of the CPU. ``frame`` is
+    the output's side S and the size before cropping.
     """
     if isinstance(images, Features):
         return to_device(device, images.features(indices_B))
@@ -286,13 +256,12 @@ def load(
 
 def cut(images: Images, indices_B: Tensor, crops: Crops, device: torch.device) -> Tensor:
     """Return ``crops`` of some images, float32 [B, 3, S, S] in 0 … 1 on ``device``."""
-    side = crops.side
     if device.type != "cpu" and _padded(crops.windows_B4) <= PADDED:
         return resample(to_device(device, images.gather(indices_B, crops.windows_B4)), crops)
-    batch = torch.empty(len(indices_B), 3, side, side, dtype=torch.float32, device=device)
+    batch = torch.empty(len(indices_B), 3, crops.side, crops.side, dtype=torch.float32, device=device)
     # Group images of similar width, since a chunk is padded to its widest; exact crops need no resampling.
     order = torch.where(crops.exact_B, 0, crops.windows_B4[:, 3]).argsort(stable=True)
-    size = CHUNK // side**2 if device.type == "cpu" else len(order)
+    size = CHUNK // crops.side**2 if device.type == "cpu" else len(order)
     for chunk in order.split(max(1, size)):
         for rows in _fitting(chunk, crops.windows_B4):
             of_rows = crops.of(rows)
@@ -347,17 +316,12 @@ class ImagesInMemory:
 def prefetched(
     batches: Iterable[Tensor], make: Callable[[Tensor], tuple[Tensor, ...]], device: torch.device
 ) -> Iterator[tuple[Tensor, ...]]:
-    """Yield ``make(batch)`` for each batch in order; on a GPU the next one is prepared while one is used.
+    """Yield ``make(batch)``, tensors on ``device``, for each batch in order; on a GPU the next is made meanwhile.
 
     On a GPU a thread makes the next batch on a separate CUDA stream, so that neither the training step nor the thread
-    that launches it waits for copies: crops and labels come from the CPU, and so do pixels that did not fit on the
-    GPU. On a CPU the training step uses the cores, and every batch is made on demand.
-
-    Args:
-        batches: indices of images.
-        make: returns tensors on ``device``. Calls never overlap and follow the order of ``batches``, so a random
-            generator inside it gives the same numbers as without a thread.
-        device: the device on whose current stream the tensors are used.
+    that launches it waits for copies. On a CPU the training step uses the cores, and every batch is made on demand.
+    Calls of ``make`` never overlap and follow the order of ``batches``, so a random generator inside it gives the same
+    numbers as without a thread. The tensors are for the current stream of ``device``.
     """
     if device.type != "cuda":
         yield from map(make, batches)
@@ -389,11 +353,7 @@ def stream_of(what: str, device: torch.device) -> torch.cuda.Stream:
 
 
 def one_ahead(batches: Iterable[Batch], make: Callable[[Batch], Made]) -> Generator[Made, None, None]:
-    """Yield ``make(batch)`` for each batch in order; a thread makes the next one while one is used.
-
-    Raises:
-        Exception: an error raised by ``make``, when its batch is requested.
-    """
+    """Yield ``make(batch)``, or raise its error, for each batch in order; a thread makes the next while one is used."""
     with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as thread:
         ahead: Future[Made] | None = None
         for batch in batches:

@@ -2,19 +2,16 @@
 
 Half of the classes train and half test, as Song et al. (2016) split, unless the data set's authors published halves. A
 tenth of the *training classes* validates: those with the lowest hashes of their names, so the split does not depend on
-a library's random generator. Cross-validation deals the training classes into folds in the same order, and each fold
-validates once. For the confirmation of a choice all training classes are also dealt into two halves, each of which
-validates models of the other.
+a library's random generator. Cross-validation deals the training classes into folds in the same order. For the
+confirmation of a choice they are also dealt into two halves, each of which validates models of the other.
 
-With ``merge``, every m consecutive training classes are learned as one class with several centres; Li et al. (PNP,
-Tables 6 and 7) merge three. Validation and test keep their own classes.
+With ``merge``, every m consecutive training classes are learned as one class with several centres, as three by Li et
+al. (PNP, Tables 6 and 7). With ``label_noise``, a part of the training images is learned under a wrong class (symmetric
+noise, as in van Rooyen et al., 2015). Validation and test keep their own classes and the true labels.
 
 Classes with images of a common group (the same product, shop, animal, session) stay together: what is split are the
 connected components of the classes, and without groups each class is one. A component has the place of its first class
 in the data set's order, and the lowest of its classes' hashes.
-
-With ``label_noise``, a part of the training images is learned under a wrong class (symmetric noise, as in van Rooyen et
-al., 2015); PNP claims to be robust to wrong annotations. Validation and test keep the true labels.
 """
 
 import hashlib
@@ -31,7 +28,6 @@ from trainables.common.errors import InvalidInput, counted, listed, raise_if_any
 from trainables.data.dataset import GALLERY, QUERY, Dataset, check_listing, joined_classes
 
 FEWEST_CLASSES = 2  # in each part: one class leaves nothing to distinguish
-FEWEST_IMAGES = 2  # of a class that is scored: a query and one image to find
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +36,10 @@ class ClassSplit:
 
     ``identity`` identifies the data set, and ``ratio`` is the part of the training half that trains at once. With
     ``folds``, ``train`` is the whole training half and ``validation`` is empty; each fold lists the classes that
-    validate while the others train. ``halves`` are those of all training classes; none if there are too few. Every
-    ``merge`` consecutive training classes are learned as one, and the part ``label_noise`` of the training images under
-    a wrong class. ``joined`` lists the classes that share groups, and ``marks`` has the digests of the images' groups,
-    official parts and cameras if the data set has them. ``images`` is the digest of the images of the training half,
-    None until they are decoded. With a ``vault``, which says of itself what is here, there are no ``test`` classes.
+    validate while the others train. ``halves`` are none if there are too few classes. ``joined`` lists the classes that
+    share groups, and ``marks`` has the digests of the images' groups, official parts and cameras if the data set has
+    them. ``images`` is the digest of the images of the training half, None until they are decoded. With a ``vault``,
+    which says of itself what is here, there are no ``test`` classes.
     """
 
     train: tuple[str, ...]
@@ -100,12 +95,11 @@ class ClassSplit:
     def test_digest(self) -> str:
         """SHA-256 (hex) of the names of the test classes, independent of their order and of the rest of the split.
 
-        It does not cover the images, which may not be read before the test is opened; from then on the ledger records
-        the digest of their content. A vault has a salted digest of its images.
+        It does not cover the images, which may not be read before the test is opened. A vault has a salted digest of
+        its images.
         """
-        if self.vault:
-            return dict(self.vault)["test"]
-        return _sha256({"identity": self.identity, "test": sorted(self.test)})
+        names = {"identity": self.identity, "test": sorted(self.test)}
+        return dict(self.vault)["test"] if self.vault else _sha256(names)
 
     def to_json(self) -> dict[str, Any]:
         """Return the split and its digests, for ``split.json``."""
@@ -113,20 +107,14 @@ class ClassSplit:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "ClassSplit":
-        """Return the split written by :meth:`to_json`.
-
-        Raises:
-            InvalidInput: keys are missing, or the digest does not match because the file was edited.
-        """
+        """Return the split written by :meth:`to_json`; raise :class:`InvalidInput` if keys are missing or edited."""
         needed = [entry.name for entry in fields(cls) if entry.default is MISSING]
         if missing := [name for name in (*needed, "digest") if name not in content]:
             raise InvalidInput(f"The split has no {missing[0]!r} and cannot be read. Restore the file.")
         split = cls(**{entry.name: _frozen(content[entry.name]) for entry in fields(cls) if entry.name in content})
         if split.digest != content["digest"]:
-            raise InvalidInput(
-                f"The split was edited: its digest is {split.digest}, and the file says {content['digest']}. Restore "
-                "the file."
-            )
+            digests = f"its digest is {split.digest}, and the file says {content['digest']}"
+            raise InvalidInput(f"The split was edited: {digests}. Restore the file.")
         return split
 
 
@@ -163,14 +151,13 @@ def split_dataset(
     The first floor(C / 2) classes, or the first published half, are the training half. Of its C_train classes, the
     max(2, C_train × (1 − ratio) rounded half up) with the smallest SHA-256 of ``seed:class name`` validate. With
     ``folds``, ``ratio`` is ignored and all of them validate in turn, dealt in the order of their hashes: the first of
-    ten folds equals the validation classes of the fixed split at 0.9. Each part keeps the order of ``classes``.
+    ten folds equals the validation classes of the fixed split at 0.9. Each part keeps the order of ``classes``. The
+    halves for the confirmation are dealt like two folds; there are none if one would have fewer than two classes.
 
     Classes with a common group stay together, as a unit. The training half takes whole units until it has
     floor(C / 2) classes or more. The validation passes over those that it has no room for; if fewer than two classes
-    fit, the smallest others join. A fold takes those whose first class falls into its range.
-
-    The halves for the confirmation are dealt like two folds; there are none if one would have fewer than two classes.
-    With ``held`` a vault has the test classes, and all of these are the training half.
+    fit, the smallest others join. A fold takes those whose first class falls into its range. With ``held`` a vault has
+    the test classes, and all of these are the training half.
 
     Raises:
         InvalidInput: a ratio outside (0, 1), fewer than two classes in a part, classes that are all joined, or joined
@@ -184,10 +171,9 @@ def split_dataset(
     together = {name: names for names in joined for name in names}
     units = list(dict.fromkeys(together.get(name, (name,)) for name in class_names))
     if joined and len(units) == 1:
-        raise InvalidInput(
-            f"All {len(class_names)} classes are joined by the groups that they share ({listed(units[0], shown=3)}), "
-            "and a group never crosses the split; give the images of fewer classes the same group."
-        )
+        what = f"All {len(class_names)} classes are joined by the groups that they share ({listed(units[0], shown=3)})"
+        fix = "give the images of fewer classes the same group"
+        raise InvalidInput(f"{what}, and a group never crosses the split; {fix}.")
     half, test = _halves(class_names, (class_names, ()) if held else dataset.published_split(), units)
     if folds and FEWEST_CLASSES * folds > len(half) >= 2 * FEWEST_CLASSES:
         raise InvalidInput(
@@ -195,9 +181,8 @@ def split_dataset(
             f"must validate in each fold, and as many must train: give {len(half) // FEWEST_CLASSES} folds at most."
         )
     digest_of = {name: hashlib.sha256(f"{seed}:{name}".encode()).digest() for name in half}
-    hashed = sorted(
-        (unit for unit in units if unit[0] in digest_of), key=lambda unit: min(digest_of[name] for name in unit)
-    )
+    training = [unit for unit in units if unit[0] in digest_of]
+    hashed = sorted(training, key=lambda unit: min(map(digest_of.__getitem__, unit)))
     position = {name: number for number, name in enumerate(half)}
     share = len(half) * (1 - Decimal(repr(ratio)))  # in decimal arithmetic, in which 0.9 is exact
     count = max(FEWEST_CLASSES, int(share.quantize(Decimal(1), rounding=ROUND_HALF_UP)))
@@ -206,7 +191,8 @@ def split_dataset(
         tuple(tuple(sorted(part, key=position.__getitem__)) for part in dealt)
         for dealt in (parts, _dealt(hashed, 2) if len(hashed) > 1 else ())
     )
-    if any(len(merged_sizes([1] * len(part), merge or 1)) < FEWEST_CLASSES for part in halves):
+    merge = merge or 1
+    if any(len(part) <= merge * (FEWEST_CLASSES - 1) for part in halves):
         halves = ()
     validation = () if folds else in_order[0]
     split = ClassSplit(
@@ -218,7 +204,7 @@ def split_dataset(
         identity=dataset.identity(),
         folds=in_order if folds else (),
         halves=halves,
-        merge=merge or 1,
+        merge=merge,
         label_noise=label_noise,
         joined=joined,
         marks=tuple((name, _sha256(dict(found))) for name, found in marks.items() if found),
@@ -227,21 +213,17 @@ def split_dataset(
     return split
 
 
-Unit = tuple[str, ...]
-"""Classes that stay together; without groups a single one."""
+Unit = tuple[str, ...]  # classes that stay together; without groups a single one
 
 
 def _validating(units: Sequence[Unit], count: int) -> list[str]:
     """Return the classes of the first units that fit among ``count``, and of the smallest others if these are few."""
     taken: list[str] = []
-    others = []
     for unit in units:
         if len(taken) + len(unit) <= count:
             taken += unit
-        else:
-            others.append(unit)
-    for unit in sorted(others, key=len):
-        if len(taken) < FEWEST_CLASSES:
+    for unit in sorted(units, key=len):
+        if len(taken) < FEWEST_CLASSES and unit[0] not in taken:
             taken += unit
     return taken
 
@@ -258,16 +240,13 @@ def _halves(
     train, test = map(tuple, published)
     known = set(class_names)
     if missing := [name for name in (*train, *test) if name not in known]:
-        raise InvalidInput(
-            f"{len(missing)} of the {len(train) + len(test)} classes of the published split are not in the "
-            f"data: {listed(missing)}. The data set is incomplete: unpack it again."
-        )
+        which = f"{len(missing)} of the {len(train) + len(test)} classes of the published split are not in the data"
+        raise InvalidInput(f"{which}: {listed(missing)}. The data set is incomplete: unpack it again.")
     assert not set(train) & set(test), "published halves that share classes"
     if crossing := [unit for unit in units if len({name in test for name in unit}) > 1]:
-        raise InvalidInput(
-            f"{counted(len(crossing), 'set')} of classes with a common group in both the training and the test half, "
-            f"such as {listed(crossing[0], shown=5)}; a group never crosses the split: correct the groups or the parts."
-        )
+        which = f"{counted(len(crossing), 'set')} of classes with a common group in both the training and the test half"
+        fix = "a group never crosses the split: correct the groups or the parts"
+        raise InvalidInput(f"{which}, such as {listed(crossing[0], shown=5)}; {fix}.")
     return train, test
 
 
@@ -296,22 +275,18 @@ def _refuse_too_few(split: ClassSplit, *, held: bool) -> None:
             f"classes or another split.ratio{', or fewer classes with common groups' if split.joined else ''}."
         )
     if few:
-        raise InvalidInput(
-            f"split.folds is {len(split.folds)}, and classes that share a group stay together, which leaves a fold "
-            f"with fewer than {FEWEST_CLASSES} classes; give fewer folds."
-        )
-    if len(merged_sizes([1] * train, split.merge)) < FEWEST_CLASSES:
-        raise InvalidInput(
-            f"split.merge is {split.merge} and {train} classes train at once, which merges them into one; give less "
-            f"than {train}."
-        )
+        why = f"classes that share a group stay together, which leaves a fold with fewer than {FEWEST_CLASSES} classes"
+        raise InvalidInput(f"split.folds is {len(split.folds)}, and {why}; give fewer folds.")
+    if train <= split.merge * (FEWEST_CLASSES - 1):
+        why = f"{train} classes train at once, which merges them into one"
+        raise InvalidInput(f"split.merge is {split.merge} and {why}; give less than {train}.")
 
 
 def check_classes(split: ClassSplit, dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> None:
     """Check, without opening images, that each part can be trained or scored.
 
     No class is empty, each part has a class with two images, and each official query an image of its class in its
-    gallery. A class with one image may be scored; its query has nothing to find and counts as a miss.
+    gallery. The query of a class with one image has nothing to find and counts as a miss.
     """
     noun, sentences = dataset.noun, []
     scored = [*(("validation", names) for _, names in split.divisions), *([("test", split.test)] if split.test else ())]
@@ -321,11 +296,9 @@ def check_classes(split: ClassSplit, dataset: Dataset, classes: Mapping[str, Seq
                 f"{len(empty)} of the {len(names)} {part} classes have no {noun.removesuffix('s')}: {listed(empty)}. "
                 f"Add {noun} or remove these classes."
             )
-        elif max(len(classes[name]) for name in names) < FEWEST_IMAGES:
-            sentences.append(
-                f"None of the {len(names)} {part} classes has {FEWEST_IMAGES} {noun}, and a class with one has nothing "
-                f"to find. Add {noun}."
-            )
+        elif max(len(classes[name]) for name in names) < 2:  # a query and one image to find
+            what = f"None of the {len(names)} {part} classes has 2 {noun}"
+            sentences.append(f"{what}, and a class with one has nothing to find. Add {noun}.")
     parts, cameras = dataset.parts(), dataset.cameras()
     by_other = " that another camera took" if cameras else ""
     for part, names in scored if parts or cameras else ():
@@ -338,10 +311,8 @@ def check_classes(split: ClassSplit, dataset: Dataset, classes: Mapping[str, Seq
                 "these queries."
             )
         elif not any(relevant_of.values()):
-            sentences.append(
-                f"No query of the {len(names)} {part} classes has an image of its class{by_other} to find. Correct the "
-                "parts and cameras of the images."
-            )
+            what = f"No query of the {len(names)} {part} classes has an image of its class{by_other} to find"
+            sentences.append(f"{what}. Correct the parts and cameras of the images.")
     raise_if_any(list(dict.fromkeys(sentences)))
 
 
@@ -362,10 +333,7 @@ def merged_sizes(class_sizes: Sequence[int], merge: int) -> list[int]:
 
 
 def learned_sizes(split: ClassSplit, classes: Mapping[str, Sequence[str]], train: Sequence[str]) -> list[int]:
-    """Return the number of images in each of the classes ``train`` as it is learned: merged, with its wrong labels.
-
-    ``classes`` are the keys of the images of each class.
-    """
+    """Return the number of images in each of the classes ``train`` as it is learned: merged, with its wrong labels."""
     sizes = merged_sizes([len(classes[name]) for name in train], split.merge)
     if not split.label_noise:
         return sizes
@@ -380,11 +348,7 @@ def noisy_labels(labels: Sequence[int], keys: Sequence[str], *, rate: float, see
     An image's label is replaced if the first eight bytes of SHA-256 of ``label noise:seed:key``, divided by 2⁶⁴, are
     less than ``rate``. So the images are the same in each fold, and those of a lower rate are among those of a higher.
 
-    Args:
-        labels: the label of each image, in 0 … C−1, all of which occur.
-        keys: the key of each image.
-        rate: the expected part of the labels to replace.
-        seed: the seed of the split.
+    ``labels`` are those of the images ``keys``, in 0 … C−1, all of which occur.
 
     >>> noisy_labels([0, 0, 1, 1, 2, 2], "abcdef", rate=0.5, seed=0)
     [2, 2, 0, 2, 2, 1]

@@ -100,11 +100,7 @@ class Embedder:
         batch_size: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> Embedded:
-        """Compute embeddings as :meth:`embed` does, skipping unreadable images.
-
-        Raises:
-            InvalidInput: no image is given, or ``batch_size`` is less than 1.
-        """
+        """Compute embeddings as :meth:`embed` does, skipping unreadable images."""
         size = self.spec.batch_size if batch_size is None else batch_size
         if size < 1:
             raise InvalidInput(f"batch_size is {size}; give 1 or more.")
@@ -114,26 +110,23 @@ class Embedder:
             if on_progress:
                 on_progress(len(features_NF))
             return Embedded(embeddings_ND=embeddings_ND, positions_N=np.arange(len(features_NF)), unreadable=())
-        chunks: list[NDArray[np.float32]] = []
+        chunks = [np.empty((0, self.spec.model.dimensions), np.float32)]
         positions: list[int] = []
         bad: list[Unreadable] = []
         done = 0
         for batch in decoded_batches(each_image(images), size, self.spec.decoded_side):
-            readable = [image for image in batch if not isinstance(image, Unreadable)]
-            positions += [done + at for at, image in enumerate(batch) if not isinstance(image, Unreadable)]
+            readable = {done + at: image for at, image in enumerate(batch) if not isinstance(image, Unreadable)}
+            positions += readable
             bad += [image for image in batch if isinstance(image, Unreadable)]
             done += len(batch)
             if readable:
-                chunks.append(self.embed_decoded(ImagesInMemory(readable), batch_size=len(readable)))
+                chunks.append(self.embed_decoded(ImagesInMemory([*readable.values()]), batch_size=len(readable)))
             if on_progress:
                 on_progress(done)
         if not done:
             raise InvalidInput("There is no image to embed: give at least one.")
-        return Embedded(
-            embeddings_ND=np.concatenate(chunks) if chunks else np.empty((0, self.spec.model.dimensions), np.float32),
-            positions_N=np.array(positions, dtype=np.int64),
-            unreadable=tuple(bad),
-        )
+        found_N = np.array(positions, dtype=np.int64)
+        return Embedded(embeddings_ND=np.concatenate(chunks), positions_N=found_N, unreadable=tuple(bad))
 
     def index(
         self,
@@ -161,12 +154,9 @@ class Embedder:
         return ImageIndex.of(embeddings_ND, names, self)
 
     def embed_decoded(self, images: Images | Features, *, batch_size: int | None = None) -> NDArray[np.float32]:
-        """Compute embeddings as :meth:`embed` does, of images that are already decoded and scaled down.
+        """Compute embeddings as :meth:`embed` does, of features, or of images that are decoded and scaled down.
 
-        Args:
-            images: those of an image store, or :class:`~trainables.data.loading.ImagesInMemory`. Their short sides are
-                ``spec.decoded_side`` pixels, or fewer if the original is smaller. For a model of features those.
-            batch_size: as for :meth:`embed`.
+        The short sides of images are ``spec.decoded_side`` pixels, or fewer if the original is smaller.
         """
         raw_ND = embed(
             self.network, images, self.spec.frame,
@@ -175,18 +165,11 @@ class Embedder:
         return unit(raw_ND).cpu().numpy()
 
 
-# Features given to a model in place of images.
-
-
 def given_features(items: object, model: ModelConfig) -> Tensor:
-    """Return the features of ``items`` as float32 [N, F].
+    """Return the features of ``items`` for the network ``model`` as float32 [N, F].
 
-    Args:
-        items: an array, a tensor or lists of numbers, [N, F] or [F] for one item; or the path of a file of embeddings.
-        model: the network, which says how many features an item has.
-
-    Raises:
-        InvalidInput: they are something else, of another size, or not finite; or the file cannot be read.
+    ``items`` are an array, a tensor or lists of numbers, [N, F] or [F] for one item; or the path of a file of
+    embeddings. Raises :class:`InvalidInput` if they are something else, of another size, or not finite.
     """
     expected = backbone(model.backbone).features
     if isinstance(items, str | os.PathLike):
@@ -200,29 +183,17 @@ def given_features(items: object, model: ModelConfig) -> Tensor:
                 f"({', '.join(SUFFIXES)}); it is a {type(items).__name__}."
             ) from None
     if features_NF.ndim != 2 or features_NF.shape[1] != expected or not len(features_NF):
-        raise InvalidInput(
-            f"The model takes {expected} features of each item, and they are of "
-            f"{shaped(features_NF.shape)}; give items × {expected}."
-        )
+        found = f"The model takes {expected} features of each item, and they are of {shaped(features_NF.shape)}"
+        raise InvalidInput(f"{found}; give items × {expected}.")
     if not features_NF.isfinite().all():
         raise InvalidInput("The features have numbers that are not finite; correct or remove them.")
     return features_NF
 
 
-# Loading.
-
-
 def load_model(address: str, *, device: str | torch.device | None = None, trust_code: bool = False) -> Embedder:
     """Load the network at ``address``, a path or a URL: a folder written by ``holdout export``, or a checkpoint.
 
-    Args:
-        address: for example ``birds-mpa``, ``s3://bucket/birds-mpa`` or ``…/attempt-1/best.safetensors``.
-        device: device to compute on; by default a GPU if there is one.
-        trust_code: import and run the code of a user-defined network that the model names.
-
-    Raises:
-        InvalidInput: there is no model, it has another format or is damaged, it is of a user-defined training, it names
-            code that is not trusted, or the device is not available.
+    ``trust_code`` is to import and run the code of a user-defined network that the model names.
     """
     return embedder_of(read_model(address), device=device, trust_code=trust_code)
 
@@ -232,10 +203,8 @@ def embedder_of(files: ModelFiles, *, device: str | torch.device | None = None, 
     where = available_device(device)
     spec = EmbedderSpec.from_json(files.description, files.address)
     if FROZEN in spec.origin and files.is_checkpoint:
-        raise InvalidInput(
-            f"{files.address} holds only the layers behind a frozen backbone; `holdout export` writes the whole "
-            "network."
-        )
+        what = f"{files.address} holds only the layers behind a frozen backbone"
+        raise InvalidInput(f"{what}; `holdout export` writes the whole network.")
     if is_own_network(spec.model.backbone) and not trust_code:
         raise not_trusted(files.address, "network", spec.model.backbone)
     network = EmbeddingModel(spec.model)
@@ -248,17 +217,12 @@ def embedder_of(files: ModelFiles, *, device: str | torch.device | None = None, 
 
 
 def available_device(asked: str | torch.device | None) -> torch.device:
-    """Return the device that was asked for; by default a GPU if there is one.
-
-    Raises:
-        InvalidInput: it is not available.
-    """
+    """Return the device that was asked for, by default a GPU; raise :class:`InvalidInput` if it is not available."""
     if asked is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         return torch.empty(0, device=torch.device(asked)).device
     except (AssertionError, NotImplementedError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
-        raise InvalidInput(
-            f"device is {str(asked)!r}, which is not available here ({reason}); give cpu, or leave it out."
-        ) from error
+        found = f"{str(asked)!r}, which is not available here ({reason})"
+        raise InvalidInput(f"device is {found}; give cpu, or leave it out.") from error

@@ -16,18 +16,14 @@ from PIL import Image
 
 from trainables.common.errors import InvalidInput, raise_if_any, shaped
 from trainables.common.process import allotted_cpus
-from trainables.data.images import Unreadable, as_it_looks, fitted, fitted_image, open_file, opened_image, unreadable
+from trainables.data.images import Unreadable, as_it_looks, fitted, identified, open_file, unreadable
 from trainables.data.sets.folders import as_on_disk, images_below
 
 ImageLike: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 
 
 def found_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """Return the files among ``paths``, and the images below the folders, sorted by name and without hidden ones.
-
-    Raises:
-        InvalidInput: a path does not exist, or a folder holds no image.
-    """
+    """Return the files among ``paths``, and the images below the folders, sorted by name and without hidden ones."""
     found: list[Path] = []
     sentences = []
     for path in map(as_on_disk, paths):
@@ -64,31 +60,23 @@ def name_of(position: int, image: ImageLike) -> str:
 def decoded(image: ImageLike, short_side: int) -> np.ndarray:
     """Decode ``image`` to uint8 [H, W, 3], scaled down to a short side of at most ``short_side`` pixels.
 
-    A path or ``bytes`` hold an encoded image. Arrays are uint8 [H, W, 3] or grey [H, W].
-
-    Raises:
-        Exception: any error raised by the decoder.
-        ValueError: the array has another shape or dtype, or ``image`` is not an image.
+    A path or ``bytes`` hold an encoded image. Arrays are uint8 [H, W, 3] or grey [H, W]. May raise any error.
     """
     if isinstance(image, str | os.PathLike):
         with open_file(Path(image)) as file:
-            return np.asarray(fitted_image(opened_image(file), short_side))
+            return fitted(as_it_looks(identified(file)), short_side)
     if isinstance(image, bytes):
-        return np.asarray(fitted_image(opened_image(io.BytesIO(image)), short_side))
+        return fitted(as_it_looks(identified(io.BytesIO(image))), short_side)
     if isinstance(image, Image.Image):
-        return np.asarray(fitted_image(as_it_looks(image), short_side))
-    if isinstance(image, np.ndarray):
-        return fitted(_of_array(image), short_side)
-    raise ValueError(f"it is a {type(image).__name__}, not a path, bytes, PIL image or array")
-
-
-def _of_array(image: np.ndarray) -> np.ndarray:
+        return fitted(as_it_looks(image), short_side)
+    if not isinstance(image, np.ndarray):
+        raise ValueError(f"it is a {type(image).__name__}, not a path, bytes, PIL image or array")
     if image.dtype != np.uint8 or not (image.ndim == 2 or image.shape[2:] == (3,)) or not image.size:
         raise ValueError(
             f"an array must be uint8 of height × width × 3, or height × width for grey; it is {image.dtype} of "
             f"{shaped(image.shape)}"
         )
-    return image if image.ndim == 3 else np.stack([image] * 3, axis=2)
+    return fitted(image if image.ndim == 3 else np.stack([image] * 3, axis=2), short_side)
 
 
 def decoded_batches(

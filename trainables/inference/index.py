@@ -22,13 +22,10 @@ if TYPE_CHECKING:
 
     from trainables.inference.given_images import ImageLike
 
-FORMAT = 3
-"""Version of the description, incremented with every change of its keys or their meaning."""
-
+FORMAT = 3  # version of the description, incremented with every change of its keys or their meaning
 VECTORS, PATHS, DESCRIPTION = "index.faiss", "paths.json", "index.json"
 
-_HEADER = 45
-"""Bytes before the vectors in faiss's file of a flat index; the last 8 are how many numbers follow."""
+_HEADER = 45  # bytes before the vectors in faiss's file of a flat index; the last 8 are how many numbers follow
 
 
 class Embeds(Protocol):
@@ -90,16 +87,10 @@ class ImageIndex:
 
     @classmethod
     def of(cls, embeddings_ND: "NDArray[np.float32]", paths: Sequence[str], model: Embeds) -> "ImageIndex":
-        """Build an index of embeddings of length 1 that ``model`` computed for the images at ``paths``.
-
-        Raises:
-            InvalidInput: there is no embedding, or their number is not that of the paths.
-        """
+        """Build an index of embeddings of length 1 that ``model`` computed for the images at ``paths``."""
         if embeddings_ND.ndim != 2 or not len(embeddings_ND) or len(embeddings_ND) != len(paths):
-            raise InvalidInput(
-                f"An index needs one embedding per path, and at least one; there are {len(paths)} paths, and "
-                f"embeddings of {shaped(embeddings_ND.shape)}."
-            )
+            found = f"there are {len(paths)} paths, and embeddings of {shaped(embeddings_ND.shape)}"
+            raise InvalidInput(f"An index needs one embedding per path, and at least one; {found}.")
         dimensions = embeddings_ND.shape[1]
         faiss_index = _faiss().IndexFlatIP(dimensions)
         faiss_index.add(embeddings_ND.astype("float32", order="C", copy=False))
@@ -122,11 +113,7 @@ class ImageIndex:
         return self.search(self.model.embed(images), k)
 
     def search(self, embeddings_QD: "NDArray[np.float32]", k: int = 10) -> list[list[Neighbour]]:
-        """Find neighbours as :meth:`query` does, given embeddings of length 1.
-
-        Raises:
-            InvalidInput: the embeddings' dimensions are not the index's, or ``k`` is out of range.
-        """
+        """Find neighbours as :meth:`query` does, given embeddings of length 1 and of the index's dimensions."""
         refuse_neighbours(k, self.description)
         if embeddings_QD.ndim != 2 or embeddings_QD.shape[1] != self.description.dimensions:
             raise InvalidInput(
@@ -182,11 +169,10 @@ class ImageIndex:
             paths = json.loads(_content(path, PATHS, described))
             if not isinstance(paths, list) or not all(isinstance(name, str) for name in paths):
                 raise ValueError(f"{PATHS} is not a list of paths")
-            found = (faiss_index.ntotal, faiss_index.d, len(paths))
-            if found != (described.images, described.dimensions, described.images):
-                raise ValueError(
-                    f"{found[0]} vectors of {found[1]} dimensions and {found[2]} paths contradict {DESCRIPTION}"
-                )
+            vectors, dimensions = faiss_index.ntotal, faiss_index.d
+            if (vectors, dimensions, len(paths)) != (described.images, described.dimensions, described.images):
+                found = f"{vectors} vectors of {dimensions} dimensions and {len(paths)} paths"
+                raise ValueError(f"{found} contradict {DESCRIPTION}")
         except (OSError, *DAMAGED) as error:
             raise _damaged(path, error) from error
         return cls(faiss_index, paths, described, model)
@@ -214,10 +200,9 @@ def read_description(folder: AnyPath) -> IndexDescription:
         ) from error
     except DAMAGED as error:
         raise _damaged(folder, error) from error
-    raise InvalidInput(
-        f"{path} describes an index in the format {content.get('format')!r}, and this version reads {FORMAT}; make the "
-        "index again with this version, or query it with the one that made it."
-    )
+    found = f"an index in the format {content.get('format')!r}, and this version reads {FORMAT}"
+    fix = "make the index again with this version, or query it with the one that made it"
+    raise InvalidInput(f"{path} describes {found}; {fix}.")
 
 
 def _content(folder: AnyPath, name: str, description: IndexDescription) -> bytes:
@@ -229,12 +214,10 @@ def _content(folder: AnyPath, name: str, description: IndexDescription) -> bytes
 
 
 def _deserialized(content: bytes) -> Any:
-    """Return the flat index in ``content``.
-
-    faiss chooses the code that reads a file by its first bytes, and trusts the sizes in it; so both are checked first.
-    """
+    """Return the flat index in ``content``."""
     faiss = _faiss()
     numbers = int.from_bytes(content[_HEADER - 8 : _HEADER], "little")
+    # faiss chooses the code that reads a file by its first bytes, and trusts the sizes in it
     if content[:4] != b"IxFI" or len(content) != _HEADER + 4 * numbers:
         raise ValueError(f"{VECTORS} is not a flat index")
     try:
@@ -259,14 +242,13 @@ def refuse_other_folder(folder: AnyPath) -> None:
     """Raise :class:`InvalidInput` unless ``folder`` may be written: it does not exist, is empty, or holds an index."""
     if folder.is_file():
         raise InvalidInput(f"{folder} is a file, and an index is a folder; name another one.")
-    ours = {VECTORS, PATHS, DESCRIPTION}
+    ours = (VECTORS, PATHS, DESCRIPTION)
     drafts = tuple(f".{name}." for name in ours)
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     if others := sorted(name for name in names if name not in ours and not name.startswith(drafts)):
-        raise InvalidInput(
-            f"{folder} holds files that are not an index's ({others[0]}); name a folder that does not exist, is empty, "
-            "or holds an index, which is overwritten."
-        )
+        what = f"holds files that are not an index's ({others[0]})"
+        fix = "name a folder that does not exist, is empty, or holds an index, which is overwritten"
+        raise InvalidInput(f"{folder} {what}; {fix}.")
 
 
 def refuse_neighbours(k: int, description: IndexDescription) -> None:

@@ -23,19 +23,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# Tensor files with a description in their header.
-
-LOSS = "loss."
-"""Name prefix of the loss's tensors in a checkpoint, which holds them next to the network's."""
-
-PROBE = "probe"
-"""The tensor of a checkpoint with embeddings of some items by the model in memory, by which the kept one is checked."""
-
-_KEY = "holdout"
-_DIGEST = "sha256"
-
-Array = TypeVar("Array")
-"""A torch tensor or a NumPy array."""
+LOSS = "loss."  # name prefix of the loss's tensors in a checkpoint, which holds them next to the network's
+PROBE = "probe"  # its tensor with embeddings of some items by the model in memory, by which the kept one is checked
+_KEY, _DIGEST = "holdout", "sha256"
+Array = TypeVar("Array")  # a torch tensor or a NumPy array
 
 
 def tensors_bytes(tensors: "Mapping[str, Tensor]", description: Mapping[str, Any] | None = None) -> bytes:
@@ -44,17 +35,13 @@ def tensors_bytes(tensors: "Mapping[str, Tensor]", description: Mapping[str, Any
     from safetensors.torch import save
 
     whole = {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
-    metadata = {"format": "pt", **({_KEY: json.dumps(description, allow_nan=False)} if description else {})}
-    return _with_digest(save(whole, metadata)) if description else save(whole, metadata)
-
-
-def _with_digest(content: bytes) -> bytes:
-    """Return the ``content`` of a tensor file with the digest of the rest in its header."""
-    head, tensors = _parts(content)
-    head["__metadata__"][_DIGEST] = _digest_of(head, tensors)
+    if not description:
+        return save(whole, {"format": "pt"})
+    head, content = _parts(save(whole, {"format": "pt", _KEY: json.dumps(description, allow_nan=False)}))
+    head["__metadata__"][_DIGEST] = _digest_of(head, content)
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)  # the format aligns the tensors
-    return b"".join((len(text).to_bytes(8, "little"), text, tensors))
+    return b"".join((len(text).to_bytes(8, "little"), text, content))
 
 
 def is_whole(content: bytes) -> bool:
@@ -80,11 +67,9 @@ def _digest_of(head: Mapping[str, Any], tensors: memoryview) -> str:
 
 
 def read_tensors(path: AnyPath) -> "tuple[dict[str, Tensor], Any]":
-    """Read the tensors of a file onto the CPU, and their description, or None if there is none.
+    """Read the tensors of a file onto the CPU, and their description if there is one.
 
-    Raises:
-        OSError: the file cannot be read.
-        InvalidInput: it is not a valid safetensors file.
+    Raises OSError if the file cannot be read, and :class:`InvalidInput` if it is not a valid safetensors file.
     """
     return parsed_tensors(read_regular(path), path)
 
@@ -136,11 +121,8 @@ def description_of(content: bytes) -> Any:
 
 # The description of a network and its preprocessing.
 
-MOST = 16_384
-"""Limit of a side in pixels and of a batch, which memory grows with."""
-
-FORMAT = 1
-"""Version of the description, incremented with every change of its keys or their meaning."""
+MOST = 16_384  # limit of a side in pixels and of a batch, which memory grows with
+FORMAT = 1  # version of the description, incremented with every change of its keys or their meaning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,15 +148,10 @@ class EmbedderSpec:
 
     @classmethod
     def from_json(cls, content: Any, path: object) -> "EmbedderSpec":
-        """Validate the ``content`` of ``path``.
-
-        Raises:
-            InvalidInput: it has another format, or is damaged.
-        """
+        """Validate the ``content`` of ``path``; raise :class:`InvalidInput` if it has another format or is damaged."""
         if is_of_trainable(content):
-            raise InvalidInput(
-                f"{path} is a model of {content['trainable']}, a user-defined training; load it by holdout.load."
-            )
+            what = f"a model of {content['trainable']}, a user-defined training"
+            raise InvalidInput(f"{path} is {what}; load it by holdout.load.")
         found = content.get("format") if isinstance(content, Mapping) else None
         if found != FORMAT:
             raise InvalidInput(
@@ -194,9 +171,11 @@ class EmbedderSpec:
                     raise ValueError(f"{key} must be a whole number from 1 to {MOST}; it is {value!r:.40}")
             return cls(model=model, frame=frame, origin=content["origin"], **numbers)
         except DAMAGED as error:
-            raise InvalidInput(
-                f"{path} is damaged ({type(error).__name__}: {error}); export the model again."
-            ) from error
+            raise _damaged(path, f"{type(error).__name__}: {error}") from error
+
+
+def _damaged(path: object, reason: object) -> InvalidInput:
+    return InvalidInput(f"{path} is damaged ({reason}); export the model again.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +201,7 @@ def model_spec(content: Any, path: object) -> "EmbedderSpec | TrainableSpec":
     try:
         return TrainableSpec(**{name: content[name] for name in ("trainable", "params", "origin")})
     except KeyError as error:
-        raise InvalidInput(f"{path} is damaged (it has no {error}); export the model again.") from error
+        raise _damaged(path, f"it has no {error}") from error
 
 
 def is_of_trainable(content: Any) -> bool:
@@ -230,11 +209,8 @@ def is_of_trainable(content: Any) -> bool:
     return isinstance(content, Mapping) and content.get("format") == FORMAT and "trainable" in content
 
 
-FILE = "file:"
-"""Name prefix of the tensors of a :class:`TrainableSpec`'s model, which are files."""
-
-SAVED = "saved"
-"""The folder of these files in an exported model."""
+FILE = "file:"  # name prefix of the tensors of a TrainableSpec's model, which are files
+SAVED = "saved"  # the folder of these files in an exported model
 
 
 def write_files(content: bytes, folder: AnyPath) -> None:
@@ -257,8 +233,7 @@ def files_in(content: bytes, folder: AnyPath) -> dict[AnyPath, bytes]:
     return files
 
 
-FROZEN = "frozen_backbone"
-"""Key in ``origin``: the digest of a backbone that was not trained, and is not in the checkpoint."""
+FROZEN = "frozen_backbone"  # key in origin: the digest of a backbone that was not trained, and is not in the checkpoint
 
 
 def frozen_backbone(digest: str | None) -> dict[str, str]:
@@ -266,17 +241,14 @@ def frozen_backbone(digest: str | None) -> dict[str, str]:
     return {} if digest is None else {FROZEN: digest}
 
 
-# The folder of a model.
-
 WEIGHTS, DESCRIPTION, CARD = "model.safetensors", "model.json", "README.md"
 
 
 def write_model(folder: AnyPath, weights: bytes, spec: EmbedderSpec | TrainableSpec, card: str) -> None:
     """Write a model into ``folder``; ``weights`` is the content of a file of its network's tensors.
 
-    The files of a user-defined training are written to the folder ``saved``, too.
-
-    The description is moved there last, so a folder with a description is complete.
+    The files of a user-defined training are written to the folder ``saved``, too. The description is moved there last,
+    so a folder with a description is complete.
     """
     description = {**spec.to_json(), "weights_sha256": digest_of(weights)}
     files = files_in(weights, folder / SAVED) if isinstance(spec, TrainableSpec) else {}
@@ -287,48 +259,41 @@ def write_model(folder: AnyPath, weights: bytes, spec: EmbedderSpec | TrainableS
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ModelFiles:
-    """The tensors, description and card of the model at ``address``; a checkpoint of a search has no card."""
+    """The tensors, description and card of the model at ``address``; a checkpoint of a search has no card.
+
+    ``known_as`` is the address, as an absolute path if it is one, so that it is valid in any working folder.
+    """
 
     address: str
-    path: AnyPath
+    known_as: str
     tensors: "Mapping[str, Tensor]"
     description: Any
     card: str
     is_checkpoint: bool
 
-    @property
-    def known_as(self) -> str:
-        """The address, as an absolute path if it is one, so that it is valid in any working folder."""
-        return os.path.abspath(self.path) if isinstance(self.path, Path) else self.address
-
 
 def read_model(address: str) -> ModelFiles:
-    """Read the model at ``address``, a path or a URL: a folder written by ``holdout export``, or a checkpoint.
-
-    Raises:
-        InvalidInput: there is no model, or it is damaged.
-    """
+    """Read the model at ``address``, a path or a URL: a folder written by ``holdout export``, or a checkpoint."""
     path = given_path(address)
     is_checkpoint = path.suffix == ".safetensors"
     tensors, description, card = _checkpoint(path) if is_checkpoint else _folder(path)
     return ModelFiles(
-        address=address, path=path, tensors=tensors, description=description, card=card, is_checkpoint=is_checkpoint
-    )
+        address=address, known_as=os.path.abspath(path) if isinstance(path, Path) else address,
+        tensors=tensors, description=description, card=card, is_checkpoint=is_checkpoint,
+    )  # fmt: skip
 
 
 def _folder(path: AnyPath) -> "tuple[dict[str, Tensor], Any, str]":
     try:
         content = json.loads(read_regular(path / DESCRIPTION))
         weights = read_regular(path / WEIGHTS)
-        digest = digest_of(weights)
-        tensors, _ = parsed_tensors(weights, path / WEIGHTS)
         card = (path / CARD).read_text("utf-8") if (path / CARD).is_file() else ""
     except OSError as error:
         raise InvalidInput(_no_model(path, error)) from error
-    except InvalidInput:
-        raise
     except DAMAGED as error:
-        raise InvalidInput(f"{path / DESCRIPTION} is damaged ({error}); export the model again.") from error
+        raise _damaged(path / DESCRIPTION, error) from error
+    tensors, _ = parsed_tensors(weights, path / WEIGHTS)
+    digest = digest_of(weights)
     if isinstance(content, dict) and content.get("weights_sha256", digest) != digest:
         raise InvalidInput(
             f"{path / WEIGHTS} is not the file that {DESCRIPTION} next to it describes (its SHA-256 is "

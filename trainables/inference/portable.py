@@ -29,9 +29,7 @@ TOLERANCE = 1e-5
 summation changes them by about 1e-7."""
 
 BATCHES = (1, 7)
-INPUT = "images"
-"""The name of the ONNX program's input, for features too."""
-
+INPUT = "images"  # of the ONNX program, for features too
 FILE = "model.onnx"
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
@@ -61,11 +59,7 @@ class _UnitLength(nn.Module):
 def write_program(folder: AnyPath, embedder: Embedder, images: Sequence[np.ndarray]) -> Program:
     """Write ``model.onnx`` into ``folder`` after checking that it embeds as the model does; else remove such a file.
 
-    Args:
-        folder: a path or a URL.
-        embedder: the model.
-        images: real images for the comparison, uint8 [H, W, 3], or features, float32 [F], at least one; the first
-            seven are used.
+    The comparison uses the first seven of ``images``, at least one: uint8 [H, W, 3], or features, float32 [F].
     """
     if missing := [package for package in ONNX_PACKAGES if find_spec(package) is None]:
         program = Program(reason=f"not installed: {', '.join(missing)}; pip install {' '.join(ONNX_PACKAGES)}")
@@ -97,7 +91,7 @@ def _network_of(embedder: Embedder) -> EmbeddingModel:
 
 
 def _as_input(model: Embedder, images: Sequence[np.ndarray]) -> Tensor:
-    """Return the network's input for ``images``, float32 [B, 3, S, S], or features [B, F]."""
+    """Return the network's input, float32 [B, 3, S, S] or features [B, F]."""
     if model.network.on_vectors:
         return given_features(images, model.spec.model)
     images_B = ImagesInMemory([decoded(image, model.spec.decoded_side) for image in images])

@@ -20,8 +20,7 @@ IMAGENET_MEAN: Colour = (0.485, 0.456, 0.406)
 IMAGENET_SCALE: Colour = (0.229, 0.224, 0.225)
 
 
-ON_HUB = "model.safetensors"
-"""The file of weights in a repository of timm."""
+ON_HUB = "model.safetensors"  # the file of weights in a repository of timm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +34,7 @@ class Published:
 
 def published(address: str) -> Published:
     """Return published weights whose local file has the name in ``address``."""
-    return Published(address=address, file=address.rsplit("/", 1)[1])
+    return Published(address=address, file=address.rpartition("/")[2])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +55,11 @@ class Backbone:
     """Description of a network: ``build()`` returns a new module from images [B, 3, H, W] to maps [B, F, h, w].
 
     ``features`` is F. The module's input is (image − ``mean``) / ``scale`` for images in 0 … 1 and both in the order
-    red, green, blue, then with the channels reversed if ``bgr``. ``imagenet`` are its published ImageNet weights, if
-    any. ``numbers`` is the size of its state (weights and running statistics), if known before it is built. With
-    ``vectors`` the input is not images but features [B, F], which are neither normalised nor pooled. ``tokens()``, if
-    the network has a class token, returns a module with the same parameters from images to tokens [B, 1 + T, F]: the
-    class token, and those of T patches. ``crop`` is how its weights were evaluated, if that is known. ``variants`` are
-    other networks with the same shapes, so that its weights fit them too.
+    red, green, blue, then with the channels reversed if ``bgr``. ``imagenet`` are its published ImageNet weights.
+    ``numbers`` is the size of its state (weights and running statistics), if known before it is built. With ``vectors``
+    the input is not images but features [B, F], which are neither normalised nor pooled. ``tokens()``, if the network
+    has a class token, returns a module with the same parameters from images to tokens [B, 1 + T, F], the class token
+    first. ``crop`` is how its weights were evaluated. ``variants`` are other networks that its weights fit too.
     """
 
     summary: str
@@ -87,8 +85,17 @@ def _built_by(path: str, *arguments: str) -> "Callable[[], nn.Module]":
     return build
 
 
-def _torchvision(name: str) -> "Callable[[], nn.Module]":
-    return _built_by("trainables.models.library_networks:trunk", name)
+def _of_torchvision(name: str, summary: str, *, features: int, numbers: int, file: str, half: bool = False) -> Backbone:
+    """Describe torchvision's network ``name``; with ``half``, images are scaled to -1 … 1."""
+    return Backbone(
+        summary=summary,
+        build=_built_by("trainables.models.library_networks:trunk", name),
+        features=features,
+        numbers=numbers,
+        mean=(0.5, 0.5, 0.5) if half else IMAGENET_MEAN,
+        scale=(0.5, 0.5, 0.5) if half else IMAGENET_SCALE,
+        imagenet=published(f"https://download.pytorch.org/models/{file}"),
+    )
 
 
 BACKBONES: dict[str, Backbone] = {
@@ -100,33 +107,19 @@ BACKBONES: dict[str, Backbone] = {
         mean=(0.5, 0.5, 0.5),
         scale=(0.5, 0.5, 0.5),
     ),
-    "resnet18": Backbone(
-        summary="ResNet-18 (He et al., 2016), from torchvision",
-        build=_torchvision("resnet18"),
-        features=512,
-        numbers=11_186_132,
-        mean=IMAGENET_MEAN,
-        scale=IMAGENET_SCALE,
-        imagenet=published("https://download.pytorch.org/models/resnet18-f37072fd.pth"),
+    "resnet18": _of_torchvision(
+        "resnet18", "ResNet-18 (He et al., 2016), from torchvision",
+        features=512, numbers=11_186_132, file="resnet18-f37072fd.pth",
     ),
-    "resnet50": Backbone(
-        summary="ResNet-50 (He et al., 2016), from torchvision",
-        build=_torchvision("resnet50"),
-        features=2048,
-        numbers=23_561_205,
-        mean=IMAGENET_MEAN,
-        scale=IMAGENET_SCALE,
-        imagenet=published("https://download.pytorch.org/models/resnet50-0676ba61.pth"),
+    "resnet50": _of_torchvision(
+        "resnet50", "ResNet-50 (He et al., 2016), from torchvision",
+        features=2048, numbers=23_561_205, file="resnet50-0676ba61.pth",
     ),
     # weights from TensorFlow, where images were scaled to -1 … 1; without the auxiliary classifiers
-    "googlenet": Backbone(
-        summary="GoogLeNet (Szegedy et al., 2015), from torchvision: with batch normalisation, 3×3 instead of 5×5",
-        build=_torchvision("googlenet"),
-        features=1024,
-        numbers=5_614_521,
-        mean=(0.5, 0.5, 0.5),
-        scale=(0.5, 0.5, 0.5),
-        imagenet=published("https://download.pytorch.org/models/googlenet-1378be20.pth"),
+    "googlenet": _of_torchvision(
+        "googlenet",
+        "GoogLeNet (Szegedy et al., 2015), from torchvision: with batch normalisation, 3×3 instead of 5×5",
+        features=1024, numbers=5_614_521, file="googlenet-1378be20.pth", half=True,
     ),
     "bninception": Backbone(
         summary="BN-Inception (Ioffe & Szegedy, 2015), Caffe's variant, as in most papers of metric learning",
@@ -138,16 +131,11 @@ BACKBONES: dict[str, Backbone] = {
         bgr=True,
         imagenet=published("http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"),
     ),
-    "densenet201": Backbone(
-        summary="DenseNet-201 (Huang et al., 2017), from torchvision",
-        build=_torchvision("densenet201"),
-        features=1920,
-        numbers=18_322_185,
-        mean=IMAGENET_MEAN,
-        scale=IMAGENET_SCALE,
-        imagenet=published("https://download.pytorch.org/models/densenet201-c1103571.pth"),
+    "densenet201": _of_torchvision(
+        "densenet201", "DenseNet-201 (Huang et al., 2017), from torchvision",
+        features=1920, numbers=18_322_185, file="densenet201-c1103571.pth",
     ),
-}
+}  # fmt: skip
 
 
 def features_backbone(number: str) -> Backbone:
@@ -167,10 +155,10 @@ def features_backbone(number: str) -> Backbone:
 
 FEATURES = "features"
 
-LIBRARIES: dict[str, str] = {
+LIBRARIES = {
     "torchvision": "trainables.models.library_networks:torchvision_backbone",
     "timm": "trainables.models.library_networks:timm_backbone",
-    FEATURES: "trainables.models.backbones:features_backbone",
+    FEATURES: f"{__name__}:features_backbone",
 }
 """Path of the function that describes any network of a library, by the library's name."""
 
@@ -212,11 +200,7 @@ def _of_a_library(name: str) -> str:
 
 @cache
 def backbone(name: str) -> Backbone:
-    """Return a built-in backbone, ``torchvision:NAME``, ``timm:NAME``, or a user-defined one by its import path.
-
-    Raises:
-        InvalidInput: there is no such network, or the library is not installed.
-    """
+    """Return a built-in backbone, ``torchvision:NAME``, ``timm:NAME``, or a user-defined one by its import path."""
     raise_if_any([mistake.below("model") for mistake in backbone_problems(name)])
     library, _, network = name.partition(":")
     if library == "timm" and find_spec("timm") is None:  # before PyTorch is imported
@@ -228,11 +212,7 @@ def backbone(name: str) -> Backbone:
 
 
 def _own_backbone(path: str) -> Backbone:
-    """Load a user-defined backbone: a :class:`Backbone`, or a class or function that builds a module.
-
-    The latter has an attribute ``features``, the channels of its maps, and may have ``mean``, ``scale``, ``bgr`` and
-    ``tokens``; by default images stay in 0 … 1.
-    """
+    """Load a user-defined backbone: a :class:`Backbone`, or a class or function with its fields as attributes."""
     part: Any = load_part(path, kind="backbone")
     if isinstance(part, Backbone):
         return part

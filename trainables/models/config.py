@@ -22,7 +22,7 @@ class PoolingRow(PartRow):
     width: int = 1
 
 
-_ROWS = {
+POOLING: "PartTable[Callable[[], nn.Module], PoolingRow]" = PartTable("pooling", {
     "avg": PoolingRow(path="trainables.models.networks:Average"),
     "max": PoolingRow(path="trainables.models.networks:Maximum"),
     "avg_max": PoolingRow(path="trainables.models.networks:AverageAndMaximum"),
@@ -31,16 +31,11 @@ _ROWS = {
     "cls": PoolingRow(path="trainables.models.networks:ClassToken", tokens=True),
     "mean": PoolingRow(path="trainables.models.networks:PatchMean", tokens=True),
     "cls_mean": PoolingRow(path="trainables.models.networks:ClassTokenAndPatchMean", tokens=True, width=2),
-}
-
-LEARNED_POOLING = "gem_learned"
-
-POOLING: "PartTable[Callable[[], nn.Module], PoolingRow]" = PartTable("pooling", _ROWS)
+})  # fmt: skip
 """Pooling by name: ``POOLING[name]()`` is a layer to vectors from maps [B, F, h, w], or from a transformer's tokens
 [B, 1 + T, F], the class token first."""
 
-OWN_POOLING = "avg"
-"""With this value a transformer pools its tokens itself, to maps of one position."""
+OWN_POOLING = "avg"  # with this value a transformer pools its tokens itself, to maps of one position
 
 
 def pooling_problems(pooling: str, name: str, row: Backbone) -> list[Mistake]:
@@ -55,23 +50,16 @@ def pooling_problems(pooling: str, name: str, row: Backbone) -> list[Mistake]:
     return [Mistake("pooling", text, f"use one of {', '.join(fitting)}{own}", ("pooling", "backbone"))]
 
 
-_INIT_ROWS = {
+HEAD_INIT: "PartTable[Callable[[nn.Linear], object], PartRow]" = PartTable("head_init", {
     "kaiming_normal": PartRow(path="trainables.models.embedding:kaiming_normal_head"),
     "linear": PartRow(path="trainables.models.embedding:linear_head"),
     "truncated_normal": PartRow(path="trainables.models.embedding:truncated_normal_head"),
-}
-
-HEAD_INIT: "PartTable[Callable[[nn.Linear], object], PartRow]" = PartTable("head_init", _INIT_ROWS)
+})  # fmt: skip
 """Initialisation of the embedding layer by name: ``HEAD_INIT[name](layer)`` changes a new ``nn.Linear``."""
 
-HEADS = ("linear", "mlp", "residual", "none")
-"""Layers from pooled features to embeddings; ``none`` keeps the features."""
-
-BACKBONE = "backbone"
-"""The value of ``freeze`` that freezes the whole backbone."""
-
-ALL_BUT = re.compile(r"all_but_([1-9]\d*)")
-"""The value of ``freeze`` that freezes all but the last blocks of the backbone, and what follows them."""
+HEADS = ("linear", "mlp", "residual", "none")  # from pooled features to embeddings; none keeps the features
+BACKBONE = "backbone"  # the value of ``freeze`` that freezes the whole backbone
+ALL_BUT = re.compile(r"all_but_([1-9]\d*)")  # that which freezes all but its last blocks, and what follows them
 
 
 @dataclass(frozen=True)
@@ -86,12 +74,9 @@ class Freezing(OneOf):
         return super()._holds(value) or ALL_BUT.fullmatch(value) is not None
 
 
-STATISTICS = "statistics"
-"""The value of ``freeze_bn`` that freezes the running statistics of batch normalisation only."""
-
+STATISTICS = "statistics"  # the value of ``freeze_bn`` that freezes running statistics only
 IMAGENET = "imagenet"
-MOST_DIMENSIONS = 65_536
-"""Limit of an embedding's dimensions, which the last layer grows with; the papers have 2,048 at most."""
+MOST_DIMENSIONS = 65_536  # of an embedding, which the last layer grows with; the papers have 2,048 at most
 
 
 def no_imagenet_weights(backbone: str) -> Mistake:
@@ -209,7 +194,7 @@ class ModelConfig:
         if self.head == "none":
             text = f"is {BACKBONE} and head none, so nothing of the network learns"
             yield Mistake("freeze", text, "give another head, or freeze null", ("freeze", "head"))
-        if self.pooling == LEARNED_POOLING:
+        if self.pooling == "gem_learned":
             why = "whose exponent learns, so that features cannot be computed in advance"
             text = f"is {BACKBONE} and pooling {self.pooling}, {why}"
             yield Mistake("freeze", text, "use gem, or freeze null", ("freeze", "pooling"))

@@ -35,10 +35,8 @@ class EmbeddingModel(nn.Module):
     """Network from images [B, 3, H, W] in 0 … 1, or from features [B, F], to embeddings [B, D], not normalised.
 
     ``backbone``, ``pooling`` and ``head`` (optional layer norm, hidden layers, projection) hold all its parameters.
-    ``loaded`` says where the initial weights are from, if they are from a file.
-
-    Raises:
-        InvalidInput: the initial weights are missing or belong to another network.
+    ``loaded`` says where the initial weights are from, if they are from a file. Raises :class:`InvalidInput` if they
+    are missing or belong to another network.
     """
 
     mean: Tensor
@@ -90,9 +88,6 @@ class EmbeddingModel(nn.Module):
         return [*self.pooling.parameters(), *self.head.parameters()]
 
 
-# The head: layers from pooled features to embeddings.
-
-
 def make_head(config: ModelConfig, features: int) -> nn.Sequential:
     """Build the layers from ``features`` F pooled features [B, F] to embeddings [B, D], with their initial weights."""
     layers: list[nn.Module] = []
@@ -115,8 +110,7 @@ def make_head(config: ModelConfig, features: int) -> nn.Sequential:
 class ResidualAdapter(nn.Module):
     """A residual bottleneck (Houlsby et al., ICML 2019): x + W₂ ReLU(W₁ norm(x)), [B, F] → [B, F].
 
-    The last weights are zero at the start, so that training begins with the features as they are. ``widths`` are the
-    hidden layers.
+    The last weights are zero at the start, so that training begins with the features as they are.
     """
 
     def __init__(self, features: int, widths: tuple[int, ...], dropout: float) -> None:
@@ -148,10 +142,7 @@ def linear_head(layer: nn.Linear) -> None:
 
 
 def truncated_normal_head(layer: nn.Linear) -> None:
-    """Draw the weights from N(0, 0.001²) within ±0.002, as in the code of Sampling Wisely (Lu et al., ICCV 2019).
-
-    The biases keep torch's default, uniform in ±1/√F.
-    """
+    """Draw the weights from N(0, 0.001²) within ±0.002, as in Sampling Wisely's code (Lu et al., ICCV 2019)."""
     nn.init.trunc_normal_(layer.weight, std=1e-3, a=-2e-3, b=2e-3)
 
 
@@ -216,15 +207,8 @@ def merged(network: nn.Module) -> nn.Module:
     return network
 
 
-# Layers that do not learn, precision, and the embedding of many images.
-
-
 def freeze(backbone: nn.Module, config: ModelConfig) -> list[nn.Module]:
-    """Freeze the parameters named in ``config.freeze``; return the modules of which nothing learns any more.
-
-    Raises:
-        InvalidInput: a pattern matches no parameter, or the network has too few blocks.
-    """
+    """Freeze the parameters named in ``config.freeze``; return the modules of which nothing learns any more."""
     if not config.freeze:
         return []
     named = dict(backbone.named_parameters())
@@ -232,22 +216,16 @@ def freeze(backbone: nn.Module, config: ModelConfig) -> list[nn.Module]:
         depths, count = depths_of(backbone)
         last = count - int(all_but[1])
         if last <= 0:
-            has = f"{config.backbone} has {counted(count, 'block')}"
-            raise InvalidInput(
-                f"model.freeze is {config.freeze}, and {has}; name fewer, or give a list of parameter names, or null."
-            )
+            found = f"{config.freeze}, and {config.backbone} has {counted(count, 'block')}"
+            raise InvalidInput(f"model.freeze is {found}; name fewer, or give a list of parameter names, or null.")
         frozen = [name for name, depth in zip(named, depths, strict=True) if depth <= last]
     else:
         patterns = ["*"] if config.is_frozen else [*config.freeze]
-        raise_if_any(
-            [
-                f"model.freeze has {pattern!r}, which matches no parameter of {config.backbone}; its parameters are "
-                f"named {', '.join([*named][:SHOWN])} …"
-                for pattern in patterns
-                if named and not fnmatch.filter(named, pattern)
-            ]
-        )
         frozen = [name for name in named if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+        if unmatched := [pattern for pattern in patterns if named and not fnmatch.filter(named, pattern)]:
+            found = f"{', '.join(map(repr, unmatched))}, which match{'es' * (len(unmatched) == 1)} no parameter"
+            own = f"its parameters are named {', '.join([*named][:SHOWN])} …"
+            raise InvalidInput(f"model.freeze has {found} of {config.backbone}; {own}")
     for name in frozen:
         named[name].requires_grad_(False)
     return without_learning(backbone)
@@ -257,8 +235,7 @@ def blocks_of(backbone: nn.Module) -> list[nn.Module]:
     """Return the blocks of a network in order, such as a ResNet's bottlenecks or a transformer's layers.
 
     They are recognised by their names, since networks of torchvision have lost their classes: the outermost modules
-    whose names end with a number and that have named parts, without another block in them but one, as of
-    squeeze-and-excitation.
+    whose names end with a number and that have named parts, with at most one other block in them.
     """
     modules = dict(backbone.named_modules())
     numbered = [
@@ -268,7 +245,7 @@ def blocks_of(backbone: nn.Module) -> list[nn.Module]:
     ]
     found: list[str] = []
     for name in numbered:
-        inner = sum(other.startswith(f"{name}.") for other in numbered)
+        inner = sum(other.startswith(f"{name}.") for other in numbered)  # one: of squeeze-and-excitation
         if inner <= 1 and not any(name.startswith(f"{outer}.") for outer in found):
             found.append(name)
     return [modules[name] for name in found]
@@ -277,8 +254,7 @@ def blocks_of(backbone: nn.Module) -> list[nn.Module]:
 def depths_of(backbone: nn.Module) -> tuple[list[int], int]:
     """Return the depth of each parameter, and the number of blocks.
 
-    The depth is 0 before the first block, n in the n-th, and one more behind the last. What is between two blocks
-    belongs to the second.
+    The depth is 0 before the first block, n in the n-th and before it, and one more behind the last.
     """
     blocks = blocks_of(backbone)
     of_block = {id(own): depth for depth, block in enumerate(blocks, 1) for own in block.parameters()}
@@ -291,45 +267,34 @@ def depths_of(backbone: nn.Module) -> tuple[list[int], int]:
 
 def without_learning(backbone: nn.Module) -> list[nn.Module]:
     """Return the modules of ``backbone`` that have parameters, of which none learns."""
-    return [
-        module
-        for module in backbone.modules()
-        if [*module.parameters()] and not any(parameter.requires_grad for parameter in module.parameters())
-    ]
+    learn_of = (
+        (module, [parameter.requires_grad for parameter in module.parameters()]) for module in backbone.modules()
+    )
+    return [module for module, learn in learn_of if learn and not any(learn)]
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Return an autocast context: bfloat16 for ``bfloat16``, or for ``auto`` on a GPU that has it; otherwise float32.
-
-    GPUs before Ampere (compute capability 8.0), such as a T4, emulate bfloat16 and have no convolution in it.
-    """
+    """Return an autocast context: bfloat16 for ``bfloat16``, or for ``auto`` on a GPU that has it; else float32."""
     bfloat16 = precision == "bfloat16"
-    if precision == "auto" and device.type == "cuda":
+    if precision == "auto" and device.type == "cuda":  # before Ampere (8.0) it is emulated, without convolutions
         bfloat16 = torch.cuda.get_device_capability(device) >= (8, 0)
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bfloat16)
 
 
 def emulates_bfloat16() -> bool:
-    """Return True if PyTorch only emulates bfloat16 on this machine's CPU.
-
-    oneDNN has kernels for it from AVX-512 on. With AVX2 a step of ResNet-18 took 32 s instead of 1.
-    """
+    """Return True if PyTorch only emulates bfloat16 on this machine's CPU: a step of ResNet-18 takes 32 s, not 1."""
     return torch.backends.cpu.get_cpu_capability() == "AVX2"
 
 
-CUBLAS_WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-"""The environment variable that lets cuBLAS add in a fixed order; read at its first product."""
+CUBLAS_WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # lets cuBLAS add in a fixed order; read at its first product
 
 
 @contextmanager
 def deterministic(device: torch.device, enabled: bool) -> Iterator[None]:
-    """On a GPU, use only algorithms that give the same bits every time, if ``enabled``.
+    """On a GPU, use only algorithms that give the same bits every time, if ``enabled``; RuntimeError if one has none.
 
     A GPU otherwise adds some sums by atomic operations, in any order: gradients of gathered rows, of pooled maps and of
     some convolutions (https://docs.pytorch.org/docs/stable/notes/randomness.html).
-
-    Raises:
-        RuntimeError: an operation inside has no such algorithm.
     """
     if not (enabled and device.type == "cuda"):
         yield
@@ -355,15 +320,9 @@ def embed(
 ) -> Tensor:
     """Compute raw embeddings of all images, [N, D] float32 on ``device``, each resized and cropped at its centre.
 
-    Validation, the test and inference all use this function.
-
-    Args:
-        network: from images [B, 3, H, W] in 0 … 1 to embeddings [B, D]; it is set to evaluation mode.
-        images: decoded images, or features of them.
-        frame: their resizing and cropping.
-        batch_size: images per batch. It may change the last bits of results.
-        device: device of the network.
-        precision: ``float32`` (on a GPU without TF32), ``bfloat16``, or ``auto`` (see :func:`autocast`).
+    Validation, the test and inference all use this function. ``network`` is set to evaluation mode. ``batch_size`` may
+    change the last bits. ``precision`` is ``float32`` (on a GPU without TF32), ``bfloat16``, or ``auto`` (see
+    :func:`autocast`).
     """
     network.eval()
     chunks = []
@@ -399,7 +358,7 @@ def _own_errors(name: str) -> Iterator[None]:
 
 
 def _refusal(model: nn.Module, row: Backbone, side: int) -> Exception | None:
-    """Return the error of embedding one black image of ``side`` pixels, or one vector; None if it works."""
+    """Return the error of embedding one black image of ``side`` pixels, or one vector."""
     try:
         model(torch.zeros(1, row.features) if row.vectors else torch.zeros(1, 3, side, side))
     except (RuntimeError, AssertionError) as error:
@@ -411,11 +370,8 @@ def _refusal(model: nn.Module, row: Backbone, side: int) -> Exception | None:
 def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
     """Build the network with its initial weights and embed one black image of ``image_size`` pixels.
 
-    A search does this before it creates anything, since a network that does not work fails every trial. Returned is
-    what was loaded from a file; None without one.
-
-    Raises:
-        InvalidInput: the weights are missing or do not fit, or the network does not accept images of this size.
+    A search does this before it creates anything, since a network that does not work fails every trial: its weights
+    are missing or do not fit, or it does not accept images of this size.
     """
     with torch.random.fork_rng(devices=[]), torch.inference_mode(), _own_errors(config.backbone):
         model, row = EmbeddingModel(config).eval(), backbone(config.backbone)
@@ -431,27 +387,24 @@ def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
                 tensor.numel()  # raises for a state that is no tensor, and for a tensor without a size yet
             new.load_state_dict(model.state_dict())
             if depends_on_batch(model, torch.rand(3, 3, image_size, image_size)):
-                raise InvalidInput(
-                    f"model.backbone is {config.backbone}, whose embedding of an image differs with its batch, or each "
-                    "time, in evaluation mode; compute it from the image alone, without dropout."
-                )
+                why = "whose embedding of an image differs with its batch, or each time, in evaluation mode"
+                fix = "compute it from the image alone, without dropout"
+                raise InvalidInput(f"model.backbone is {config.backbone}, {why}; {fix}.")
     return model.loaded
 
 
 def depends_on_batch(model: EmbeddingModel, images_B3HW: Tensor) -> bool:
     """Return True if the embeddings of ``images_B3HW`` differ in evaluation mode when each is embedded alone."""
-    model.eval()
-    together_BD = model(images_B3HW)
+    together_BD = model.eval()(images_B3HW)
     alone_BD = torch.cat([model(image_3HW[None]) for image_3HW in images_B3HW])
     return bool((together_BD - alone_BD).abs().max() > 1e-3 * together_BD.abs().max())
 
 
 @cache
 def learning_adapters(config: ModelConfig, image_size: int) -> str:
-    """Return which adapters learn in a network for images of ``image_size`` pixels, in words.
+    """Return in words which adapters learn with images of ``image_size`` pixels; raise :class:`InvalidInput` if none.
 
-    Raises:
-        InvalidInput: none does, or the network does not pass :func:`smoke_test`.
+    The network has to pass :func:`smoke_test`.
     """
     smoke_test(config, image_size)
     with torch.random.fork_rng(devices=[]), _own_errors(config.backbone):
@@ -464,10 +417,11 @@ def learning_adapters(config: ModelConfig, image_size: int) -> str:
     blocks = {path: re.sub("[.][0-9]+(?=[.])", ".*", path) for path in reasons}
     learning = {blocks[path] for path, why in reasons.items() if not why}
     left_out = [f"{path if blocks[path] in learning else blocks[path]} ({why})" for path, why in reasons.items() if why]
-    every = len(reasons)
-    text = f"adapters at {every - len(left_out):,} of {counted(every, 'weight')} of linear, attention and "
+    text = (
+        f"adapters at {len(reasons) - len(left_out):,} of {counted(len(reasons), 'weight')} of linear, attention and "
+    )
     text += f"convolutional layers{'; not at ' * bool(left_out)}{listed([*dict.fromkeys(left_out)])}"
-    if len(left_out) == every:
+    if len(left_out) == len(reasons):
         raise InvalidInput(f"LoRA: {text}: nothing of {config.backbone} would learn; set model.lora.rank to null.")
     if config.weights is None and not is_own_network(config.backbone):
         text += ", beside random weights that do not learn; give model.weights"

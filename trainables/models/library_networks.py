@@ -14,16 +14,11 @@ from torchvision.models.feature_extraction import create_feature_extractor, get_
 from trainables.common.errors import InvalidInput, suggestion
 from trainables.models.backbones import ON_HUB, Backbone, EvaluationCrop, Published, published
 
-# torchvision: networks up to their last maps, with torchvision's parameter names.
-
+# The node that follows the last maps in every family: pooling, or a classifier (SqueezeNet, MaxViT, transformers).
 HEADS = ("avgpool", "adaptive_avg_pool2d", "mean", "classifier", "heads")
-"""Node that follows the last maps in every family: pooling, or the classifier of networks without pooling there
-(SqueezeNet, MaxViT, vision transformers)."""
 
+# Trained on images scaled to -1 … 1, which torchvision's versions compute from ImageNet's mean and scale.
 INCEPTIONS = ("googlenet", "inception_v3")
-"""Networks trained on images scaled to -1 … 1, which torchvision's versions compute from ImageNet's mean and scale."""
-
-OUTPUT = "maps"
 
 
 def network(name: str) -> nn.Module:
@@ -32,19 +27,22 @@ def network(name: str) -> nn.Module:
     return models.get_model(name, weights=None, **options)
 
 
+# The last nodes before it in training and evaluation, by network; symbolic traces take up to seconds.
 BEFORE_THE_HEAD: dict[str, list[str]] = {}
-"""The last nodes in training and evaluation whose output is maps, or the class token of a transformer, by network;
-symbolic traces take up to seconds."""
+
+
+def _up_to(whole: nn.Module, train: str, evaluation: str) -> nn.Module:
+    """Return the part of a network up to these nodes, by its mode."""
+    nodes = {train: "maps"}, {evaluation: "maps"}
+    extractor = create_feature_extractor(whole, train_return_nodes=nodes[0], eval_return_nodes=nodes[1])
+    extractor.register_forward_hook(_output_of)
+    return extractor
 
 
 def _output_of(module: nn.Module, images: tuple[Tensor], outputs: dict[str, Tensor]) -> Tensor:
     """Return maps or tokens; a vision transformer's vectors [B, F] become maps of one position, [B, F, 1, 1]."""
-    found = outputs[OUTPUT]
+    found = outputs["maps"]
     return found[:, :, None, None] if found.ndim == 2 else found
-
-
-TOKENS = "encoder.ln"
-"""Node of a vision transformer whose output is tokens, the class token first."""
 
 
 def tokens(name: str) -> nn.Module:
@@ -54,9 +52,7 @@ def tokens(name: str) -> nn.Module:
 
 def up_to_tokens(transformer: nn.Module) -> nn.Module:
     """Return the part of a vision transformer of torchvision from images to tokens [B, 1 + T, F]."""
-    extractor = create_feature_extractor(transformer, {TOKENS: OUTPUT})
-    extractor.register_forward_hook(_output_of)
-    return extractor
+    return _up_to(transformer, "encoder.ln", "encoder.ln")
 
 
 def trunk(name: str) -> nn.Module:
@@ -67,23 +63,16 @@ def trunk(name: str) -> nn.Module:
             next(node for node, follower in pairwise(nodes) if follower.split(".")[0] in HEADS)
             for nodes in get_graph_node_names(whole)
         ]
-    train, evaluation = BEFORE_THE_HEAD[name]
-    extractor = create_feature_extractor(
-        whole, train_return_nodes={train: OUTPUT}, eval_return_nodes={evaluation: OUTPUT}
-    )
-    extractor.register_forward_hook(_output_of)
-    return extractor
+    return _up_to(whole, *BEFORE_THE_HEAD[name])
 
 
 def torchvision_backbone(name: str) -> Backbone:
     """Describe torchvision's network ``name``; a forward pass on the meta device gives the number of features."""
     known = models.list_models(module=models)
     if name not in known:
-        reason = (
-            "which is not a classification network and has no single last map; use a classification network"
-            if name in models.list_models()
-            else f"which torchvision does not have{suggestion(name, known)}"
-        )
+        reason = f"which torchvision does not have{suggestion(name, known)}"
+        if name in models.list_models():
+            reason = "which is not a classification network and has no single last map; use a classification network"
         raise InvalidInput(f"model.backbone is 'torchvision:{name}', {reason}.")
     weights = models.get_model_weights(name).DEFAULT
     transforms = weights.transforms()
@@ -104,8 +93,6 @@ def torchvision_backbone(name: str) -> Backbone:
 
 # timm, an optional dependency: networks without their classifier, with timm's parameter names.
 
-Hook = Callable[[nn.Module, tuple[Tensor], Tensor], Tensor]
-
 
 def _channels_first(module: nn.Module, images: tuple[Tensor], maps: Tensor) -> Tensor:
     return maps.permute(0, 3, 1, 2)
@@ -115,7 +102,11 @@ def _one_position(module: nn.Module, images: tuple[Tensor], vectors: Tensor) -> 
     return vectors[:, :, None, None]
 
 
-def _network(name: str, hook: Hook | None = None, **options: str | bool) -> nn.Module:
+def _without_registers(prefix: int, module: nn.Module, images: tuple[Tensor], tokens: Tensor) -> Tensor:
+    return torch.cat((tokens[:, :1], tokens[:, prefix:]), dim=1)
+
+
+def _network(name: str, hook: Callable[..., Tensor] | None = None, **options: str | bool) -> nn.Module:
     network: nn.Module = importlib.import_module("timm").create_model(name, num_classes=0, **options)
     if hook is not None:
         network.register_forward_hook(hook)
@@ -123,14 +114,10 @@ def _network(name: str, hook: Hook | None = None, **options: str | bool) -> nn.M
 
 
 def _tokens(name: str, prefix: int, **options: bool) -> nn.Module:
-    """Build a transformer up to its tokens; between class token and patches it has ``prefix`` − 1 others."""
+    """Build a transformer up to its tokens, without the ``prefix`` − 1 between class token and patches."""
     network = _network(name, partial(_without_registers, prefix), **options)
     network.forward = network.forward_features  # type: ignore[assignment]  # the parameters keep timm's names
     return network
-
-
-def _without_registers(prefix: int, module: nn.Module, images: tuple[Tensor], tokens: Tensor) -> Tensor:
-    return torch.cat((tokens[:, :1], tokens[:, prefix:]), dim=1)
 
 
 def _output(network: nn.Module, sides: tuple[int, int]) -> tuple[int, ...]:
@@ -139,8 +126,8 @@ def _output(network: nn.Module, sides: tuple[int, int]) -> tuple[int, ...]:
 
 
 def _published(settings: Mapping[str, Any]) -> Published | None:
-    if settings.get("hf_hub_id"):
-        hub, file = settings["hf_hub_id"], f"timm-{settings['architecture']}.{settings['tag']}.safetensors"
+    if hub := settings.get("hf_hub_id"):
+        file = f"timm-{settings['architecture']}.{settings['tag']}.safetensors"
         return Published(address=f"https://huggingface.co/{hub}/resolve/main/{ON_HUB}", file=file, hub=hub)
     return published(settings["url"]) if settings.get("url") else None
 
@@ -148,9 +135,8 @@ def _published(settings: Mapping[str, Any]) -> Published | None:
 def timm_backbone(name: str) -> Backbone:
     """Describe timm's network ``name``, with or without a tag for its weights (``resnet18.tv_in1k``).
 
-    A network that ends in maps returns them. One that ends in a sequence of tokens, as most transformers, is pooled by
-    timm to a vector, returned as a map of one position; its tokens can be had too if it has a class token and
-    nothing learns after them.
+    A network that ends in maps returns them. One that ends in tokens, as most transformers, is pooled by timm to a
+    vector, a map of one position; its tokens can be had too if it has a class token and nothing learns after them.
     """
     timm = importlib.import_module("timm")
     known = [*timm.list_models(), *timm.list_pretrained()]

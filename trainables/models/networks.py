@@ -10,8 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-# ConvNet.
-
 WIDTHS = (32, 32, 64, 128)
 
 
@@ -23,9 +21,8 @@ def _block(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> li
 class ConvNet(nn.Module):
     """A small network for small images, which trains in seconds on a CPU: [B, 3, H, W] → [B, 128, H/16, W/16].
 
-    Four blocks of convolution, batch normalisation and ReLU each halve the sides. The first block has a stride and the
-    others pool, so that nothing is computed at full resolution. Weights, and therefore activations, are channels-last,
-    for which convolutions are fastest on a CPU.
+    Four blocks of convolution, batch normalisation and ReLU each halve the sides, the first by its stride. Weights, and
+    therefore activations, are channels-last, for which convolutions are fastest on a CPU.
     """
 
     def __init__(self) -> None:
@@ -39,12 +36,7 @@ class ConvNet(nn.Module):
         return self.blocks(images)
 
 
-# BN-Inception.
-
-Widths = tuple[int, int, int, int, int, int]
-"""Channels of a block: 1×1; 3×3 reduced, 3×3; double 3×3 reduced, both double 3×3; pool projection. 0 for no layer."""
-
-BLOCKS: dict[str, Widths] = {
+BLOCKS = {
     "3a": (64, 64, 64, 64, 96, 32),
     "3b": (64, 64, 96, 64, 96, 64),
     "3c": (0, 128, 160, 64, 96, 0),
@@ -56,6 +48,7 @@ BLOCKS: dict[str, Widths] = {
     "5a": (352, 192, 320, 160, 224, 128),
     "5b": (352, 192, 320, 192, 224, 128),
 }
+"""Channels of a block: 1×1; 3×3 reduced, 3×3; double 3×3 reduced, both double 3×3; pool projection. 0 for no layer."""
 MAX_POOLED = "5b"  # the other blocks that keep the sides use average pooling
 
 
@@ -63,8 +56,7 @@ class BNInception(nn.Module):
     """BN-Inception (Ioffe & Szegedy, ICML 2015): [B, 3, H, W] → [B, 1024, H/32, W/32], sides rounded up.
 
     This is the Caffe variant with 1024 features that is common in metric learning. Layers have their Caffe names, under
-    which the usual ImageNet weights are published. The blocks 3c and 4e halve the sides: their convolutions have a
-    stride, and their pooling has no projection.
+    which the usual ImageNet weights are published. The blocks 3c and 4e halve the sides, without a projection.
     """
 
     def __init__(self) -> None:
@@ -83,7 +75,7 @@ class BNInception(nn.Module):
         self.add_module(name, nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2))
         self.add_module(f"{name}_bn", nn.BatchNorm2d(outputs))
 
-    def _block(self, name: str, inputs: int, widths: Widths) -> int:
+    def _block(self, name: str, inputs: int, widths: tuple[int, ...]) -> int:
         """Add a block's layers and return its number of output channels."""
         single, reduced, triple, double_reduced, double, projected = widths
         stride = 1 if single else 2
@@ -175,25 +167,22 @@ fixed_gem = partial(GeneralizedMean, learned=False)
 learned_gem = partial(GeneralizedMean, learned=True)
 
 
-# Pooling of tokens, the class token first: [B, 1 + T, F] → [B, F], or [B, 2F].
-
-
 class ClassToken(nn.Module):
-    """The class token (Dosovitskiy et al., ICLR 2021, eq. 4)."""
+    """The class token (Dosovitskiy et al., ICLR 2021, eq. 4), the first one: [B, 1 + T, F] → [B, F]."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         return tokens[:, 0]
 
 
 class PatchMean(nn.Module):
-    """Mean over the tokens of the patches."""
+    """Mean over the tokens of the patches: [B, 1 + T, F] → [B, F]."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         return tokens[:, 1:].mean(dim=1)
 
 
 class ClassTokenAndPatchMean(nn.Module):
-    """The class token, and then the mean over the tokens of the patches, as in DINOv2 (Oquab et al., TMLR 2024)."""
+    """The class token, then the mean over those of the patches, [B, 2F], as in DINOv2 (Oquab et al., TMLR 2024)."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         return torch.cat((tokens[:, 0], tokens[:, 1:].mean(dim=1)), dim=1)

@@ -1,10 +1,7 @@
 """Initial weights of a backbone, from a file, and the download of published ones.
 
-A training downloads nothing: trials start on many machines at once, often without internet access. Only
-`holdout backbones NAME --download` does.
-
-A file may come from another program: its tensors may be inside a checkpoint, under a prefix, or have another library's
-names. :func:`load_weights` finds them, and all tensors of the backbone must be found.
+A training downloads nothing: trials start on many machines at once, often without internet access. A file may come from
+another program: its tensors may be inside a checkpoint, under a prefix, or have another library's names.
 """
 
 import hashlib
@@ -18,7 +15,7 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -50,30 +47,22 @@ def weights_path(weights: Published) -> Path:
 
 
 def weights_file(config: ModelConfig) -> Path | None:
-    """Return the file with initial weights, None for random ones.
-
-    Raises:
-        InvalidInput: the file is missing; for ImageNet weights the error says what to download and where to put it.
-    """
+    """Return the file with initial weights, None for random ones; raise :class:`InvalidInput` if it is missing."""
     if config.weights is None:
         return None
     if config.weights != IMAGENET:
         path = Path(config.weights)
         if not path.is_file():
-            hint = suggestion(path.name, [IMAGENET])
-            raise InvalidInput(
-                f"model.weights is {config.weights!r}, not a file{hint}. Give a file, 'imagenet' or null."
-            )
+            found = f"{config.weights!r}, not a file{suggestion(path.name, [IMAGENET])}"
+            raise InvalidInput(f"model.weights is {found}. Give a file, 'imagenet' or null.")
         return path
     imagenet = backbone(config.backbone).imagenet
     if imagenet is None:
         raise InvalidInput(no_imagenet_weights(config.backbone).below("model"))
     path = weights_path(imagenet)
     if not path.is_file():
-        raise InvalidInput(
-            f"The ImageNet weights of {config.backbone} are not on this machine. `holdout backbones {config.backbone} "
-            f"--download` downloads them; or save {imagenet.address} as {path}."
-        )
+        get = f"`holdout backbones {config.backbone} --download` downloads them; or save {imagenet.address} as {path}"
+        raise InvalidInput(f"The ImageNet weights of {config.backbone} are not on this machine. {get}.")
     return path
 
 
@@ -81,7 +70,7 @@ def weights_file(config: ModelConfig) -> Path | None:
 class LoadedWeights:
     """The origin of a backbone's weights: ``loaded`` of the tensors of ``file``, and the names of those ``left_out``.
 
-    ``prefix`` was removed from the names in the file. ``way`` says how the names were matched, if they are others.
+    ``prefix`` was removed from names in the file; ``way`` says how others were matched.
     """
 
     file: str
@@ -98,12 +87,8 @@ class LoadedWeights:
     def __str__(self) -> str:
         left_out = f"left out {listed(self.left_out, shown=SHOWN)}" if self.left_out else ""
         prefix = f"prefix '{self.prefix}' removed" if self.prefix else ""
-        parts = (left_out, prefix, self.way)
         first = f"loaded {self.loaded} of {counted(self.loaded + len(self.left_out), 'tensor')} of {self.file}"
-        return "; ".join([first, *filter(None, parts)])
-
-
-# Reading.
+        return "; ".join(filter(None, [first, left_out, prefix, self.way]))
 
 
 def _tensors(path: Path) -> "Tensors":
@@ -112,12 +97,11 @@ def _tensors(path: Path) -> "Tensors":
     Integers, such as counts of batches and index tables, are left out: they are never learned.
     """
     try:
-        content = _content(path)
+        found = dict(_flat(_content(path), "", depth=5))
     except InvalidInput:
         raise
     except Exception as error:  # a file that is not a pickle may raise anything in the unpickler
         raise _unreadable(path, _reason(error)) from error
-    found = dict(_flat(content, "", depth=5))
     if not found:
         raise InvalidInput(f"{path} does not hold named tensors. {SAVE}.")
     return {name: tensor for name, tensor in found.items() if tensor.is_floating_point()}
@@ -142,26 +126,20 @@ def _content(path: Path) -> Any:
         from safetensors.torch import load_file
 
         return load_file(path)
-    if start.startswith(ZIP):
+    if start.startswith(b"PK"):  # today's format of torch.save
         with zipfile.ZipFile(path) as parts:
-            if any(name.endswith("/constants.pkl") for name in parts.namelist()):
-                raise _unreadable(
-                    path,
-                    "it is a TorchScript program; write its tensors to another file, with "
-                    "torch.save(torch.jit.load(FILE, 'cpu').state_dict(), OTHER)",
-                )
-            if not any(name.endswith("data.pkl") for name in parts.namelist()):
-                raise _unreadable(path, "torch.save did not write this archive; unpack the file of weights in it")
-    elif not start.startswith(PICKLE):
+            names = parts.namelist()
+        if any(name.endswith("/constants.pkl") for name in names):
+            fix = "torch.save(torch.jit.load(FILE, 'cpu').state_dict(), OTHER)"
+            raise _unreadable(path, f"it is a TorchScript program; write its tensors to another file, with {fix}")
+        if not any(name.endswith("data.pkl") for name in names):
+            raise _unreadable(path, "torch.save did not write this archive; unpack the file of weights in it")
+    elif not start.startswith(b"\x80"):  # a pickle, the format before PyTorch 1.6
         raise _unreadable(path, "it is neither a .safetensors file nor one that torch.save wrote")
     # many checkpoints hold the arguments of the training; to load them runs no code
     with path.open("rb") as file, torch.serialization.safe_globals([Namespace]), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # on pickles of another protocol
         return torch.load(file, map_location="cpu", weights_only=True)
-
-
-ZIP, PICKLE = b"PK", b"\x80"
-"""First bytes of a file of ``torch.save``: today's format, and that before PyTorch 1.6."""
 
 
 def _reason(error: Exception) -> str:
@@ -190,8 +168,6 @@ def _flat(content: Any, above: str, depth: int) -> "Iterator[tuple[str, Tensor]]
             yield from _flat(value, f"{above}{key}.", depth - 1)
 
 
-# Names.
-
 SPELLINGS = tuple(
     (re.compile(f"(?:^|(?<=\\.)){pattern}"), name)
     for pattern, name in (
@@ -212,8 +188,7 @@ SPELLINGS = tuple(
 )
 """Names that two libraries, or two versions of one, give the same tensor; both are compared in the second spelling."""
 
-AVERAGED = ("teacher", "model_ema", "state_dict_ema", "ema")
-"""Averages of the trained weights, which are preferred where a checkpoint has both."""
+AVERAGED = ("teacher", "model_ema", "state_dict_ema", "ema")  # weights, which are preferred where a checkpoint has both
 
 
 def _spelt(tensors: "Mapping[str, Any]") -> dict[str, str]:
@@ -236,7 +211,7 @@ class _Match:
     """Names in the file by names in the network, of those that fit and of those that have another shape."""
 
     fitting: Mapping[str, str]
-    other_shape: Mapping[str, str] = field(default_factory=dict)
+    other_shape: Mapping[str, str]
     prefix: str = ""
     way: str = ""
 
@@ -260,12 +235,9 @@ def _by_name(found: "Tensors", needed: "Tensors") -> _Match:
 
 
 def _by_order(found: "Tensors", needed: "Tensors") -> _Match | None:
-    """Match tensors by their order, if shapes and kinds (``weight``, ``running_mean``) are equal one by one.
-
-    Only the last layer may be additional, a classifier.
-    """
+    """Match tensors by their order, if shapes and kinds (``weight``, ``running_mean``) are equal one by one."""
     names = [*found]
-    if [found[name].ndim for name in names[len(needed) :]] not in ([], [2], [2, 1]):
+    if [found[name].ndim for name in names[len(needed) :]] not in ([], [2], [2, 1]):  # more than a classifier
         return None
     pairs = dict(zip(needed, names))
     kinds = ((wanted.rpartition(".")[2], name.rpartition(".")[2]) for wanted, name in pairs.items())
@@ -273,7 +245,8 @@ def _by_order(found: "Tensors", needed: "Tensors") -> _Match | None:
     if len(pairs) < len(needed) or not all(shapes) or any(ours != theirs for ours, theirs in kinds):
         return None
     first = next((entry for entry in pairs.items() if entry[0] != entry[1]), ("", ""))
-    return _Match(fitting=pairs, way=f"{BY_ORDER}, since the names differ ({first[1]} is {first[0]})")
+    way = f"{BY_ORDER}, since the names differ ({first[1]} is {first[0]})"
+    return _Match(fitting=pairs, other_shape={}, way=way)
 
 
 BY_ORDER = "matched by order"
@@ -283,17 +256,17 @@ BY_ORDER = "matched by order"
 def load_weights(backbone: "nn.Module", path: Path) -> LoadedWeights:
     """Load the weights of ``backbone`` from a file of named tensors; others, such as a classifier's, are left out.
 
-    Raises:
-        InvalidInput: the file cannot be read, or tensors of the backbone are missing, not finite or of another shape.
+    All tensors of the backbone must be in the file, finite and of the same shape.
     """
     found = _tensors(path)
     state = backbone.state_dict()
     needed = {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
     match = _by_name(found, needed)
     if len(match.fitting) < len(needed):
-        match = _by_order(found, needed) or match
-    if len(match.fitting) < len(needed):
-        raise _refusal(path, found, needed, match)
+        by_order = _by_order(found, needed)
+        if by_order is None:
+            raise _refusal(path, found, needed, match)
+        match = by_order
     loaded = {wanted: found[name].reshape(needed[wanted].shape) for wanted, name in match.fitting.items()}
     if wrong := [name for name, tensor in loaded.items() if not tensor.float().isfinite().all()]:
         raise InvalidInput(
@@ -330,43 +303,29 @@ def _of_a_variant(found: "Tensors", needed: "Tensors", prefix: str, left_out: Co
 
 
 def _refusal(path: Path, found: "Tensors", needed: "Tensors", match: _Match) -> InvalidInput:
-    fix = "Give the weights of this backbone."
     others = [name for name in found if name not in match.fitting.values()]
-    alike = len(match.fitting) + len(match.other_shape)
-    if not alike or (others and 10 * alike < len(needed)):  # of another network, or under other names
-        return InvalidInput(
-            f"{len(match.fitting) or 'None'} of the {len(needed)} tensors that the backbone needs "
-            f"({listed([name for name in needed if name not in match.fitting], shown=2)}) is in {path}, which has "
-            f"{listed(others, shown=2) or 'no dense floating-point tensors'}. {fix}"
-        )
-    parts = []
-    if missing := [
-        f"{name} {[*tensor.shape]}"
-        for name, tensor in needed.items()
-        if name not in match.fitting and name not in match.other_shape
-    ]:
-        parts.append(f"{len(missing)} missing ({listed(missing, shown=SHOWN)})")
-    if other := [
-        f"{name} (needs {[*needed[name].shape]}, found {[*found[theirs].shape]})"
-        for name, theirs in match.other_shape.items()
-    ]:
-        parts.append(f"{len(other)} of another shape ({listed(other, shown=SHOWN)})")
-    return InvalidInput(
-        f"{len(match.fitting)} of the {len(needed)} tensors that the backbone needs are in {path}, and all must be: "
-        f"{' and '.join(parts)}. {fix}"
-    )
-
-
-# The download of published weights.
+    alike = {**match.fitting, **match.other_shape}
+    which = f"{len(match.fitting) or 'None'} of the {len(needed)} tensors that the backbone needs"
+    if not alike or (others and 10 * len(alike) < len(needed)):  # of another network, or under other names
+        lacking = listed([name for name in needed if name not in match.fitting], shown=2)
+        has = f"{path}, which has {listed(others, shown=2) or 'no dense floating-point tensors'}"
+        return InvalidInput(f"{which} ({lacking}) is in {has}. Give the weights of this backbone.")
+    bad = {
+        "missing": [f"{name} {[*tensor.shape]}" for name, tensor in needed.items() if name not in alike],
+        "of another shape": [
+            f"{name} (needs {[*needed[name].shape]}, found {[*found[theirs].shape]})"
+            for name, theirs in match.other_shape.items()
+        ],
+    }
+    parts = " and ".join(f"{len(names)} {what} ({listed(names, shown=SHOWN)})" for what, names in bad.items() if names)
+    return InvalidInput(f"{which} are in {path}, and all must be: {parts}. Give the weights of this backbone.")
 
 
 def download(weights: Published, shown: Callable[[IO[bytes], int], AbstractContextManager[IO[bytes]]]) -> Path:
     """Download published weights unless they are here, and return their file; what was interrupted is resumed.
 
     ``shown`` wraps a file and its size in bytes to show how much of it is read, as :func:`rich.progress.wrap_file`.
-
-    Raises:
-        Failure: they cannot be downloaded, or their SHA-256 is not that in the file's name, as torch.hub gives it.
+    Raises :class:`Failure` if they cannot be downloaded, or have not the SHA-256 in the file's name, as of torch.hub.
     """
     from urllib.request import Request, urlopen
 

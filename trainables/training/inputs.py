@@ -63,7 +63,7 @@ class Inputs:
     def view(self, class_names: Sequence[str]) -> StoreView:
         """Return the images, or their features, of some classes."""
         view = self._store.subset(class_names)
-        return FeatureView(**vars(view), table=self._table) if self._table else view
+        return FeatureView(**vars(view), features_NF=self._table.features_NF) if self._table else view
 
     def features(self) -> Tensor:
         """Return the pooled features of all images of the store before any training, float32 [N, F]; rows as stored."""

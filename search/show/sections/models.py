@@ -18,7 +18,7 @@ from search.records.records import Records
 from search.results.comparison import Comparison, comparison_of
 from search.results.pairs import class_scores, per_image_metrics
 from search.results.rows import Row
-from search.show.comparison_tables import loss_label, row_label
+from search.show.comparison_tables import loss_label, row_label, shown_rows
 from search.show.drawing import (
     COLOURS,
     MARKS,
@@ -52,20 +52,21 @@ def models_section(search: Records) -> Section:
     tables: list[TextTable] = []
     test = None
     with _noted(missing):
-        test = read_rankings(search, comparison.rows)
+        test = read_rankings(search, shown_rows(comparison))
     if test is None:
         sealed = "The test classes are sealed; `holdout test` opens them after the choice."
         return replace(empty, missing=tuple(missing), pending=() if missing or comparison.changed else (sealed,))
     with _noted(missing):
         figures += _galleries(comparison, test, remarks)
-    figures += filter(None, (embedding_map(comparison, test, entry) for entry in test.tuned))
+    tuned = [number for number, (row, _) in enumerate(test.configurations) if row.role is Role.TUNED]
+    figures += filter(None, (embedding_map(comparison, test, number) for number in tuned))
     with _noted(missing):
         tables += _hardest(search, comparison, test, remarks)
     return replace(
         empty,
         sentences=(
             f"Rankings of the {counted(len(test.keys), 'image')} of the {len(test.class_names)} test classes by "
-            f"{counted(sum(len(entry.files) for entry in test.configurations), 'model')} of "
+            f"{counted(sum(len(files) for _, files in test.configurations), 'model')} of "
             f"{counted(len(test.configurations), 'configuration')}, stored when they were scored. This report did not "
             "open the test classes.",
         ),
@@ -91,12 +92,8 @@ def _noted(missing: list[str]) -> Iterator[None]:
 # The stored rankings.
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RankedConfiguration:
-    """A row of the comparison with the rankings by its models, that of the first seed and fold first."""
-
-    row: Row
-    files: tuple[RetrievalFile, ...]
+Ranked = tuple[Row, Sequence[RetrievalFile]]
+"""A row of the comparison with the rankings by its models, that of the first seed and fold first."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -107,17 +104,15 @@ class RankedTest:
     keys: tuple[str, ...]
     labels_N: NDArray[np.int64]
     class_names: tuple[str, ...]
-    configurations: tuple[RankedConfiguration, ...]
+    configurations: tuple[Ranked, ...]
 
     @property
-    def tuned(self) -> tuple[RankedConfiguration, ...]:
-        return tuple(entry for entry in self.configurations if entry.row.role is Role.TUNED)
+    def tuned(self) -> tuple[Ranked, ...]:
+        return tuple((row, files) for row, files in self.configurations if row.role is Role.TUNED)
 
 
 def read_rankings(search: Records, rows: Sequence[Row]) -> RankedTest | None:
-    """Read the first opening of the search; None while the test classes are sealed.
-
-    ``rows`` are the search's rows of the comparison. If the default was chosen, only the tuned row has its models.
+    """Read the first opening of the search, whose rows are shown; None while the test classes are sealed.
 
     Raises:
         FileNotFoundError: a file is missing; openings by older versions have none.
@@ -132,8 +127,6 @@ def read_rankings(search: Records, rows: Sequence[Row]) -> RankedTest | None:
         keys_N, labels_N = read_arrays(file, "keys", "labels").values()
         if labels_N.shape != keys_N.shape or not set(labels_N.tolist()).issubset(range(len(class_names))):
             raise ValueError(f"{len(keys_N)} keys, and labels of other images or classes")
-    tuned = {(row.loss, row.number) for row in rows if row.role is Role.TUNED}
-    shown = [row for row in rows if row.role is Role.TUNED or (row.loss, row.number) not in tuned]
     files_of: dict[tuple[str, int | None], list[RetrievalFile]] = {}
     for model in opening.scores:
         ranked = RetrievalFile.read(path / FOLDER / model.per_image)
@@ -143,11 +136,7 @@ def read_rankings(search: Records, rows: Sequence[Row]) -> RankedTest | None:
         keys=tuple(keys_N.tolist()),
         labels_N=labels_N,
         class_names=class_names,
-        configurations=tuple(
-            RankedConfiguration(row=row, files=tuple(files))
-            for row in shown
-            if (files := files_of.get((row.loss, row.number)))
-        ),
+        configurations=tuple((row, files) for row in rows if (files := files_of.get((row.loss, row.number)))),
     )
 
 
@@ -159,7 +148,7 @@ def _galleries(comparison: Comparison, test: RankedTest, remarks: list[str]) -> 
         why = without_metric if thumbnails.metric is None else "no test class has two images"
         remarks.append(f"Queries are not shown: {why}.")
         return
-    first = test.configurations[0].files[0]
+    _, (first, *_) = test.configurations[0]
     place_of = {int(row): place for place, row in enumerate(first.queries_Q)}
 
     def photograph(image: int, query: int | None = None) -> Photograph:
@@ -176,10 +165,10 @@ def _galleries(comparison: Comparison, test: RankedTest, remarks: list[str]) -> 
                 key=test.keys[query],
                 photograph=photograph(query),
                 neighbours={
-                    row_label(comparison, entry.row): tuple(
-                        photograph(image, query) for image in entry.files[0].neighbours_QK[place_of[query]].tolist()
+                    row_label(comparison, row): tuple(
+                        photograph(image, query) for image in files[0].neighbours_QK[place_of[query]].tolist()
                     )
-                    for entry in test.configurations
+                    for row, files in test.configurations
                 },
             )
             for query in queries
@@ -205,7 +194,7 @@ def _galleries(comparison: Comparison, test: RankedTest, remarks: list[str]) -> 
 def _rights(comparison: Comparison, test: RankedTest, found: Sequence[ShownQuery], ranks: int) -> Iterator[str]:
     """Yield the mean number of images of the query's class for the tuned configurations, then for the defaults."""
     for role in (Role.TUNED, Role.DEFAULT):
-        labels = [row_label(comparison, entry.row) for entry in test.configurations if entry.row.role is role]
+        labels = [row_label(comparison, row) for row, _ in test.configurations if row.role is role]
         counts = [sum(image.right is True for image in query.neighbours[label]) for query in found for label in labels]
         if counts:
             yield f"{np.mean(counts):.1f} of {ranks} for {role} models"
@@ -215,12 +204,13 @@ FEWEST = 5
 """Smallest number of images that makes a map."""
 
 
-def embedding_map(comparison: Comparison, test: RankedTest, entry: RankedConfiguration) -> Figure | None:
-    """Plot the sampled images at their places by the first model of ``entry``; None with fewer than five.
+def embedding_map(comparison: Comparison, test: RankedTest, number: int) -> Figure | None:
+    """Plot the sampled images at their places by the first model of a configuration; None with fewer than five.
 
     The places are those of t-SNE (van der Maaten and Hinton 2008).
     """
-    sample_S, embeddings_SD = entry.files[0].sample_S, entry.files[0].embeddings_SD.astype(np.float64)
+    row, (first, *_) = test.configurations[number]
+    sample_S, embeddings_SD = first.sample_S, first.embeddings_SD.astype(np.float64)
     if len(sample_S) < FEWEST:
         return None
     from sklearn.manifold import TSNE  # before the limit, which only holds for loaded libraries
@@ -243,10 +233,10 @@ def embedding_map(comparison: Comparison, test: RankedTest, entry: RankedConfigu
         }
         keys = [test.keys[image] for image in sample_S[of_class].tolist()]
         traces.append(scatter(test.class_names[label], "markers", x, y, marker=marker, **hover_text(keys)))
-    label = row_label(comparison, entry.row)
+    label = row_label(comparison, row)
     hidden = {"showticklabels": False, "zeroline": False}
     return Figure(
-        name=f"map-tsne-{test.configurations.index(entry)}",
+        name=f"map-tsne-{number}",
         title=f"t-SNE map of {label}",
         finding=f"{len(sample_S)} images of {counted(len(traces), 'class', 'classes')} by its first model, "
         f"sampled by the SHA-256 of their names; t-SNE, perplexity {perplexity:g}, KL divergence "
@@ -270,17 +260,13 @@ def _hardest(search: Records, comparison: Comparison, test: RankedTest, remarks:
         return
     scores = class_scores(search, metric)
     values: dict[str, NDArray[np.float64]] = {}
-    for entry in test.tuned:
-        of_row = [
-            found.sums_C / found.counts_C
-            for found in scores
-            if (found.loss, found.source_trial) == (entry.row.loss, entry.row.number)
-        ]
-        if of_row:
-            values[loss_label(comparison, entry.row.search, entry.row.loss)] = np.mean(of_row, axis=0)
+    for row, _ in test.tuned:
+        if of_row := scores.get((row.loss, row.number)):
+            each_SC = [found.sums_C / found.counts_C for found in of_row]
+            values[loss_label(comparison, row.search, row.loss)] = np.mean(each_SC, axis=0)
     if not values:
         return
-    asked, mean_C = scores[0].labels_C.tolist(), np.mean(list(values.values()), axis=0)
+    asked, mean_C = next(iter(scores.values()))[0].labels_C.tolist(), np.mean(list(values.values()), axis=0)
     yield TextTable(
         title=f"The hardest of {counted(len(mean_C), 'test class', 'test classes')}",
         header=("class", f"mean {metric}", *values, "confused with"),
@@ -303,7 +289,7 @@ def _hardest(search: Records, comparison: Comparison, test: RankedTest, remarks:
 def _confusions(test: RankedTest, label: int) -> str:
     """Return the most frequent classes of wrong nearest neighbours, with their share of all tuned models' queries."""
     asked, wrong = 0, Counter[int]()
-    for file in (file for entry in test.tuned for file in entry.files):
+    for file in (file for _, files in test.tuned for file in files):
         of_class_Q = test.labels_N[file.queries_Q] == label
         asked += int(of_class_Q.sum())
         found_Q = test.labels_N[file.neighbours_QK[of_class_Q, :1].ravel()]

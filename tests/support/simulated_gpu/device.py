@@ -56,15 +56,6 @@ def _stream(device: Any = None, priority: int = 0) -> Stream:
     return POOL[STATE.streams % len(POOL)]
 
 
-def _empty_cache() -> None:
-    RESERVED.clear()
-    RESERVED.update(HELD)
-
-
-def _synchronize(device: Any = None) -> None:
-    DEFAULT.synchronize()
-
-
 def _device(device: Any = None) -> int:
     """Return the current device of this thread; a new thread begins with 0."""
     number: int = getattr(LOCAL, "device", 0)
@@ -88,13 +79,15 @@ PATCHES: dict[str, Any] = {
     "get_device_properties": lambda device=None: PROPERTIES, "get_device_name": lambda device=None: PROPERTIES.name,
     "get_device_capability": lambda device=None: STATE.capability,
     "is_bf16_supported": lambda including_emulation=True: including_emulation or STATE.capability >= (8, 0),
-    "mem_get_info": lambda device=None: (STATE.limit - RESERVED.total(), STATE.total), "empty_cache": _empty_cache,
+    "mem_get_info": lambda device=None: (STATE.limit - RESERVED.total(), STATE.total),
+    "empty_cache": lambda: [RESERVED.clear(), RESERVED.update(HELD)],
     "memory_allocated": lambda device=None: HELD.total(), "memory_reserved": lambda device=None: RESERVED.total(),
     "max_memory_reserved": lambda device=None: STATE.peak,
     "reset_peak_memory_stats": lambda device=None: setattr(STATE, "peak", RESERVED.total()),
     "set_sync_debug_mode": _set_debug,
     "Stream": _stream, "Event": Event, "current_stream": current, "default_stream": lambda device=None: DEFAULT,
-    "stream": _on_stream, "synchronize": _synchronize, "manual_seed": _seed, "manual_seed_all": _seed,
+    "stream": _on_stream, "synchronize": lambda device=None: DEFAULT.synchronize(),
+    "manual_seed": _seed, "manual_seed_all": _seed,
     "get_rng_state": lambda device=None: STATE.rng.clone(),
     "set_rng_state": lambda state, device=None: setattr(STATE, "rng", state.clone()),
 }  # fmt: skip

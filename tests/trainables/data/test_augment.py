@@ -3,9 +3,8 @@
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -25,11 +24,8 @@ from trainables.data.store.view import Store, StoreView
 SIZES = [(40, 40), (37, 61), (90, 33), (24, 24), (16, 70)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Noise(Dataset):
     """One random image of each size, in two classes."""
-
-    summary: ClassVar[str] = "noise"
 
     def classes(self) -> dict[str, tuple[str, ...]]:
         keys = tuple(map(str, range(len(SIZES))))
@@ -47,7 +43,11 @@ class Noise(Dataset):
 
 IMAGES = [torch.from_numpy(Noise().read(str(key))).permute(2, 0, 1) for key in range(len(SIZES))]
 ALL = torch.arange(len(SIZES))
-CPU = torch.device("cpu")
+loaded = partial(load, device=torch.device("cpu"))
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
 @pytest.fixture(scope="module")
@@ -72,15 +72,11 @@ def close(found: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize("flip", [False, True])
 def test_resample_agrees_with_torchvisions_resized_crop(view: StoreView, side: int, flip: bool) -> None:
     random = np.random.default_rng(1)
-    boxes = []
-    for height, width in SIZES:
-        tall, wide = random.integers(1, height + 1), random.integers(1, width + 1)
-        top, left = random.integers(0, height - tall + 1), random.integers(0, width - wide + 1)
-        boxes.append([int(value) for value in (top, left, tall, wide)])
-    boxes_B4 = torch.tensor(boxes)
+    sizes = random.integers(1, np.array(SIZES) + 1)
+    boxes_B4 = torch.from_numpy(np.concatenate([random.integers(0, np.array(SIZES) - sizes + 1), sizes], axis=1))
     flips = torch.full((len(SIZES),), flip)
     found = seen(view, Crops(boxes_B4=boxes_B4, reach_B4=boxes_B4, flips_B=flips, side=side))
-    for image, box, row in zip(IMAGES, boxes, found):
+    for image, box, row in zip(IMAGES, boxes_B4.tolist(), found):
         expected = F.resized_crop(image.float() / 255, *box, [side, side], antialias=True)
         close(row, expected.flip(2) if flip else expected)
 
@@ -105,7 +101,7 @@ def test_none_is_torchvisions_resize_and_centre_crop(
     view: StoreView, image_size: int, short: int | None, square: bool
 ) -> None:
     short = short or round(image_size * 256 / 224)
-    found = load(view, ALL, "none", frame(image_size, short, square), device=CPU)
+    found = loaded(view, ALL, "none", frame(image_size, short, square))
     transform = v2.Compose([v2.Resize([short, short] if square else short), v2.CenterCrop(image_size)])
     for image, row in zip(IMAGES, found):
         close(row, transform(image.float() / 255))
@@ -114,7 +110,7 @@ def test_none_is_torchvisions_resize_and_centre_crop(
 @pytest.mark.parametrize("square", [False, True])
 @pytest.mark.parametrize(("name", "mirrors"), [("crop", False), ("crop_flip", True)])
 def test_random_crops_are_crops_of_torchvisions_resize(view: StoreView, name: str, mirrors: bool, square: bool) -> None:
-    found = load(view, ALL, name, frame(28, square=square), device=CPU, generator=torch.Generator().manual_seed(0))
+    found = loaded(view, ALL, name, frame(28, square=square), generator=seeded(0))
     for image, row in zip(IMAGES, found):
         resized = F.resize(image.float() / 255, [32, 32] if square else [32], antialias=True)
         windows = resized.unfold(1, 28, 1).unfold(2, 28, 1).flatten(1, 2)
@@ -127,7 +123,7 @@ def test_random_crops_are_crops_of_torchvisions_resize(view: StoreView, name: st
 @pytest.mark.parametrize(("square", "places"), [(False, 5 * 7), (True, 5 * 5)])  # of 28 in 32 × 34, and in 32 × 32
 def test_random_crops_reach_every_place(name: str, mirrored: float, square: bool, places: int) -> None:
     sizes = torch.tensor([[32, 34]]).expand(4000, 2)
-    crops = AUGMENTATIONS[name](sizes, frame(28, square=square), torch.Generator().manual_seed(0))
+    crops = AUGMENTATIONS[name](sizes, frame(28, square=square), seeded(0))
     offsets, counts = crops.boxes_B4[:, :2].unique(dim=0, return_counts=True)
     assert len(offsets) == places
     assert counts.min() > 60
@@ -150,7 +146,7 @@ def test_photographs_are_resized_square_as_by_torchvision(tmp_path: Path) -> Non
     view = Store(build_store(dataset, names, short_side=256, cache=cache)).subset(names)
     heights_N, widths_N = view.sizes(torch.arange(len(view))).unbind(1)
     assert (heights_N != widths_N).sum() > 1
-    found = load(view, torch.arange(len(view)), "none", frame(224, square=True), device=CPU)
+    found = loaded(view, torch.arange(len(view)), "none", frame(224, square=True))
     transform = v2.Compose([v2.Resize((256, 256)), v2.CenterCrop(224), v2.PILToTensor()])
     expected = torch.stack([transform(Image.fromarray(dataset.read(key))) for key in view.image_keys])
     assert (255 * found - expected).abs().mean(dim=(1, 2, 3)).max() < 1.5
@@ -164,7 +160,7 @@ def test_resized_crops_are_distributed_as_torchvisions(size: tuple[int, int]) ->
     get_params = v2.RandomResizedCrop(8).make_params
     expected = [get_params([image]) for _ in range(count)]
     theirs = np.array([[draw[name] for name in ("top", "left", "height", "width")] for draw in expected])
-    crops = resized_crop_flip(torch.tensor([size]).expand(count, 2), frame(8), torch.Generator().manual_seed(1))
+    crops = resized_crop_flip(torch.tensor([size]).expand(count, 2), frame(8), seeded(1))
     ours = crops.boxes_B4.numpy()
     for column in range(4):  # two-sample Kolmogorov–Smirnov at about 0.001
         values = np.unique(np.concatenate([ours[:, column], theirs[:, column]]))
@@ -175,7 +171,7 @@ def test_resized_crops_are_distributed_as_torchvisions(size: tuple[int, int]) ->
 
 def test_resized_crops_of_images_too_long_fall_back_to_the_centre() -> None:
     sizes = torch.tensor([[4, 400], [400, 4]])
-    boxes = resized_crop_flip(sizes.repeat(200, 1), frame(8), torch.Generator().manual_seed(0)).boxes_B4
+    boxes = resized_crop_flip(sizes.repeat(200, 1), frame(8), seeded(0)).boxes_B4
     wide = boxes[::2]
     fallback = wide[wide[:, 3] == round(4 * ASPECT[1])]
     assert len(fallback) > 0
@@ -185,57 +181,38 @@ def test_resized_crops_of_images_too_long_fall_back_to_the_centre() -> None:
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_every_augmentation(view: StoreView, name: str) -> None:
-    draw = {seed: torch.Generator().manual_seed(seed) for seed in (0, 1)}
-    first = load(view, ALL, name, frame(24), device=CPU, generator=draw[0])
+    """A CPU resamples chunks of similar images; each result is still at its image's index, whatever the autocast."""
+    first, again, other = (loaded(view, ALL, name, frame(24), generator=seeded(seed)) for seed in (0, 0, 1))
     assert first.shape == (5, 3, 24, 24)
     assert first.dtype == torch.float32
     assert first.min() >= 0
     assert first.max() <= 1 + 1e-6
-    again = load(view, ALL, name, frame(24), device=CPU, generator=draw[0].manual_seed(0))
     assert torch.equal(first, again)
-    if name != "none":
-        assert not torch.equal(first, load(view, ALL, name, frame(24), device=CPU, generator=draw[1]))
+    assert torch.equal(first, other) == (name == "none")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(loaded(view, ALL, name, frame(24), generator=seeded(0)), first)
 
-
-@pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_a_large_batch_keeps_its_order(view: StoreView, name: str) -> None:
-    """A CPU resamples chunks of similar images; each result is still at its image's index."""
-    many = torch.randint(len(SIZES), (50,), generator=torch.Generator().manual_seed(0))
-    found = load(view, many, name, frame(112), device=CPU, generator=torch.Generator().manual_seed(7))
-    crops = AUGMENTATIONS[name](view.sizes(many), frame(112), torch.Generator().manual_seed(7))
+    many = torch.randint(len(SIZES), (50,), generator=seeded(0))
+    found = loaded(view, many, name, frame(112), generator=seeded(7))
+    crops = AUGMENTATIONS[name](view.sizes(many), frame(112), seeded(7))
     close(found, resample(view.gather(many, crops.windows_B4), crops))
 
 
-def test_augmentation_ignores_autocast(view: StoreView) -> None:
-    expected = load(view, ALL, "none", frame(24), device=CPU)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(load(view, ALL, "none", frame(24), device=CPU), expected)
+def test_short_side_needed() -> None:
+    needed = [short_side_needed("crop_flip", frame(side), size) for side, size in ((32, 256), (224, 100))]
+    needed += [short_side_needed("none", frame(224), 512), short_side_needed("resized_crop_flip", frame(32), 256)]
+    assert needed == [37, 100, 256, 256]
 
 
-@pytest.mark.parametrize(
-    ("name", "image_size", "store_size", "needed"),
-    [
-        ("none", 224, 512, 256),
-        ("crop_flip", 32, 256, 37),
-        ("crop_flip", 224, 100, 100),
-        ("resized_crop_flip", 32, 256, 256),
-    ],
-)
-def test_short_side_needed(name: str, image_size: int, store_size: int, needed: int) -> None:
-    assert short_side_needed(name, frame(image_size), store_size) == needed
-
-
-# Prefetched batches equal those made on demand, and images in memory those of a store.
-
-
-def test_batches_made_ahead_draw_as_those_on_demand() -> None:
+def test_batches_made_ahead_draw_as_those_on_demand_and_an_error_is_raised_with_its_batch() -> None:
     def draws() -> Callable[[int], Tensor]:
-        generator = torch.Generator().manual_seed(5)
+        generator = seeded(5)
         return lambda size: torch.rand(size, generator=generator)
 
-    ahead = list(one_ahead(range(9), draws()))
-    assert len(ahead) == 9
-    assert all(map(torch.equal, ahead, map(draws(), range(9))))
+    ahead = one_ahead([*range(9), -1], draws())
+    assert all(torch.equal(next(ahead), draw) for draw in map(draws(), range(9)))
+    with pytest.raises(RuntimeError, match="negative dimension -1"):
+        next(ahead)
 
 
 def test_the_next_batch_is_made_while_one_is_used() -> None:
@@ -253,25 +230,13 @@ def test_the_next_batch_is_made_while_one_is_used() -> None:
     assert list(batches) == [1, 2]
 
 
-def test_an_error_is_raised_with_its_batch() -> None:
-    def make(number: int) -> int:
-        if number == 1:
-            raise ValueError("no batch 1")
-        return number
-
-    batches = one_ahead(range(3), make)
-    assert next(batches) == 0
-    with pytest.raises(ValueError, match="no batch 1"):
-        next(batches)
-
-
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS.rows)
 def test_images_in_memory_are_cut_as_a_store_s(view: StoreView, augmentation: str) -> None:
     whole = [Noise().read(str(key)) for key in range(len(SIZES))]
     images, indices = ImagesInMemory(whole), torch.tensor([4, 0, 3, 2, 2])
     assert len(images) == len(view)
     assert torch.equal(images.sizes(indices), view.sizes(indices))
-    crops = AUGMENTATIONS[augmentation](images.sizes(indices), frame(16), torch.Generator().manual_seed(0))
+    crops = AUGMENTATIONS[augmentation](images.sizes(indices), frame(16), seeded(0))
     pixels = images.gather(indices, crops.windows_B4)
     assert torch.equal(pixels, view.gather(indices, crops.windows_B4))
     for row, (index, (top, left, tall, wide)) in enumerate(zip(indices.tolist(), crops.windows_B4.tolist())):

@@ -12,7 +12,6 @@ import resource
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ from support.image_stores import build_store
 from support.refusals import sentences_of
 
 from trainables.data import AUGMENTATIONS, DATASETS, Dataset, Frame
-from trainables.data.images import damage_in, inspect, opened_image, read_image
+from trainables.data.images import as_it_looks, damage_in, identified, inspect, read_image
 from trainables.data.loading import load
 from trainables.data.sets.folders import Folder
 from trainables.data.store.contents import read_contents
@@ -133,10 +132,8 @@ def test_an_image_is_read_or_reported(name: str, tmp_path: Path) -> None:
     _, reason, suspicion = CASES[name]
     dataset, cache = folder_with(name, tmp_path / "images"), tmp_path / "cache"
     said = inspect(dataset.damage, dataset.classes()["a"], seconds=60).sentence("images of test classes")
-    if suspicion is None:
-        assert said is None
-    else:
-        assert said is not None
+    assert (said is None) == (suspicion is None)
+    if said and suspicion:
         assert said.startswith("1 of 3 images of test classes looks damaged: a/")
         assert suspicion in said
         assert said.isprintable()
@@ -145,7 +142,7 @@ def test_an_image_is_read_or_reported(name: str, tmp_path: Path) -> None:
         assert f"a/{file_of(name)}" in contents.image_keys
         assert len(contents.image_keys) == 5
         return
-    (sentence,) = sentences_of(lambda: build_store(dataset, ["a", "b"], short_side=32, cache=cache))
+    (sentence,) = sentences_of(build_store, dataset, ["a", "b"], short_side=32, cache=cache)
     assert sentence.startswith("1 of 5 images cannot be read: a/")
     assert sentence.endswith("). Replace or remove them.")
     assert reason in sentence
@@ -154,14 +151,9 @@ def test_an_image_is_read_or_reported(name: str, tmp_path: Path) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    tag=st.integers(0x0113, 0xFFFF),
-    kind=st.integers(1, 13),
-    count=st.integers(0, 5),
-    value=st.binary(min_size=4, max_size=4),
-)
+@given(st.integers(0x0113, 0xFFFF), st.integers(1, 13), st.integers(0, 5), st.binary(min_size=4, max_size=4))
 def test_an_image_is_upright_whatever_else_its_metadata_hold(tag: int, kind: int, count: int, value: bytes) -> None:
-    assert opened_image(io.BytesIO(with_tag(tag, kind, count, value))).size == COLOUR.size[::-1]
+    assert as_it_looks(identified(io.BytesIO(with_tag(tag, kind, count, value)))).size == COLOUR.size[::-1]
 
 
 @pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG"])
@@ -195,9 +187,6 @@ def test_thin_and_flat_images_in_a_batch_need_little_memory(augmentation: str, s
     assert torch.allclose(batch, expected_B3[:, :, None, None].expand_as(batch), atol=1e-3)
 
 
-# Checks without decoding: a file truncated anywhere is detected, and no pixel is decoded.
-
-
 SMALL = Image.fromarray(NOISE[:12, :15])
 
 
@@ -223,17 +212,11 @@ FILES: dict[str, tuple[bytes, int]] = {
 }
 
 
-def is_damaged(path: Path) -> bool:
+def holds_for(path: Path, check: Callable[[Path], bool]) -> bool:
+    """Return what ``check`` returns; False if it raises, as image decoders do."""
     try:
-        return damage_in(path) is not None
-    except Exception:  # image decoders raise anything
-        return True
-
-
-def is_decoded(path: Path) -> bool:
-    try:
-        return bool(read_image(path).size)
-    except Exception:  # image decoders raise anything
+        return check(path)
+    except Exception:
         return False
 
 
@@ -246,7 +229,8 @@ def test_a_file_truncated_anywhere_is_detected(name: str, tmp_path: Path) -> Non
     assert damage_in(path) is None
     for length in [*range(0, len(content), 29), *range(len(content) - 30, len(content))]:
         path.write_bytes(content[:length])
-        damaged, decoded = is_damaged(path), is_decoded(path)
+        decoded = holds_for(path, lambda path: bool(read_image(path).size))
+        damaged = not holds_for(path, lambda path: damage_in(path) is None)
         assert damaged or decoded, f"not detected: a file truncated to {length} of {len(content)} bytes"
         if damaged and decoded:
             assert len(content) - length <= without_pixels, f"{length} of {len(content)} bytes are an image"
@@ -256,48 +240,35 @@ def test_no_pixel_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def decoding(*_: object) -> None:
         pytest.fail("pixels were decoded")
 
-    paths = []
-    for name, (content, _) in FILES.items():
-        paths.append(tmp_path / f"{name}.jpg")
-        paths[-1].write_bytes(content)
     kinds = {Image.Image, ImageFile.ImageFile}
-    for content, _ in FILES.values():
-        with Image.open(io.BytesIO(content)) as image:
+    for name, (content, _) in FILES.items():
+        (tmp_path / name).write_bytes(content)
+        with Image.open(tmp_path / name) as image:
             kinds.add(type(image))
     for kind in kinds:
         monkeypatch.setattr(kind, "load", decoding)
-    assert [damage_in(path) for path in paths] == [None] * len(FILES)
+    assert [damage_in(tmp_path / name) for name in FILES] == [None] * len(FILES)
 
 
-def test_all_that_are_damaged_are_counted_and_the_first_are_named() -> None:
+def test_what_is_damaged_is_counted_and_a_slow_file_system_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [str(number) for number in range(40)]
     look = inspect(lambda key: CUT if int(key) % 4 == 3 else None, keys, seconds=60)
     assert [image.key for image in look.damaged] == keys[3::4]
-    said = look.sentence("images of test classes")
-    assert said is not None
-    assert said.startswith(f"10 of 40 images of test classes look damaged: 3 ({CUT}); 7 ({CUT}); ")
-    assert said.endswith(f"; 19 ({CUT}); and 5 more.")
-
-
-def test_a_slow_file_system_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = "; ".join(f"{number} ({CUT})" for number in (3, 7, 11, 15, 19))
+    assert look.sentence("images") == f"10 of 40 images look damaged: {named}; and 5 more."
     seconds = itertools.count()
     monkeypatch.setattr("time.monotonic", lambda: float(next(seconds)))
     look = inspect(lambda key: None, [str(number) for number in range(300)], seconds=20)
     assert 10 <= look.looked <= 20
-    assert look.sentence("images of test classes") == (
-        f"None of the {look.looked} of 300 images of test classes that could be checked in 20 s looks damaged."
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arrays(Folder):
-    """Files of a format unknown to Pillow."""
-
-    def read(self, key: str) -> np.ndarray:
-        return NOISE
+    said = f"None of the {look.looked} of 300 images that could be checked in 20 s looks damaged."
+    assert look.sentence("images") == said
 
 
 def test_files_with_a_user_defined_reader_are_not_checked(tmp_path: Path) -> None:
+    class Arrays(Folder):
+        def read(self, key: str) -> np.ndarray:
+            return NOISE
+
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "0.png").write_bytes(b"rows of numbers")
     assert Arrays(root=str(tmp_path)).damage("a/0.png") is None

@@ -22,7 +22,6 @@ from trainables.data import DATASETS, Dataset
 from trainables.data.sets.folders import Folder
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.contents import StoreContents, digests_by_class, read_contents
-from trainables.data.store.store_spec import StoreSpec
 from trainables.data.store.view import ResidentStore, Store, StoreView, training_half
 
 SIZES = {"b": [(30, 40), (64, 20), (10, 12)], "a": [(33, 33), (21, 80)], "c": [(50, 50), (7, 90), (40, 30), (16, 16)]}
@@ -42,6 +41,14 @@ def folder(tmp_path: Path) -> Dataset:
 
 def build(dataset: Dataset, cache: Path, class_names: tuple[str, ...] = ("a", "b", "c"), short_side: int = 16) -> Store:
     return Store(build_store(dataset, class_names, short_side=short_side, cache=cache))
+
+
+def built(cache: Path) -> Store:
+    """Build the store of the drawn images, or wait until another process has; the last image is checked."""
+    store = build(GLYPHS, cache, tuple(GLYPHS.classes()), short_side=40)
+    assert np.array_equal(image_of(store, 47), GLYPHS.read("glyph-003/011"))
+    assert not list(cache.glob("*.draft"))
+    return store
 
 
 def image_of(images: Store | StoreView, index: int) -> np.ndarray:
@@ -122,20 +129,19 @@ def test_a_store_is_found_again_by_what_it_holds(folder: Dataset, tmp_path: Path
     assert len(paths) == 4
 
 
-def test_a_cache_that_cannot_be_written_is_named(folder: Dataset, tmp_path: Path) -> None:
+def test_stores_that_cannot_be_written_or_read_are_named(folder: Dataset, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match=r"cannot be written below .*Not a directory.*dataset\.cache"):
         build(folder, tmp_path / "file" / "cache")
-
-
-def test_damaged_and_missing_stores_are_named(folder: Dataset, tmp_path: Path) -> None:
-    store = build(folder, tmp_path / "cache")
     with pytest.raises(InvalidInput, match="no readable image store"):
         Store(tmp_path / "nowhere")
-    with (store.path / "pixels.bin").open("r+b") as file:
-        file.truncate(100)
+    path = build(folder, tmp_path / "cache").path
+    os.truncate(path / "pixels.bin", 100)
     with pytest.raises(InvalidInput, match="is damaged"):
-        Store(store.path)
+        Store(path)
+    with small_files(100_000), pytest.raises(InvalidInput, match=r"cannot be written below .*File too large"):
+        build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
+    assert not list(tmp_path.glob("*.draft"))
 
 
 def test_one_of_two_concurrent_processes_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,10 +163,7 @@ def test_remains_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     process.join()
     (draft,) = tmp_path.glob("*.draft")
     assert not draft.with_suffix("").exists()
-    store = build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
-    assert store.path == draft.with_suffix("")
-    assert np.array_equal(image_of(store, 47), GLYPHS.read("glyph-003/011"))
-    assert not draft.exists()
+    assert built(tmp_path).path == draft.with_suffix("")
 
 
 def test_a_waiting_process_builds_if_the_builder_is_killed(tmp_path: Path) -> None:
@@ -172,41 +175,22 @@ def test_a_waiting_process_builds_if_the_builder_is_killed(tmp_path: Path) -> No
     assert len([*keys]) == 48
     second.join()
     assert second.exitcode == 0
-    store = build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
-    assert np.array_equal(image_of(store, 47), GLYPHS.read("glyph-003/011"))
-    assert not list(tmp_path.glob("*.draft"))
-
-
-def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:
-    with small_files(100_000), pytest.raises(InvalidInput, match=r"cannot be written below .*File too large"):
-        build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
-    assert not list(tmp_path.glob("*.draft"))
-
-
-# The half of the training images that joins the validation gallery.
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    return drawn_images(tmp_path_factory.mktemp("half"))
+    built(tmp_path)
 
 
 @pytest.mark.parametrize("seed", [0, 5])
-def test_the_training_half_is_of_every_class_the_half_with_the_lowest_hashes(images: StoreSpec, seed: int) -> None:
-    names = images.class_names[1:5]
-    view = images.open().subset(names)
+def test_the_training_half_is_of_every_class_the_half_with_the_lowest_hashes(tmp_path: Path, seed: int) -> None:
+    images = drawn_images(tmp_path)
+    view = images.open().subset(images.class_names[1:5])
     half = training_half(view, seed)
     expected: set[str] = set()
-    for name in names:
+    for name in view.class_names:
         keys = images.dataset.classes()[name]
         in_order = sorted(keys, key=lambda key: hashlib.sha256(f"{seed}:{key}".encode()).hexdigest())
         expected |= {key for rank, key in enumerate(in_order) if 2 * rank < len(keys)}
     assert set(half.image_keys) == expected
     label_of = dict(zip(view.image_keys, view.labels_N.tolist(), strict=True))
     assert half.labels_N.tolist() == [label_of[key] for key in half.image_keys]
-
-
-# Digests identify classes by the content of their images only.
 
 
 def digested(root: Path, short_side: int = 16) -> StoreContents:
@@ -225,12 +209,7 @@ def test_digests_ignore_scaling_names_and_formats(tmp_path: Path) -> None:
     after = digested(root)
     assert sorted(digests_by_class(after).values()) == sorted(digests_by_class(before).values())
     assert json_digest(digests_by_class(after)) != json_digest(digests_by_class(before))
-
-
-def test_one_pixel_changes_the_digest(tmp_path: Path) -> None:
-    root = draw_folder(tmp_path / "images", classes=3, images=4)
-    before = digested(root)
     pixels = np.array(Image.open(root / "class-02" / "00.png"))
     pixels[3, 5, 1] ^= 1
     Image.fromarray(pixels).save(root / "class-02" / "00.png")
-    assert len({*before.image_digests} & {*digested(root).image_digests}) == 11
+    assert len({*before.image_digests} & {*digested(root).image_digests}) == 11, "one pixel changes one digest"

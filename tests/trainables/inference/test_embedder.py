@@ -104,32 +104,27 @@ def test_a_generator_is_read_once_and_not_far_ahead(made: SmallModel, model: Emb
 
 
 def test_unreadable_images_are_all_named_or_left_out(made: SmallModel, model: Embedder, tmp_path: Path) -> None:
-    (tmp_path / "note.jpg").write_text("no image")
     good = sorted(made.images.rglob("*.png"))[:3]
-    cut = tmp_path / "cut.png"
+    note, cut, gone = bad = [tmp_path / name for name in ("note.jpg", "cut.png", "gone.png")]
+    note.write_text("no image")
     cut.write_bytes(good[0].read_bytes()[:60])
-    mixed = [good[0], tmp_path / "note.jpg", good[1], cut, tmp_path / "gone.png", good[2]]
-    (sentence,) = sentences_of(lambda: model.embed(mixed))
+    mixed = [good[0], note, good[1], cut, gone, good[2]]
+    (sentence,) = sentences_of(model.embed, mixed)
     assert sentence.startswith("3 of 6 images cannot be read: ")
-    assert all(f"{path} (" in sentence for path in (tmp_path / "note.jpg", cut, tmp_path / "gone.png"))
+    assert all(f"{path} (" in sentence for path in bad)
     found = model.embed_readable(mixed)
     assert found.positions_N.tolist() == [0, 2, 5]
-    assert [image.key for image in found.unreadable] == [str(mixed[1]), str(mixed[3]), str(mixed[4])]
+    assert [image.key for image in found.unreadable] == [*map(str, bad)]
     assert np.array_equal(found.embeddings_ND, model.embed(good))
 
 
-@pytest.mark.parametrize(
-    ("images", "sentence"),
-    [
+def test_what_is_no_image_is_said_in_a_sentence(model: Embedder) -> None:
+    for images, sentence in (
         ([], "There is no image to embed: give at least one."),
         (5, "images is 5, which is not an image and not iterable; give paths or arrays."),
         ([None], "image 0 (it is a NoneType, not a path, bytes, PIL image or array)"),
         (np.zeros((4, 4, 3)), "it is float64 of 4 × 4 × 3"),
         ("no-such-folder", "There is no image and no folder 'no-such-folder'."),
-    ],
-    ids=range(5),
-)
-def test_what_is_no_image_is_said_in_a_sentence(images: object, sentence: str, model: Embedder) -> None:
-    raised = sentences_of(lambda: model.embed(images))  # type: ignore[arg-type]
-    assert len(raised) == 1
-    assert sentence in raised[0]
+    ):
+        (said,) = sentences_of(model.embed, images)
+        assert sentence in said

@@ -106,27 +106,20 @@ def test_what_was_interrupted_is_resumed(takes_ranges: bool, publisher: Publishe
     assert publisher.asked[-1][2] == "bytes=2999999-"
 
 
-def test_a_file_that_lacks_only_its_name_is_kept(publisher: Publisher) -> None:
-    weights = publisher.publish("net", BYTES)
-    part = weights_path(weights).with_name(f"{weights.file}.part")
-    part.parent.mkdir(parents=True)
-    part.write_bytes(BYTES)
-    assert download(weights, silent).read_bytes() == BYTES
-    assert not part.exists()
-
-
-def test_another_file_is_refused_and_removed(publisher: Publisher) -> None:
+def test_another_file_is_refused_and_one_that_lacks_only_its_name_kept(publisher: Publisher) -> None:
     weights = publisher.publish("net", BYTES)
     publisher.files[f"/{weights.file}"] = BYTES[::-1]
     with pytest.raises(Failure, match=r"the SHA-256 begins with \w{8}, not \w{8}, so the file was removed"):
         download(weights, silent)
     assert not [path for path in weights_path(weights).parent.iterdir() if path.suffix != ".lock"]
-
-
-def test_an_address_without_a_file_is_said(publisher: Publisher) -> None:
-    weights = published(f"http://127.0.0.1:{publisher.server_port}/none-01234567.pth")
-    with pytest.raises(Failure, match=rf"404.* or save it as {weights_path(weights)}"):
-        download(weights, silent)
+    publisher.files[f"/{weights.file}"] = BYTES
+    part = weights_path(weights).with_name(f"{weights.file}.part")
+    part.write_bytes(BYTES)
+    assert download(weights, silent).read_bytes() == BYTES
+    assert not part.exists()
+    nowhere = published(f"http://127.0.0.1:{publisher.server_port}/none-01234567.pth")
+    with pytest.raises(Failure, match=rf"404.* or save it as {weights_path(nowhere)}"):
+        download(nowhere, silent)
 
 
 OWN = """

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.refusals import sentences_of
 from support.small_search import small_search
 from support.small_training import drawn_images, small_spec
 from torch import nn
@@ -67,9 +68,8 @@ def test_adapters_learn_where_weights_are_read_or_used_twice() -> None:
     for _ in range(2):  # in the first step A has no gradient, since B is zero
         network(torch.rand(2, 3, 32, 32)).square().sum().backward()
         optimizer.step()
-    moved_at = {name.split(".parametrizations")[0] for name, each in network.backbone.named_parameters()
-                if name.endswith("lora_B") and each.any()}  # fmt: skip
-    assert moved_at == {
+    learned = [name for name, each in network.backbone.named_parameters() if name.endswith("lora_B") and each.any()]
+    assert {name.split(".parametrizations")[0] for name in learned} == {
         "patches", "rows.0", "read", "twice", "encoder.self_attn", "encoder.self_attn.out_proj", "encoder.linear1",
         "encoder.linear2",
     }  # fmt: skip
@@ -128,30 +128,22 @@ def test_rank_and_alpha_are_searched_by_the_names_of_their_keys() -> None:
     assert changed == replace(VIT, lora=Lora(rank=4, alpha=6.0))
 
 
-@pytest.mark.parametrize(
-    ("config", "sentence"),
-    [
-        (CONVOLUTIONS, "adapters at 2 of 2 weights of linear, attention and convolutional layers"),
-        (
-            PATCHWORK,
-            "adapters at 8 of 15 weights of linear, attention and convolutional layers; not at "
-            "grouped.weight (grouped), tied.*.weight (shared by layers), rows.1.weight (grouped), "
-            "normalised.weight (computed or quantised), detached.weight (no gradient), unused.weight (no gradient)",
-        ),
-    ],
-)
-def test_adapters_are_counted_and_what_has_none_is_named(config: ModelConfig, sentence: str) -> None:
-    assert learning_adapters(config, 32) == sentence
+def test_adapters_are_counted_and_what_has_none_is_named() -> None:
+    layers = "weights of linear, attention and convolutional layers"
+    assert learning_adapters(CONVOLUTIONS, 32) == f"adapters at 2 of 2 {layers}"
+    assert learning_adapters(PATCHWORK, 32) == (
+        f"adapters at 8 of 15 {layers}; not at grouped.weight (grouped), tied.*.weight (shared by layers), "
+        "rows.1.weight (grouped), normalised.weight (computed or quantised), detached.weight (no gradient), "
+        "unused.weight (no gradient)"
+    )
 
 
-@pytest.mark.parametrize("name", ["WithoutLayers", "Detached"])
-def test_a_network_where_no_adapter_learns_is_refused(name: str) -> None:
-    config = ModelConfig(backbone=f"support.odd_networks:{name}", lora=Lora(rank=4))
-    with pytest.raises(InvalidInput, match=rf"^LoRA: adapters at 0 of .*:{name} would .*rank to null"):
-        learning_adapters(config, 32)
-
-
-@pytest.mark.parametrize("settings", [{"freeze": ("blocks.*",)}, {"backbone": "features:8"}])
-def test_a_backbone_that_does_not_learn_is_refused(settings: dict[str, object]) -> None:
-    with pytest.raises(InvalidInput, match="needs a backbone that learns"):
-        ModelConfig(**{"backbone": "timm:test_vit", "lora": Lora(rank=4), **settings})  # type: ignore[arg-type]
+def test_a_network_where_nothing_learns_is_refused() -> None:
+    for name in ("WithoutLayers", "Detached"):
+        config = ModelConfig(backbone=f"support.odd_networks:{name}", lora=Lora(rank=4))
+        with pytest.raises(InvalidInput, match=rf"^LoRA: adapters at 0 of .*:{name} would .*rank to null"):
+            learning_adapters(config, 32)
+    settings: tuple[dict[str, Any], ...] = ({"freeze": ("blocks.*",)}, {"backbone": "features:8"})
+    for setting in settings:
+        (said,) = sentences_of(ModelConfig, **{"backbone": "timm:test_vit", "lora": Lora(rank=4), **setting})
+        assert "needs a backbone that learns" in said

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +26,24 @@ def random_images(side: int = 32) -> Tensor:
     return torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0))
 
 
-def entering(part: str) -> Callable[[Any, Tensor], Tensor]:
-    """Return a function that computes the input of ``part`` in the library's whole network."""
-
-    def run(whole: nn.Module, images: Tensor) -> Tensor:
-        seen: list[Tensor] = []
-        whole.get_submodule(part).register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-        whole(images)
-        return seen[0]
-
-    return run
+def entering(part: str, whole: nn.Module, images: Tensor) -> Tensor:
+    """Return the input of ``part`` in the library's whole network."""
+    seen: list[Tensor] = []
+    whole.get_submodule(part).register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    whole(images)
+    return seen[0]
 
 
 # One network for each way to end: the side of an image, and its last maps by torchvision's own modules.
 FAMILIES: dict[str, tuple[int, Callable[[Any, Tensor], Tensor]]] = {
     "densenet121": (64, lambda whole, images: whole.features(images).relu()),
     "mobilenet_v3_small": (64, lambda whole, images: whole.features(images)),
-    "resnet18": (64, entering("avgpool")),
+    "resnet18": (64, partial(entering, "avgpool")),
     "regnet_y_400mf": (64, lambda whole, images: whole.trunk_output(whole.stem(images))),
-    "shufflenet_v2_x0_5": (64, entering("fc")),
+    "shufflenet_v2_x0_5": (64, partial(entering, "fc")),
     "squeezenet1_1": (64, lambda whole, images: whole.features(images)),
     "swin_t": (64, lambda whole, images: whole.norm(whole.features(images)).permute(0, 3, 1, 2)),
-    "vit_b_32": (224, entering("heads")),
+    "vit_b_32": (224, partial(entering, "heads")),
 }
 SMALLER: dict[str, Callable[[], nn.Module]] = {
     "densenet121": lambda: torchvision.models.DenseNet(4, (2, 2), 8),
@@ -58,11 +55,14 @@ SMALLER: dict[str, Callable[[], nn.Module]] = {
 @pytest.fixture
 def not_cached() -> Iterator[None]:
     """Forget what is known of networks, and of the smaller ones in their place afterwards."""
-    for forget in (backbone.cache_clear, library_networks.BEFORE_THE_HEAD.clear):
-        forget()
+
+    def forget() -> None:
+        backbone.cache_clear()
+        library_networks.BEFORE_THE_HEAD.clear()
+
+    forget()
     yield
-    for forget in (backbone.cache_clear, library_networks.BEFORE_THE_HEAD.clear):
-        forget()
+    forget()
 
 
 @pytest.mark.usefixtures("not_cached")
@@ -78,8 +78,7 @@ def test_every_family_of_torchvision(name: str, monkeypatch: pytest.MonkeyPatch)
     model = EmbeddingModel(ModelConfig(backbone=f"torchvision:{name}", embedding_dim=8)).eval()
     with torch.no_grad():
         maps = model.backbone(random_images(side))
-        assert maps.ndim == 4
-        assert maps.shape[1] == row.features
+        assert (maps.ndim, maps.shape[1]) == (4, row.features)
         assert model(random_images(side)).shape == (2, 8)
         wanted = expected(whole, random_images(side))
         torch.testing.assert_close(maps.mean(dim=(2, 3)) if wanted.ndim == 2 else maps, wanted)
@@ -119,28 +118,26 @@ def test_to_ask_for_a_network_leaves_the_random_numbers_alone() -> None:
         ("torchvision:fcn_resnet50", "which is not a classification network and has no single last map"),
         ("torchvisoin:vgg11", "no module torchvisoin is found"),
         ("timm:resnet19", r"which timm does not have \(did you mean resnet"),
+        ("timm:resnet18", r"timm is not installed: pip install timm\."),
     ],
 )
-def test_names_that_are_none(name: str, words: str) -> None:
+def test_names_that_are_none(name: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "timm:resnet18":
+        monkeypatch.setitem(sys.modules, "timm", None)
+        backbone.cache_clear()
     with pytest.raises(InvalidInput, match=words):
         backbone(name)
 
 
-def test_timm_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "timm", None)
-    backbone.cache_clear()
-    with pytest.raises(InvalidInput, match=r"pip install timm\."):
-        backbone("timm:resnet18")
-
-
 def test_sizes_that_a_network_cannot_take_are_found_before_training() -> None:
     smoke_test(ModelConfig(), 32)
-    with pytest.raises(InvalidInput, match=r"training\.image_size is 8, and convnet does not accept such images"):
-        smoke_test(ModelConfig(), 8)
-    with pytest.raises(InvalidInput, match=r"images \(Input height .*\); set it to 224, the next larger size that"):
-        smoke_test(ModelConfig(backbone="timm:mixer_s32_224"), 64)
-    with pytest.raises(InvalidInput, match=r"set it to 80, the next larger size that it accepts\."):
-        smoke_test(ModelConfig(backbone="timm:test_vit"), 70)
+    for name, side, words in (
+        ("convnet", 8, r"training\.image_size is 8, and convnet does not accept such images"),
+        ("timm:mixer_s32_224", 64, r"images \(Input height .*\); set it to 224, the next larger size that"),
+        ("timm:test_vit", 70, r"set it to 80, the next larger size that it accepts\."),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            smoke_test(ModelConfig(backbone=name), side)
 
 
 def test_a_transformer_interpolates_its_position_embeddings() -> None:
@@ -228,8 +225,7 @@ OF_TOKENS = [name for name, row in POOLING.rows.items() if row.tokens]
 def naive(name: str, tokens_BTF: Tensor) -> Tensor:
     """Pool tokens, the class token first, by loops in float64."""
     rows = []
-    for tokens in tokens_BTF.double().tolist():
-        first, patches = tokens[0], tokens[1:]
+    for first, *patches in tokens_BTF.double().tolist():
         mean = [sum(values) / len(patches) for values in zip(*patches, strict=True)]
         rows.append({"cls": first, "mean": mean, "cls_mean": first + mean}[name])
     return torch.tensor(rows)
@@ -253,11 +249,9 @@ def test_pooled_tokens_are_the_naive_ones(name: str, tmp_path: Path) -> None:
 
 
 def test_a_transformers_own_pooling_is_kept(tmp_path: Path) -> None:
-    torch.save(transformer().state_dict(), tmp_path / "vit.pth")
-    features = []
+    state, features = transformer().state_dict(), []
     for pooling, prefix in (("avg", "network."), ("cls", "")):
-        state = {f"{prefix}{name}": tensor for name, tensor in torch.load(tmp_path / "vit.pth").items()}
-        torch.save(state, tmp_path / f"{pooling}.pth")
+        torch.save({f"{prefix}{name}": tensor for name, tensor in state.items()}, tmp_path / f"{pooling}.pth")
         config = ModelConfig(backbone=TINY, weights=str(tmp_path / f"{pooling}.pth"), pooling=pooling)
         features.append(EmbeddingModel(config).eval().features(random_images()))
     assert torch.equal(*features)
@@ -266,17 +260,9 @@ def test_a_transformers_own_pooling_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "pooling", "words"),
     [
-        (
-            "convnet",
-            "cls",
-            "pooling is cls, which needs tokens with a class token, and convnet does not give them; use",
-        ),
+        ("convnet", "cls", "is cls, which needs tokens with a class token, and convnet does not give them; use"),
         ("features:4", "cls_mean", "and features:4 does not give them; use one of avg"),
-        (
-            TINY,
-            "gem",
-            "pooling is gem, which needs maps, and .* use one of cls, mean, cls_mean, or avg for the network's",
-        ),
+        (TINY, "gem", "is gem, which needs maps, and .* use one of cls, mean, cls_mean, or avg for the network's"),
         ("torchvision:squeezenet1_1", "mean", "squeezenet1_1 does not give them; use one of avg, max"),
     ],
 )
@@ -301,8 +287,5 @@ def test_tokens_of_timm(name: str, side: int, prefix: int) -> None:
         tokens = theirs.forward_features((random_images(side) - model.mean) / model.scale)
         tokens = torch.cat((tokens[:, :1], tokens[:, prefix:]), dim=1)
         torch.testing.assert_close(model.features(random_images(side)), naive("cls_mean", tokens).float())
-
-
-def test_networks_of_timm_without_a_class_token() -> None:
-    for name in ("test_resnet", "test_vit3", "test_vit4"):
-        assert backbone(f"timm:{name}").tokens is None
+    for without in ("test_resnet", "test_vit3", "test_vit4"):
+        assert backbone(f"timm:{without}").tokens is None

@@ -2,9 +2,11 @@
 
 import pickle
 import random
+import re
 import statistics
 from argparse import Namespace
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from trainables.data.sets.folders import Folder
 from trainables.models import BACKBONES, ModelConfig
 from trainables.models.backbones import backbone
 from trainables.models.embedding import EmbeddingModel
-from trainables.models.weights import load_weights
+from trainables.models.weights import LoadedWeights, load_weights
 from trainables.training.untrained_network import scores_of_variants
 
 Tensors = dict[str, Tensor]
@@ -56,13 +58,29 @@ def other(state: Tensors) -> Tensors:
     return {name: tensor + 1 for name, tensor in state.items()}
 
 
-HEAD = "left out fc.weight, fc.bias"
+def loaded(network: nn.Module, content: object, folder: Path) -> LoadedWeights:
+    """Load the weights in a file of ``content``."""
+    torch.save(content, folder / "weights.pth")
+    return load_weights(network, folder / "weights.pth")
+
+
+def is_loaded(network: nn.Module, state: Tensors) -> bool:
+    """Return True if all numbers of ``network`` are those of ``state``."""
+    own = network.state_dict()
+    return all(torch.equal(own[name], state[name].float()) for name in own if own[name].is_floating_point())
+
+
+OF = "22 tensors of weights.pth; left out"
 # The content of a file with the weights of a network, and the sentence after "loaded 20 of … tensors of FILE".
 LAYOUTS: dict[str, tuple[Callable[[Tensors], Any], str]] = {
-    "as torchvision and timm save it": (lambda state: state, f"22 tensors of weights.pth; {HEAD}"),
+    "as torchvision and timm save it": (lambda state: state, f"{OF} fc.weight, fc.bias"),
+    "BN-Inception, converted from Caffe": (
+        lambda state: {name: tensor[None] if tensor.ndim == 1 else tensor for name, tensor in state.items()},
+        f"{OF} fc.weight, fc.bias",
+    ),
     "DataParallel": (
         lambda state: under("module.", state),
-        "22 tensors of weights.pth; left out module.fc.weight, module.fc.bias; prefix 'module.' removed",
+        f"{OF} module.fc.weight, module.fc.bias; prefix 'module.' removed",
     ),
     "a checkpoint": (
         lambda state: {
@@ -71,7 +89,7 @@ LAYOUTS: dict[str, tuple[Callable[[Tensors], Any], str]] = {
             "optimizer": {"state": {0: {"exp_avg": torch.zeros(3)}}, "param_groups": [{"lr": 1.0}]},
             "args": Namespace(lr=1.0, arch="resnet18"),
         },
-        "22 tensors of weights.pth; left out state_dict.fc.weight, state_dict.fc.bias; prefix 'state_dict.' removed",
+        f"{OF} state_dict.fc.weight, state_dict.fc.bias; prefix 'state_dict.' removed",
     ),
     "DINO": (
         lambda state: {
@@ -111,7 +129,7 @@ def test_weights_from_safetensors(whole: Tensors, tmp_path: Path) -> None:
     save_file(under("backbone.", {name: tensor.contiguous() for name, tensor in whole.items()}), path)
     network = BACKBONES["convnet"].build()
     assert load_weights(network, path).prefix == "backbone."
-    assert all(torch.equal(tensor, whole[name]) for name, tensor in network.state_dict().items())
+    assert is_loaded(network, whole)
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(InvalidInput, match=r"The weights in .* cannot be read: it is damaged \(.*\); copy it again\.$"):
         load_weights(network, path)
@@ -124,16 +142,7 @@ def test_the_content_and_not_the_suffix_says_how_weights_are_read(tmp_path: Path
         save(expected, tmp_path / f"weights.{suffix}")
         network = BACKBONES["convnet"].build()
         load_weights(network, tmp_path / f"weights.{suffix}")
-        found = network.state_dict()
-        assert all(torch.equal(found[name], tensor.float()) for name, tensor in expected.items() if "num" not in name)
-
-
-def test_published_weights_may_hold_vectors_as_rows(whole: Tensors, tmp_path: Path) -> None:
-    """As those of BN-Inception, converted from Caffe."""
-    torch.save({name: tensor[None] if tensor.ndim == 1 else tensor for name, tensor in whole.items()}, tmp_path / "w")
-    network = BACKBONES["convnet"].build()
-    load_weights(network, tmp_path / "w")
-    assert all(torch.equal(tensor, whole[name]) for name, tensor in network.state_dict().items())
+        assert is_loaded(network, expected)
 
 
 UNUSABLE: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
@@ -148,47 +157,61 @@ UNUSABLE: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 def test_tensors_without_usable_numbers_may_only_be_left_out(
     form: Callable[[Tensor], Tensor], words: str, tmp_path: Path
 ) -> None:
-    state = BACKBONES["convnet"].build().state_dict()
-    torch.save({**state, "classifier": form(torch.ones(3, 3))}, tmp_path / "weights.pth")
-    load_weights(BACKBONES["convnet"].build(), tmp_path / "weights.pth")
-    torch.save({**state, "blocks.0.weight": form(state["blocks.0.weight"])}, tmp_path / "weights.pth")
+    network = BACKBONES["convnet"].build()
+    state = network.state_dict()
+    loaded(network, {**state, "classifier": form(torch.ones(3, 3))}, tmp_path)
     with pytest.raises(InvalidInput, match=words):
-        load_weights(BACKBONES["convnet"].build(), tmp_path / "weights.pth")
-
-
-# Other names.
+        loaded(network, {**state, "blocks.0.weight": form(state["blocks.0.weight"])}, tmp_path)
 
 
 def renamed(state: Tensors) -> Tensors:
-    """ConvNet's tensors under names that say nothing, with a classifier at the end."""
-    parts = [name.rpartition(".")[2] for name in state]
-    found = {f"layer_{number}.{part}": tensor for number, (part, tensor) in enumerate(zip(parts, state.values()))}
-    return {**found, "last.weight": torch.zeros(9, 128), "last.bias": torch.zeros(9)}
+    """Return tensors under names that say nothing, with a classifier at the end."""
+    return {f"layer_{number}.{name.rpartition('.')[2]}": state[name] for number, name in enumerate(state)}
 
 
-def test_equal_shapes_in_order_are_matched(tmp_path: Path) -> None:
-    theirs, ours = BACKBONES["convnet"].build(), BACKBONES["convnet"].build()
-    for tensor in theirs.state_dict().values():
-        tensor.copy_(torch.randn(tensor.shape))
-    torch.save(renamed(theirs.state_dict()), tmp_path / "weights.pth")
-    assert str(load_weights(ours, tmp_path / "weights.pth")) == (
-        "loaded 20 of 22 tensors of weights.pth; left out last.weight, last.bias; matched by order, since the names "
-        "differ (layer_0.weight is blocks.0.weight)"
+def test_equal_shapes_in_order_are_matched(whole: Tensors, tmp_path: Path) -> None:
+    network, at = BACKBONES["convnet"].build(), len(whole) - 2
+    assert str(loaded(network, renamed(whole), tmp_path)) == (
+        f"loaded 20 of {OF} layer_{at}.weight, layer_{at + 1}.bias; matched by order, since the names differ "
+        "(layer_0.weight is blocks.0.weight)"
     )
-    for name, tensor in theirs.state_dict().items():
-        assert torch.equal(ours.state_dict()[name], tensor) or not tensor.is_floating_point()
+    assert is_loaded(network, whole)
 
 
-def test_another_order_is_never_matched(tmp_path: Path) -> None:
-    state = renamed(BACKBONES["convnet"].build().state_dict())
-    shuffled = random.Random(0).sample(list(state.items()), len(state))
-    alphabetical = sorted(state.items())
-    one_more = [*state.items(), ("more.weight", torch.zeros(9, 9))]
-    one_less = list(state.items())[1:]
-    for items in (shuffled, alphabetical, one_more, one_less):
-        torch.save(dict(items), tmp_path / "weights.pth")
-        with pytest.raises(InvalidInput, match="None of the 20 tensors that the backbone needs"):
-            load_weights(BACKBONES["convnet"].build(), tmp_path / "weights.pth")
+def learned(state: Tensors, lost: int = 0) -> Tensors:
+    """Return the tensors of a network that learn, without the first ones and the classifier."""
+    return dict([(name, tensor) for name, tensor in state.items() if "num_batches" not in name][lost:20])
+
+
+NONE = "None of the 20 tensors that the backbone needs"
+REFUSED: dict[str, tuple[Callable[[Tensors], Tensors], str]] = {
+    "shuffled": (lambda state: dict(random.Random(0).sample([*renamed(state).items()], len(state))), NONE),
+    "by name": (lambda state: dict(sorted(renamed(state).items())), NONE),
+    "one more": (lambda state: {**renamed(state), "more.weight": torch.zeros(9, 9)}, NONE),
+    "one less": (lambda state: dict([*renamed(state).items()][1:]), NONE),
+    **{
+        f"{lost} lost": (partial(learned, lost=lost), rf"{20 - lost} of the 20 .* all must be: {lost} missing \(")
+        for lost in (1, 10, 19)
+    },
+    "one of equal name": (
+        lambda state: {
+            name if at == 0 else f"encoder.{at}": tensor if at == 0 else torch.zeros(1, *tensor.shape)
+            for at, (name, tensor) in enumerate(learned(state).items())
+        },
+        r"1 of the 20 tensors .* is in .*, which has encoder\.1, encoder\.2, and",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_does_not_match_is_refused_and_changes_nothing(
+    change: Callable[[Tensors], Tensors], words: str, whole: Tensors, tmp_path: Path
+) -> None:
+    network = BACKBONES["convnet"].build()
+    before = deepcopy(network.state_dict())
+    with pytest.raises(InvalidInput, match=words):
+        loaded(network, change(whole), tmp_path)
+    assert is_loaded(network, before)
 
 
 def torchvisions_transformer() -> VisionTransformer:
@@ -204,13 +227,11 @@ def test_a_vision_transformer_of_torchvision_is_one_of_timm_and_dino(tmp_path: P
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.normal_(std=0.1)
-    torch.save(theirs.state_dict(), tmp_path / "vit.pth")
     ours = Timms(img_size=32, patch_size=16, embed_dim=8, depth=2, num_heads=2, mlp_ratio=2, num_classes=0).eval()
-    assert not load_weights(ours, tmp_path / "vit.pth").left_out
-    torch.save({"teacher": under("backbone.", ours.state_dict())}, tmp_path / "dino.pth")
+    assert not loaded(ours, theirs.state_dict(), tmp_path).left_out
     back = torchvisions_transformer().eval()
-    loaded = load_weights(back, tmp_path / "dino.pth")
-    assert (loaded.loaded, loaded.left_out, loaded.prefix) == (30, (), "teacher.backbone.")
+    found = loaded(back, {"teacher": under("backbone.", ours.state_dict())}, tmp_path)
+    assert (found.loaded, found.left_out, found.prefix) == (30, (), "teacher.backbone.")
     images = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
         torch.testing.assert_close(ours(images), theirs(images))
@@ -224,25 +245,19 @@ def test_two_layers_of_a_network_are_not_taken_for_one(tmp_path: Path) -> None:
         return nn.ModuleDict({"mlp": nn.ModuleDict({"fc1": nn.Linear(2, 2), "0": nn.Linear(2, 2)})})
 
     theirs, ours = network(), network()
-    torch.save(under("backbone.", theirs.state_dict()), tmp_path / "weights.pth")
-    assert load_weights(ours, tmp_path / "weights.pth").loaded == 4
-    assert all(torch.equal(tensor, ours.state_dict()[name]) for name, tensor in theirs.state_dict().items())
-
-
-# Files that are not weights, or not these.
+    assert loaded(ours, under("backbone.", theirs.state_dict()), tmp_path).loaded == 4
+    assert is_loaded(ours, theirs.state_dict())
 
 
 def test_weights_of_another_architecture(weights: Path) -> None:
     with torch.device("meta"):
         other = BACKBONES["resnet50"].build()
-    (sentence,) = sentences_of(lambda: load_weights(other, weights))
+    (sentence,) = sentences_of(load_weights, other, weights)
     assert "77 of the 265 tensors that the backbone needs are in" in sentence
     assert "and all must be: 165 missing (layer1.0.conv3.weight [256, 64, 1, 1], " in sentence
     assert "23 of another shape (layer1.0.conv1.weight (needs [64, 64, 1, 1], found [64, 64, 3, 3])" in sentence
-    with pytest.raises(
-        InvalidInput, match=r"None of the 20 tensors .*\(blocks.0.weight, .*, which has conv1.weight, .*100 more"
-    ):
-        load_weights(BACKBONES["convnet"].build(), weights)
+    (sentence,) = sentences_of(load_weights, BACKBONES["convnet"].build(), weights)
+    assert re.match(r"None of the 20 tensors .*\(blocks.0.weight, .*, which has conv1.weight, .*100 more", sentence)
 
 
 def test_weights_of_a_deeper_network_are_refused(tmp_path: Path) -> None:
@@ -271,47 +286,20 @@ def test_weights_of_a_deeper_network_are_refused(tmp_path: Path) -> None:
         (convnet, {**deeper, "fc.weight": torch.zeros(9, 9)}, r"1 tensor more .*\(blocks\.15\.weight\)"),
     )
     for network, state, words in cases:
-        torch.save(state, tmp_path / "weights.pth")
-        before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+        before = deepcopy(network.state_dict())
         with pytest.raises(InvalidInput, match=f"weights.pth has .*{words}.* deeper or other variant"):
-            load_weights(network, tmp_path / "weights.pth")
-        assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+            loaded(network, state, tmp_path)
+        assert is_loaded(network, before)
 
 
 def test_what_is_no_layer_of_the_backbone_is_left_out(weights: Path, tmp_path: Path) -> None:
     names = ("fc.weight", "head.mlp.0.weight", "queue", "neck.0.weight", "layer5.0.weight", "layer1.0.attn_mask")
-    extra = {name: torch.zeros(9, 9) for name in names}
-    torch.save(under("module.encoder_q.", {**torch.load(weights), **extra}), tmp_path / "weights.pth")
-    loaded = load_weights(BACKBONES["resnet18"].build(), tmp_path / "weights.pth")
+    content = {**torch.load(weights), **{name: torch.zeros(9, 9) for name in names}}
+    left_out = loaded(BACKBONES["resnet18"].build(), under("module.encoder_q.", content), tmp_path).left_out
+    assert {name.removeprefix("module.encoder_q.") for name in left_out} == {*names, "fc.bias"}
     own = nn.Sequential(nn.Sequential(nn.Conv2d(3, 3, 1), nn.Flatten()))
-    torch.save({**own.state_dict(), "0.2.weight": torch.zeros(9, 3), "0.2.bias": torch.zeros(9)}, tmp_path / "own.pth")
-    assert load_weights(own, tmp_path / "own.pth").left_out == ("0.2.weight", "0.2.bias")
-    assert {name.removeprefix("module.encoder_q.") for name in loaded.left_out} == {*names, "fc.bias"}
-
-
-def test_a_part_of_the_weights_is_not_enough(whole: Tensors, tmp_path: Path) -> None:
-    names = [name for name in whole if "num_batches" not in name]
-    network = BACKBONES["convnet"].build()
-    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    for left_out in (1, 10, 19):
-        kept = {name: whole[name] for name in names[left_out:20]}
-        torch.save(kept, tmp_path / "weights.pth")
-        with pytest.raises(
-            InvalidInput, match=rf"{20 - left_out} of the 20 tensors? .* all must be: {left_out} missing \("
-        ):
-            load_weights(network, tmp_path / "weights.pth")
-    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
-
-
-def test_names_of_another_library_are_shown(whole: Tensors, tmp_path: Path) -> None:
-    first, *others = (name for name in whole if "num_batches" not in name)
-    renamed = {first: whole[first], **{f"encoder.{place}": whole[name] for place, name in enumerate(others)}}
-    torch.save(
-        {name: torch.zeros(1, *tensor.shape) for name, tensor in renamed.items()} | {first: whole[first]},
-        tmp_path / "weights.pth",
-    )
-    with pytest.raises(InvalidInput, match=r"1 of the 20 tensors .* is in .*, which has encoder\.0, encoder\.1, and"):
-        load_weights(BACKBONES["convnet"].build(), tmp_path / "weights.pth")
+    content = {**own.state_dict(), "0.2.weight": torch.zeros(9, 3), "0.2.bias": torch.zeros(9)}
+    assert loaded(own, content, tmp_path).left_out == ("0.2.weight", "0.2.bias")
 
 
 def cut_off(path: Path) -> None:
@@ -333,15 +321,10 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "itself": (recursive, "does not hold named tensors"),
     "a network": (lambda path: torch.save(nn.Linear(2, 2), path), "it holds a torch.nn.modules.linear.Linear, which"),
     "a pickle": (lambda path: path.write_bytes(pickle.dumps(3)), "it is a pickle of something else than tensors"),
-    "an archive": (
-        lambda path: path.write_bytes(b"PK\5\6" + bytes(18)),
-        "torch.save did not write this archive; unpack the file of weights in it.",
-    ),
+    "an archive": (lambda path: path.write_bytes(b"PK\5\6" + bytes(18)), "torch.save did not write this archive; unpa"),
     "TorchScript": (
-        lambda path: torch.jit.save(torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)), path),
-        "it is a TorchScript program; write its tensors to another file",
-    ),
-}
+        lambda path: torch.jit.save(torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)), path), "it is a TorchScript"),
+}  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
@@ -349,7 +332,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_files_that_are_not_weights(write: Callable[[Path], object], words: str, tmp_path: Path) -> None:
     path = tmp_path / "weights.csv"
     write(path)
-    (sentence,) = sentences_of(lambda: EmbeddingModel(ModelConfig(weights=str(path))))
+    (sentence,) = sentences_of(EmbeddingModel, ModelConfig(weights=str(path)))
     assert words in sentence
     assert str(path) in sentence
     assert "weights_only" not in sentence

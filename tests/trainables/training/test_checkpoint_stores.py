@@ -99,5 +99,5 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 def test_a_store_that_does_not_answer_is_refused(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     with ftp_store(tmp_path / "ftp") as url:
         pass
-    with pytest.raises(InvalidInput, match=f"checkpoints.storage_path: {url}/models cannot be read"):
+    with pytest.raises(InvalidInput, match=f"checkpoints.storage_path: {url}/models cannot be accessed"):
         make_plan(parse_config(search_file(checkpoints={"storage_path": f"{url}/models"})), tmp_path / "runs")

@@ -3,10 +3,11 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,7 +16,7 @@ from trainables.common.files import in_digest_order, read_regular
 from trainables.data.dataset import GALLERY, QUERY, TRAIN, grouped
 from trainables.data.images import IMAGE_SUFFIXES
 from trainables.data.sets.folders import images_below
-from trainables.data.sets.published import Classes, Halves, PublishedDataset, count_halves, read_list
+from trainables.data.sets.published import Classes, Counts, Halves, PublishedDataset, counts_of, read_list
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +35,7 @@ image_class_labels.txt     1 1
 classes.txt                1 001.Black_footed_Albatross
 images/001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg"""
     lists: ClassVar[tuple[str, ...]] = ("images.txt", "image_class_labels.txt", "classes.txt")
-    published: ClassVar[Mapping[str, tuple[int, ...]]] = {
-        "training classes": (100,),
-        "test classes": (100,),
-        "training images": (5_864,),
-        "test images": (5_924,),
-    }
+    published: ClassVar[Counts] = counts_of((100, 5_864), (100, 5_924))
 
     def _listed(self) -> Halves:
         names = self._table("classes.txt", "class_id class_name")
@@ -59,9 +55,6 @@ def _halved(names: Sequence[str], pairs: Iterable[tuple[str, str]]) -> Halves:
     return train, test
 
 
-CARS_ANNOTATIONS = "cars_annos.mat"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Cars196(PublishedDataset):
     """Cars196 (Krause et al. 2013): 196 models of cars; the first 98 train.
@@ -75,27 +68,18 @@ class Cars196(PublishedDataset):
     layout: ClassVar[str] = """\
 cars_annos.mat             annotations (relative_im_path, class, …) and class_names
 car_ims/000001.jpg"""
-    lists: ClassVar[tuple[str, ...]] = (CARS_ANNOTATIONS,)
-    published: ClassVar[Mapping[str, tuple[int, ...]]] = {
-        "training classes": (98,),
-        "test classes": (98,),
-        "training images": (8_054,),
-        "test images": (8_131,),
-    }
+    lists: ClassVar[tuple[str, ...]] = ("cars_annos.mat",)
+    published: ClassVar[Counts] = counts_of((98, 8_054), (98, 8_131))
 
     def _listed(self) -> Halves:
         from scipy.io import loadmat  # late: no other data set needs it
 
-        content = loadmat(BytesIO(read_regular(self._root / CARS_ANNOTATIONS)), squeeze_me=True)
+        content = loadmat(BytesIO(read_regular(self._root / self.lists[0])), squeeze_me=True)
         names, annotations = [str(name) for name in content["class_names"]], content["annotations"]
         if wrong := [label for label in annotations["class"] if not 1 <= label <= len(names)]:
             raise ValueError(f"a class is {wrong[0]}, and there are {len(names)}")
         pairs = zip(annotations["class"], annotations["relative_im_path"], strict=True)
         return _halved(names, ((names[label - 1], str(path)) for label, path in pairs))
-
-
-SOP_LISTS = ("Ebay_train.txt", "Ebay_test.txt")
-SOP_COLUMNS = "image_id class_id super_class_id path"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,38 +98,27 @@ Ebay_train.txt             image_id class_id super_class_id path
                            1 1 1 bicycle_final/111085122871_0.JPG
 Ebay_test.txt              the same
 bicycle_final/111085122871_0.JPG"""
-    lists: ClassVar[tuple[str, ...]] = SOP_LISTS
-    published: ClassVar[Mapping[str, tuple[int, ...]]] = {
-        "training classes": (11_318,),
-        "test classes": (11_316,),
-        "training images": (59_551,),
-        "test images": (60_502,),
-    }
+    lists: ClassVar[tuple[str, ...]] = ("Ebay_train.txt", "Ebay_test.txt")
+    published: ClassVar[Counts] = counts_of((11_318, 59_551), (11_316, 60_502))
+
+    def _images(self, name: str) -> list[list[str]]:
+        return self._rows(name, "image_id class_id super_class_id path")
 
     def _listed(self) -> Halves:
-        train, test = map(self._half, SOP_LISTS)
+        halves = map(self._images, self.lists)
+        train, test = (grouped((product, path) for _, product, _, path in half) for half in halves)
         return train, test
-
-    def _half(self, name: str) -> Classes:
-        return grouped((product, path) for _, product, _, path in self._rows(name, SOP_COLUMNS))
 
     def superclasses(self) -> dict[str, str]:
         """Map products to their ``super_class_id``."""
-        kinds: dict[str, set[str]] = {}
-        for name in SOP_LISTS:
-            for _, product, kind, _ in self._rows(name, SOP_COLUMNS):
-                kinds.setdefault(product, set()).add(kind)
-        if several := [product for product, found in kinds.items() if len(found) > 1]:
+        images = chain.from_iterable(map(self._images, self.lists))
+        kinds = grouped((product, kind) for _, product, kind, _ in images)
+        if several := [product for product, found in kinds.items() if len({*found}) > 1]:
             raise InvalidInput(
                 f"{counted(len(several), 'product')} in {str(self.root)!r} with more than one super_class_id: "
                 f"{listed(several)}. Restore the published lists."
             )
-        return {product: min(kinds[product]) for product in self.classes()}
-
-
-INSHOP_LIST = "Eval/list_eval_partition.txt"
-INSHOP_IMAGES = "Img"
-INSHOP_COLUMNS = "image_name item_id evaluation_status"
+        return {product: kinds[product][0] for product in self.classes()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,27 +137,22 @@ Eval/list_eval_partition.txt   52712
                                image_name item_id evaluation_status
                                img/WOMEN/Dresses/id_00000002/02_1_front.jpg id_00000002 train
 Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg"""
-    lists: ClassVar[tuple[str, ...]] = (INSHOP_LIST,)
-    published: ClassVar[Mapping[str, tuple[int, ...]]] = {
-        "training classes": (3_997,),
-        "test classes": (3_985,),
-        "training images": (25_882,),
-        "test images": (26_830,),
-        "queries": (14_218,),
-        "gallery images": (12_612,),
-    }
+    lists: ClassVar[tuple[str, ...]] = ("Eval/list_eval_partition.txt",)
+    published: ClassVar[Counts] = {
+        **counts_of((3_997, 25_882), (3_985, 26_830)), "queries": 14_218, "gallery images": 12_612
+    }  # fmt: skip
 
     def _counts(self, halves: Halves) -> dict[str, int]:
         found = Counter(part for _, _, part in self._list)
-        return {**count_halves(halves), "queries": found[QUERY], "gallery images": found[GALLERY]}
+        return {**super()._counts(halves), "queries": found[QUERY], "gallery images": found[GALLERY]}
 
     @cached_property
     def _list(self) -> list[tuple[str, str, str]]:
         """The key, the item and the part of each image."""
-        rows = self._rows(INSHOP_LIST, INSHOP_COLUMNS, numbered=True)
+        rows = self._rows(self.lists[0], "image_name item_id evaluation_status", numbered=True)
         if wrong := [part for _, _, part in rows if part not in (TRAIN, QUERY, GALLERY)]:
             raise ValueError(f"an evaluation_status is {wrong[0]!r:.40}")
-        inner = f"{INSHOP_IMAGES}/" if os.path.isdir(self._root / INSHOP_IMAGES) else ""
+        inner = "Img/" if os.path.isdir(self._root / "Img") else ""
         return [(f"{inner}{image}", item, part) for image, item, part in rows]
 
     def _listed(self) -> Halves:
@@ -198,14 +166,6 @@ Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg"""
         part_of = {key: part for key, _, part in self._list}
         _, test = self._halves
         return {key: part_of[key] for keys in test.values() for key in keys}
-
-
-VEHICLEID_TRAIN = "train_test_split/train_list.txt"
-VEHICLEID_TESTS = {
-    "small": "train_test_split/test_list_800.txt",
-    "medium": "train_test_split/test_list_1600.txt",
-    "large": "train_test_split/test_list_2400.txt",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,21 +183,23 @@ class VehicleID(PublishedDataset):
 train_test_split/train_list.txt        0279029 23781 (image, vehicle)
 train_test_split/test_list_800.txt     the same, and test_list_1600.txt, test_list_2400.txt
 image/0279029.jpg"""
-    lists: ClassVar[tuple[str, ...]] = (VEHICLEID_TRAIN, *VEHICLEID_TESTS.values())
+    lists: ClassVar[tuple[str, ...]] = tuple(
+        f"train_test_split/{name}.txt" for name in ("train_list", "test_list_800", "test_list_1600", "test_list_2400")
+    )
     # The papers print other numbers than the released lists contain. Both are accepted.
-    published: ClassVar[Mapping[str, tuple[int, ...]]] = {
+    published: ClassVar[Counts] = {
         "training classes": (13_164, 13_134),
         "training images": (113_346, 110_178),
-        "small test classes": (800,),
-        "medium test classes": (1_600,),
-        "large test classes": (2_400,),
+        "small test classes": 800,
+        "medium test classes": 1_600,
+        "large test classes": 2_400,
         "small test images": (6_493, 7_332),
         "medium test images": (13_377, 12_995),
         "large test images": (19_777, 20_038),
     }
 
     def _counts(self, halves: Halves) -> dict[str, int]:
-        counts = count_halves(halves)
+        counts = super()._counts(halves)
         for name, vehicles in self._test_lists.items():
             counts[f"{name} test classes"] = len(vehicles)
             counts[f"{name} test images"] = sum(map(len, vehicles.values()))
@@ -250,11 +212,11 @@ image/0279029.jpg"""
             if other := [vehicle for vehicle, keys in vehicles.items() if set(test.get(vehicle, keys)) != set(keys)]:
                 raise ValueError(f"{name} has other images than a smaller list of {listed(other)}")
             test = {**vehicles, **test}
-        return self._list(VEHICLEID_TRAIN), test
+        return self._list(self.lists[0]), test
 
     @cached_property
     def _test_lists(self) -> dict[str, Classes]:
-        return {name: self._list(path) for name, path in VEHICLEID_TESTS.items()}
+        return dict(zip(("small", "medium", "large"), map(self._list, self.lists[1:]), strict=True))
 
     def _list(self, path: str) -> Classes:
         return grouped((vehicle, f"image/{image}.jpg") for image, vehicle in self._rows(path, "image vehicle"))
@@ -267,15 +229,7 @@ image/0279029.jpg"""
         return {name: vehicles for name, vehicles in found.items() if vehicles}
 
 
-INATURALIST_ANNOTATIONS = ("train2018.json", "val2018.json")
-TRAINING_CATEGORIES, CATEGORIES, IMAGES = 5_690, 8_142, 461_939
-
-
-def _category(line: str) -> str:
-    """Return the category of a line with its number, as in ``7477``, or with the path of one of its images."""
-    parts = line.split("/")
-    is_image = os.path.splitext(parts[-1])[1].lower() in IMAGE_SUFFIXES
-    return parts[-2] if is_image and len(parts) > 1 else parts[-1]
+TRAINING_CATEGORIES, CATEGORIES = 5_690, 8_142
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,9 +237,8 @@ class INaturalist(PublishedDataset):
     """iNaturalist 2018 (Van Horn et al. 2018): plants and animals, split as by Brown et al. (Smooth-AP, 2020).
 
     Contains the published training and validation images. Classes are named and ordered by their category's number.
-    Brown et al. trained on 5,690 of the 8,142 categories. Their list can be given as ``class_list``; without it the
-    same proportion of categories trains, those with the lowest hashes of their names, so the split depends neither on
-    the order (plants first) nor on a random generator.
+    Brown et al. trained on 5,690 of the 8,142 categories. Their list can be given as ``class_list``; without it as many
+    categories train, those with the lowest hashes of their names.
     """
 
     title: ClassVar[str] = "iNaturalist 2018"
@@ -295,11 +248,11 @@ class INaturalist(PublishedDataset):
 train2018.json             categories, images (file_name) and annotations (category_id)
 val2018.json               the same
 train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
-    lists: ClassVar[tuple[str, ...]] = INATURALIST_ANNOTATIONS
-    published: ClassVar[Mapping[str, tuple[int, ...]]] = {
-        "training classes": (TRAINING_CATEGORIES,),
-        "test classes": (CATEGORIES - TRAINING_CATEGORIES,),
-        "images": (IMAGES,),
+    lists: ClassVar[tuple[str, ...]] = ("train2018.json", "val2018.json")
+    published: ClassVar[Counts] = {
+        "training classes": TRAINING_CATEGORIES,
+        "test classes": CATEGORIES - TRAINING_CATEGORIES,
+        "images": 461_939,
     }
 
     class_list: str | None = field(
@@ -310,8 +263,7 @@ train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
     )
 
     def _listed(self) -> Halves:
-        pairs = [pair for name in INATURALIST_ANNOTATIONS for pair in self._pairs(name)]
-        classes = grouped(pairs)
+        classes = grouped(chain.from_iterable(map(self._pairs, self.lists)))
         names = sorted(classes, key=int)
         training = self._training(names)
         train = {name: classes[name] for name in names if name in training}
@@ -331,8 +283,11 @@ train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
         if self.class_list is None:
             hashed = in_digest_order([f"inaturalist:{name}" for name in names])
             return {names[at] for at in hashed[: len(names) * TRAINING_CATEGORIES // CATEGORIES]}
-        lines = read_list(self._root / self.class_list)
-        training = dict.fromkeys(_category(line.strip()) for line in lines if line.strip())
+        training: dict[str, None] = {}
+        for line in filter(None, map(str.strip, read_list(self._root / self.class_list))):
+            category, _, last = line.rpartition("/")  # the path of an image of a category, or a number as in 7477
+            is_image = category and os.path.splitext(last)[1].lower() in IMAGE_SUFFIXES
+            training[category.rpartition("/")[2] if is_image else last] = None
         known = set(names)
         if unknown := [name for name in training if name not in known]:
             raise InvalidInput(
@@ -340,10 +295,6 @@ train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
                 f"in it missing in the annotations: {listed(unknown)}. Give one category or image path per line."
             )
         return set(training)
-
-
-OMNIGLOT_HALVES = ("images_background", "images_evaluation")
-OMNIGLOT_FOLDER = "omniglot-py"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,22 +311,17 @@ class Omniglot(PublishedDataset):
     layout: ClassVar[str] = """\
 omniglot-py/images_background/Korean/character01/0540_01.png
 omniglot-py/images_evaluation/Tibetan/character01/1543_01.png"""
-    lists: ClassVar[tuple[str, ...]] = OMNIGLOT_HALVES
-    published: ClassVar[Mapping[str, tuple[int, ...]]] = {
-        "training classes": (964,),
-        "test classes": (659,),
-        "training images": (19_280,),
-        "test images": (13_180,),
-    }
+    lists: ClassVar[tuple[str, ...]] = ("images_background", "images_evaluation")
+    published: ClassVar[Counts] = counts_of((964, 19_280), (659, 13_180))
 
     @cached_property
     def _root(self) -> Path:
         assert self.root is not None
-        inner = Path(self.root, OMNIGLOT_FOLDER)
+        inner = Path(self.root, "omniglot-py")
         return inner if inner.is_dir() else Path(self.root)
 
     def _listed(self) -> Halves:
-        train, test = map(self._half, OMNIGLOT_HALVES)
+        train, test = map(self._half, self.lists)
         return train, test
 
     def _half(self, folder: str) -> Classes:

@@ -1,9 +1,8 @@
 """Files of embeddings that somebody has computed, and the data set of one: ``.npz``, ``.parquet``, ``.safetensors``.
 
-All three have the same names: ``embeddings`` [N, F] and ``labels`` [N], and optionally ``ids``, ``paths``, ``groups``
-and ``parts``, each [N].
-Parquet has them as columns, with a list of F numbers in a row. A safetensors file has tensors, and lists of text as
-JSON in its metadata. Nothing in a file is executed.
+All have the same names: ``embeddings`` [N, F] and ``labels`` [N], and optionally ``ids``, ``paths``, ``groups`` and
+``parts``, each [N]. Parquet has them as columns, with a list of F numbers in a row. A safetensors file has tensors, and
+lists of text as JSON in its metadata. Nothing in a file is executed.
 
 Legend: N items; F features.
 """
@@ -13,8 +12,9 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,9 +29,6 @@ from trainables.data.sets.folders import as_on_disk, check_file
 from trainables.data.store.contents import image_digest
 
 NAMES = (EMBEDDINGS, LABELS, IDS, PATHS, GROUPS, PARTS) = ("embeddings", "labels", "ids", "paths", "groups", "parts")
-REPEATED = (LABELS, GROUPS, PARTS)
-"""Arrays in which an entry may occur more than once."""
-
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -51,6 +48,16 @@ class FeatureArrays:
         """Return what the items are called: their ids, else their paths, else their row numbers."""
         return self.ids or self.paths or tuple(f"row {row}" for row in range(len(self.embeddings_NF)))
 
+    @cached_property
+    def row_of(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self.names)}
+
+    @cached_property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """The names of the items of each class."""
+        found = grouped(zip(self.labels or (), self.names))
+        return {label: found[label] for label in sorted_classes(found)}
+
 
 def is_feature_file(path: str | os.PathLike[str]) -> bool:
     """Return True if the suffix of ``path`` is that of a file of embeddings."""
@@ -58,11 +65,7 @@ def is_feature_file(path: str | os.PathLike[str]) -> bool:
 
 
 def read_features(path: Path, *, key: str = "") -> FeatureArrays:
-    """Read the file at ``path``.
-
-    Args:
-        path: the file.
-        key: where the user named it, such as ``dataset.file``, to begin the errors with.
+    """Read the file at ``path``; the errors begin with ``key``, where the user named it, such as ``dataset.file``.
 
     Raises:
         InvalidInput: it cannot be read, or is no file of embeddings; all that is wrong with its content.
@@ -89,9 +92,6 @@ def _known_suffix(path: str | os.PathLike[str], said: str) -> str:
         hint = suggestion(suffix, _READERS)
         raise InvalidInput(f"{said}; the suffix sets the format and must be one of {', '.join(_READERS)}{hint}.")
     return suffix
-
-
-# The formats.
 
 
 def _read_parquet(path: Path) -> Arrays:
@@ -134,16 +134,12 @@ def _of_list(entries: list[Any]) -> NDArray[Any]:
 
 def _of_json(name: str, text: str) -> NDArray[Any]:
     """Return the array of a list in a safetensors file's metadata."""
-    try:
+    entries = None
+    with suppress(ValueError):
         entries = json.loads(text)
-    except ValueError:
-        entries = None
     if not isinstance(entries, list):
         raise InvalidInput(f"{name} in the metadata must be a list in JSON; it is {shortened(text)}; use json.dumps.")
     return _of_list(entries)
-
-
-_WITHOUT_NUMPY = ("BF16", "F8_E4M3", "F8_E5M2")
 
 
 def _read_safetensors(path: Path) -> Arrays:
@@ -156,8 +152,8 @@ def _read_safetensors(path: Path) -> Arrays:
             raise_if_any([f"{name} is a tensor and in the metadata; keep one of them." for name in twice])
             lists = {name: _of_json(name, text) for name, text in written.items() if name in NAMES[1:]}
             kinds = {name: file.get_slice(name).get_dtype() for name in NAMES if name in known}
-            arrays = {name: file.get_tensor(name) for name, kind in kinds.items() if kind not in _WITHOUT_NUMPY}
-        short = [name for name in kinds if name not in arrays]
+            short = [name for name, kind in kinds.items() if kind in ("BF16", "F8_E4M3", "F8_E5M2")]  # not in NumPy
+            arrays = {name: file.get_tensor(name) for name in kinds if name not in short}
         if odd := [name for name in short if name != EMBEDDINGS]:
             rounds = f"{odd[0]} are {kinds[odd[0]]}, which rounds whole numbers"
             raise InvalidInput(f"{rounds}; write them as integers or text.")
@@ -177,9 +173,6 @@ _READERS: dict[str, Callable[[Path], Arrays]] = {
 SUFFIXES = tuple(_READERS)
 
 
-# What can be wrong with the content.
-
-
 def _mistakes(arrays: Arrays) -> Iterator[str]:
     if EMBEDDINGS not in arrays:
         found = f"it has {', '.join(arrays)}" if arrays else f"it has none of {', '.join(NAMES)}"
@@ -191,14 +184,14 @@ def _mistakes(arrays: Arrays) -> Iterator[str]:
         yield f"{EMBEDDINGS} must be numbers, items × features; {found}."
         return
     with np.errstate(over="ignore"):
-        embeddings_NF = embeddings.astype(np.float32, copy=False)
-    largest_N = np.abs(embeddings_NF).max(axis=1)
-    for bad_N, what in ((~np.isfinite(largest_N), "numbers that are not finite"), (largest_N == 0, "zeros only")):
+        largest_N = np.abs(embeddings.astype(np.float32, copy=False)).max(axis=1)
+    for bad_N, what, reason in (
+        (~np.isfinite(largest_N), "numbers that are not finite", "float32 cannot hold them"),
+        (largest_N == 0, "zeros only", "a vector of zeros has no direction"),
+    ):
         if rows := np.flatnonzero(bad_N).tolist():
-            reason = "a vector of zeros has no direction" if what == "zeros only" else "float32 cannot hold them"
-            yield (
-                f"{counted(len(rows), 'row')} of {EMBEDDINGS} with {what} ({_rows(rows)}): {reason}; correct or remove."
-            )
+            found = f"{counted(len(rows), 'row')} of {EMBEDDINGS} with {what} ({_rows(rows)})"
+            yield f"{found}: {reason}; correct or remove."
     for name in NAMES[1:]:
         if name in arrays:
             yield from _column_mistakes(name, arrays[name], len(embeddings))
@@ -215,7 +208,7 @@ def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[st
         yield _empty(name, empty)
     elif odd := [entry for entry in entries if not isinstance(_whole(entry), int | str)]:
         yield f"{name} must be text or whole numbers; one is {shortened(repr(odd[0]))}; write them as text."
-    elif name not in REPEATED and (twice := [entry for entry, times in Counter(entries).items() if times > 1]):
+    elif name in (IDS, PATHS) and (twice := [entry for entry, times in Counter(entries).items() if times > 1]):
         yield f"{counted(len(twice), 'entry', 'entries')} of {name} more than once: {listed([*map(str, twice)])}."
     floats = np.array([entry for entry in entries if isinstance(entry, float)])
     # From this size on, neighbouring whole numbers are equal in their type.
@@ -237,9 +230,6 @@ def _rows(rows: list[int]) -> str:
 def _whole(entry: object) -> object:
     """Return a number such as 3.0, of which libraries make 3 where an entry is missing, as 3."""
     return int(entry) if isinstance(entry, float) and entry.is_integer() else entry
-
-
-# The data set.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,19 +259,19 @@ parts       train, query, gallery or distractor, if these are given"""
             _known_suffix(self.file, f"dataset.file is {str(self.file)!r}")
         object.__setattr__(self, "file", check_file(self.file, "a file of embeddings"))
 
-    def _content(self) -> "_Content":
+    def _content(self) -> FeatureArrays:
         path = Path(str(self.file))
         status = path.stat()
         return _content(path, status.st_mtime_ns, status.st_size)
 
     def features(self) -> int:
-        return self._content().arrays.embeddings_NF.shape[1]
+        return self._content().embeddings_NF.shape[1]
 
     def classes(self) -> dict[str, tuple[str, ...]]:
         return self._content().classes
 
     def column(self, name: str) -> dict[str, str]:
-        arrays = self._content().arrays
+        arrays = self._content()
         values = {"group": arrays.groups, "part": arrays.parts}[name]
         return {} if values is None else dict(zip(arrays.names, values, strict=True))
 
@@ -292,41 +282,27 @@ parts       train, query, gallery or distractor, if these are given"""
         return image_digest(self.read(key))  # of the content, so that a file may move or be written again
 
     def read(self, key: str) -> np.ndarray:
-        content = self._content()
-        return content.arrays.embeddings_NF[content.row_of[key]]
+        arrays = self._content()
+        return arrays.embeddings_NF[arrays.row_of[key]]
 
     def picture(self, key: str) -> np.ndarray | None:
-        content = self._content()
-        if content.arrays.paths is None:
+        arrays = self._content()
+        if arrays.paths is None:
             return None
         root = Path(self.root or Path(str(self.file)).parent).resolve()
-        path = (root / content.arrays.paths[content.row_of[key]]).resolve()
+        path = (root / arrays.paths[arrays.row_of[key]]).resolve()
         try:
             return read_image(path) if path.is_relative_to(root) else None
         except Exception:  # decoders raise anything; a report does without the picture
             return None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Content:
-    """The content of a file, its classes with the keys of their items, and the row of each key."""
-
-    arrays: FeatureArrays
-    classes: dict[str, tuple[str, ...]]
-    row_of: dict[str, int]
-
-
 @lru_cache(maxsize=1)
-def _content(path: Path, changed: int, size: int) -> _Content:
+def _content(path: Path, changed: int, size: int) -> FeatureArrays:
     """Read the file at ``path`` once per process, until it was ``changed`` or has another ``size``."""
     arrays = read_features(path, key="dataset.file")
     if arrays.labels is None:
         raise InvalidInput(f"dataset.file is {str(path)!r}, which has no {LABELS}; give a class for each embedding.")
     mistakes = part_mistakes([*zip(arrays.labels, arrays.parts, strict=True)]) if arrays.parts else ()
     raise_if_any([f"dataset.file is {str(path)!r}: {sentence}" for sentence in mistakes])
-    classes = grouped(zip(arrays.labels, arrays.names, strict=True))
-    return _Content(
-        arrays=arrays,
-        classes={label: classes[label] for label in sorted_classes(classes)},
-        row_of={key: row for row, key in enumerate(arrays.names)},
-    )
+    return arrays

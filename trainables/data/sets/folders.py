@@ -1,10 +1,10 @@
-"""Data sets stored as folders of images: the base class, and one sub-folder per class; and paths as on the disk."""
+"""Data sets of image files: their base class, folders with one sub-folder per class, and paths as on the disk."""
 
 import errno
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.common.errors import InvalidInput, counted, listed, raise_if_any
-from trainables.data.dataset import Dataset, is_utf8
+from trainables.data.dataset import Dataset, grouped, is_utf8
 from trainables.data.images import IMAGE_SUFFIXES, damage_in, read_image
 
 
@@ -29,9 +29,8 @@ class RootedDataset(Dataset):
         object.__setattr__(self, "root", as_on_disk(self.root))
         if not os.path.isdir(self._root):
             what = "is not a folder" if os.path.exists(self._root) else "does not exist"
-            raise InvalidInput(
-                f"dataset.root is {str(self.root)!r}, which {what}. Give the folder that holds the images."
-            )
+            found = f"{str(self.root)!r}, which {what}"
+            raise InvalidInput(f"dataset.root is {found}. Give the folder that holds the images.")
 
     @cached_property
     def _root(self) -> Path:
@@ -49,9 +48,8 @@ class RootedDataset(Dataset):
         return read_image(self.path(key))
 
     def damage(self, key: str) -> str | None:
-        if type(self).read is not RootedDataset.read:
-            return None  # a subclass reads files of another kind
-        return damage_in(self.path(key))
+        reads_images = type(self).read is RootedDataset.read  # a subclass may read files of another kind
+        return damage_in(self.path(key)) if reads_images else None
 
     def __getstate__(self) -> dict[str, Any]:
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # cached properties are not pickled
@@ -80,10 +78,7 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
     """Yield paths relative to ``root`` of the images in ``folder``, following links.
 
     Hidden files and the folders of systems are skipped. ``seen`` maps device and inode of the folders already visited
-    to their paths.
-
-    Raises:
-        InvalidInput: a folder cannot be read or is reached twice by links, or links are broken.
+    to their paths. Raises :class:`InvalidInput` if one cannot be read or is reached twice, or links are broken.
     """
     seen = {} if seen is None else seen
     lost = []
@@ -97,14 +92,16 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
             )
         below = above + path[len(str(folder).rstrip("/")) :]
         for name in files:
-            if name.startswith("."):
-                continue
-            if _is_image(name):
+            if _is_image(name) and not name.startswith("."):
                 yield f"{below}/{name}"
-            elif _is_broken_link(f"{path}/{name}"):
+            elif _is_broken_link(f"{path}/{name}") and not name.startswith("."):
                 lost.append(f"{below}/{name}")
-    if lost:
-        raise InvalidInput(f"{counted(len(lost), 'broken link')} in {str(folder)!r}: {listed(lost)}. Fix or remove.")
+    raise_if_any(_broken(lost, folder))
+
+
+def _broken(links: Sequence[str], folder: object) -> list[str]:
+    what = f"{counted(len(links), 'broken link')} in {str(folder)!r}"
+    return [f"{what}: {listed(links)}. Fix or remove."] if links else []
 
 
 def _walked(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -119,13 +116,12 @@ def _walked(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
-                    if _is_folder(entry):
-                        if _is_system(entry.name):
-                            skipped.append(entry.name)
-                        else:
-                            left.append(entry.path)
-                    else:
+                    if not _is_folder(entry):
                         files.append(entry.name)
+                    elif _is_system(entry.name):
+                        skipped.append(entry.name)
+                    else:
+                        left.append(entry.path)
         except OSError as error:
             raise InvalidInput(f"{error.filename!r} cannot be read: {error.strerror}. Fix or remove it.") from error
         yield path, files, skipped
@@ -140,7 +136,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         raise
 
 
-def _is_broken_link(path: str | os.PathLike[str]) -> bool:
+def _is_broken_link(path: str) -> bool:
     return os.path.islink(path) and not os.path.exists(path)
 
 
@@ -158,13 +154,12 @@ kestrel/anything.jpg"""
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self._class_names():
-            raise InvalidInput(
-                f"dataset.root is {str(self.root)!r}, which has no sub-folder. Give it one for each class."
-            )
+            found = f"{str(self.root)!r}, which has no sub-folder"
+            raise InvalidInput(f"dataset.root is {found}. Give it one for each class.")
 
     def _class_names(self) -> list[str]:
-        found = (entry.name for entry in self._entries() if os.path.isdir(entry.path))
-        return sorted(name for name in found if not _is_system(name))
+        folders = (entry.name for entry in self._entries() if os.path.isdir(entry.path))
+        return sorted(name for name in folders if not _is_system(name))
 
     def _entries(self) -> list[os.DirEntry[str]]:
         """List the entries of ``root``, except hidden ones."""
@@ -172,26 +167,15 @@ kestrel/anything.jpg"""
             with os.scandir(self._root) as entries:
                 return [entry for entry in entries if not entry.name.startswith(".")]
         except OSError as error:
-            raise InvalidInput(
-                f"dataset.root is {str(self.root)!r}, which cannot be read: {error.strerror}. Permit reading it."
-            ) from error
+            found = f"{str(self.root)!r}, which cannot be read: {error.strerror}"
+            raise InvalidInput(f"dataset.root is {found}. Permit reading it.") from error
 
     def classes(self) -> dict[str, tuple[str, ...]]:
-        """Map class names to paths relative to ``root``.
-
-        Raises:
-            InvalidInput: classes have no images, folders cannot be read or are reached twice, links are broken, or
-                names are not UTF-8.
-        """
+        """Map class names to paths relative to ``root``, as :func:`images_below`; each class needs an image."""
+        root = self._root
         seen: dict[tuple[int, int], str] = {}  # shared, so that two classes cannot be the same folder
-        classes = {
-            name: tuple(sorted(images_below(self._root / name, self._root, seen))) for name in self._class_names()
-        }
-        sentences = []
-        if lost := sorted(entry.name for entry in self._entries() if _is_broken_link(entry.path)):
-            sentences.append(
-                f"{counted(len(lost), 'broken link')} in {str(self.root)!r}: {listed(lost)}. Fix or remove."
-            )
+        classes = {name: tuple(sorted(images_below(root / name, root, seen))) for name in self._class_names()}
+        sentences = _broken(sorted(entry.name for entry in self._entries() if _is_broken_link(entry.path)), root)
         if empty := [name for name, keys in classes.items() if not keys]:
             sentences.append(
                 f"{len(empty)} of the {len(classes)} class folders in {str(self.root)!r} without images: "
@@ -220,21 +204,18 @@ def left_out(root: Path, *, of_classes: bool) -> str | None:
         hidden += sum(map(_is_image, files)) - sum(map(_is_image, shown))
         beside += sum(map(_is_image, shown)) if of_classes and path == str(root) else 0
         suffixes.update(os.path.splitext(name)[1].lower() or "none" for name in shown if not _is_image(name))
+
+    def most(names: Counter[str]) -> str:
+        return listed([f"{name} {count:,}" for name, count in sorted(names.items())], shown=8)
+
     found = {
-        f"{counted(suffixes.total(), 'file')} without the suffix of an image ({_most(suffixes)})": suffixes,
+        f"{counted(suffixes.total(), 'file')} without the suffix of an image ({most(suffixes)})": suffixes,
         f"{counted(hidden, 'hidden image')}": hidden,
         f"{counted(beside, 'image')} beside the folders of classes": beside,
-        f"{counted(folders.total(), 'folder')} of systems ({_most(folders)})": folders,
+        f"{counted(folders.total(), 'folder')} of systems ({most(folders)})": folders,
     }
     left = [words for words, count in found.items() if count]
     return f"Left out in {str(root)!r}: {'; '.join(left)}." if left else None
-
-
-def _most(names: Counter[str]) -> str:
-    return listed([f"{name} {count:,}" for name, count in sorted(names.items())], shown=8)
-
-
-# Paths that people write differently from the disk: in another Unicode form or case, or with backslashes.
 
 
 def _alike(name: str) -> str:
@@ -242,25 +223,24 @@ def _alike(name: str) -> str:
 
 
 class Folders:
-    """The names in folders, each listed once."""
+    """Names in folders, listed once, for paths written in another Unicode form or case, or with backslashes."""
 
     def __init__(self) -> None:
-        self._names: dict[Path, dict[str, list[str]]] = {}
+        self._names: dict[Path, dict[str, tuple[str, ...]]] = {}
 
-    def _alike_in(self, folder: Path, name: str) -> list[str]:
+    def _alike_in(self, folder: Path, name: str) -> tuple[str, ...]:
         if folder not in self._names:
-            self._names[folder] = {}
-            for entry in os.listdir(folder) if folder.is_dir() else ():
-                self._names[folder].setdefault(_alike(entry), []).append(entry)
-        found = self._names[folder].get(_alike(name), [])
-        return [name] if name in found else found
+            entries = os.listdir(folder) if folder.is_dir() else ()
+            self._names[folder] = grouped((_alike(entry), entry) for entry in entries)
+        found = self._names[folder].get(_alike(name), ())
+        return (name,) if name in found else found
 
     def meant(self, root: Path, path: str) -> str | None:
         """Return the path below ``root`` that ``path`` can only mean; None if it means none or several."""
         for parts in (path.split("/"), path.replace("\\", "/").split("/")):
             folder, found = root, list[str]()
             for part in parts:
-                names = [part] if part in ("", ".", "..") else self._alike_in(folder, part)
+                names = (part,) if part in ("", ".", "..") else self._alike_in(folder, part)
                 if len(names) != 1:
                     break
                 found.append(names[0])

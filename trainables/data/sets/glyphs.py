@@ -22,14 +22,11 @@ from trainables.data.dataset import Dataset
 
 DRAWING = 1  # increased whenever the same parameters draw different pixels
 
-ALPHABET = 60
-STROKES = 3
-POINTS = 9
+ALPHABET, STROKES, POINTS = 60, 3, 9
 HEIGHT = 0.62  # of the glyph, as a fraction of the image height
 
-LISTS = {"small": 1, "medium": 2, "large": 3}  # thirds of the test classes
+LISTS = {"small": 1, "medium": 2, "large": 3}  # thirds of the test classes, of which there are FEWEST_WITH_LISTS
 FEWEST_WITH_LISTS = 6
-
 MINIMUM = {"num_classes": 1, "centres": 1, "images_per_class": 1, "size": 16, "seed": 0}
 
 
@@ -106,10 +103,8 @@ class Glyphs(Dataset):
             if type(getattr(self, name)) is not int or getattr(self, name) < least
         ]
         if not sentences and self.images_per_class < self.centres:
-            sentences.append(
-                f"dataset.images_per_class is {self.images_per_class}, but each of the {self.centres} "
-                "centres of a class needs an image. Lower dataset.centres or raise dataset.images_per_class."
-            )
+            why = f"{self.images_per_class}, but each of the {self.centres} centres of a class needs an image"
+            sentences.append(f"dataset.images_per_class is {why}. Lower dataset.centres or raise it.")
         if type(self.test_lists) is not bool:
             sentences.append(f"dataset.test_lists must be true or false; it is {self.test_lists!r}.")
         elif not sentences and self.test_lists and (test := len(self._test_classes())) < FEWEST_WITH_LISTS:
@@ -133,10 +128,7 @@ class Glyphs(Dataset):
         return tuple(self.classes())[self.num_classes // 2 :]
 
     def test_subsets(self) -> dict[str, tuple[str, ...]]:
-        """Return the first third, the first two thirds and all of the test classes with ``test_lists``, else nothing.
-
-        VehicleID's lists have 800, 1,600 and 2,400 vehicles.
-        """
+        """Return thirds of the test classes with ``test_lists``, as VehicleID's of 800, 1,600 and 2,400; else none."""
         test = self._test_classes()
         return {name: test[: len(test) * part // 3] for name, part in LISTS.items()} if self.test_lists else {}
 

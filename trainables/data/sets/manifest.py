@@ -5,7 +5,7 @@ import io
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +14,9 @@ from typing import ClassVar
 from trainables.common.errors import InvalidInput, counted, listed, raise_if_any, suggestion
 from trainables.data.dataset import ListedDataset, grouped, part_mistakes, sorted_classes
 from trainables.data.sets.folders import Folders, RootedDataset, check_file
-from trainables.data.sets.published import Classes, present_below, read_text
+from trainables.data.sets.published import Classes, is_outside, present_below, read_text
 
 PATH, CLASS, GROUP, PART, CAMERA = COLUMNS = ("path", "class", "group", "part", "camera")
-NEEDED = (PATH, CLASS)
-SUFFIX = ".csv"
-SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +56,11 @@ the last three columns only if you have them"""
     def _rows(self) -> dict[str, dict[str, str]]:
         """The rows by image key."""
         rows = _read(Path(str(self.file)))
-        said = f"dataset.file is {str(self.file)!r}"
-        raise_if_any([f"{said}: {sentence}" for sentence in _row_mistakes(rows)])
         keys = self._keys([row[PATH] for row in rows])
         sentences = [*self._key_mistakes(keys), *part_mistakes([(row[CLASS], row.get(PART, "")) for row in rows])]
         if self.ignore_same_camera and CAMERA not in rows[0]:
             sentences.append(f"no column {CAMERA}; add it, or set dataset.ignore_same_camera to false.")
-        raise_if_any([f"{said}: {sentence}" for sentence in sentences])
+        raise_if_any([f"dataset.file is {str(self.file)!r}: {sentence}" for sentence in sentences])
         return dict(zip(keys, rows, strict=True))
 
     def _keys(self, paths: Sequence[str]) -> list[str]:
@@ -76,25 +71,20 @@ the last three columns only if you have them"""
             for top in (root, resolved) if key.startswith("/") else ():
                 if key.startswith(f"{top}/"):
                     keys[row] = key[len(top) + 1 :]
-        present, folders = present_below(self._root, [key for key in keys if _is_inside(key)]), Folders()
-        return [key if key in present or not _is_inside(key) else folders.meant(self._root, key) or key for key in keys]
+        present, folders = present_below(self._root, [key for key in keys if not is_outside(key)]), Folders()
+        return [key if key in present or is_outside(key) else folders.meant(self._root, key) or key for key in keys]
 
     def _key_mistakes(self, keys: Sequence[str]) -> Iterator[str]:
-        if outside := [key for key in keys if not _is_inside(key)]:
-            yield (
-                f"{counted(len(outside), 'path')} outside of {str(self._root)!r}: {listed(outside, shown=SHOWN)}; give "
-                "paths below dataset.root."
-            )
-            return
-        if doubled := [key for key, count in Counter(keys).items() if count > 1]:
-            yield f"{counted(len(doubled), 'path')} more than once: {listed(doubled, shown=SHOWN)}; keep one row each."
-            return
-        present = present_below(self._root, keys)
-        if missing := [key for key in keys if key not in present]:
-            yield (
-                f"{len(missing):,} of the {len(keys):,} images are missing in {str(self._root)!r}, the first is "
-                f"{listed(missing[:1])}; restore them, or correct dataset.root."
-            )
+        if outside := [key for key in keys if is_outside(key)]:
+            what = f"{counted(len(outside), 'path')} outside of {str(self._root)!r}"
+            yield f"{what}: {listed(outside, shown=3)}; give paths below dataset.root."
+        elif doubled := [key for key, count in Counter(keys).items() if count > 1]:
+            yield f"{counted(len(doubled), 'path')} more than once: {listed(doubled, shown=3)}; keep one row each."
+        else:
+            present = present_below(self._root, keys)
+            if missing := [key for key in keys if key not in present]:
+                what = f"{len(missing):,} of the {len(keys):,} images are missing in {str(self._root)!r}"
+                yield f"{what}, the first is {listed(missing[:1])}; restore them, or correct dataset.root."
 
     def classes(self) -> Classes:
         """Map class names to paths relative to the root."""
@@ -111,13 +101,9 @@ the last three columns only if you have them"""
         return "manifest"
 
 
-def _is_inside(key: str) -> bool:
-    return not key.startswith("/") and key.split("/")[0] != ".." and "\0" not in key
-
-
 def is_manifest(path: str | os.PathLike[str]) -> bool:
     """Return True if the suffix of ``path`` is that of a CSV file."""
-    return Path(path).suffix.lower() == SUFFIX
+    return Path(path).suffix.lower() == ".csv"
 
 
 def _read(path: Path) -> list[dict[str, str]]:
@@ -134,7 +120,7 @@ def _read(path: Path) -> list[dict[str, str]]:
     columns = [name.strip() for name in columns]
     rows = [(number, row) for number, row in enumerate(rest, start=2) if row]
     sentences = []
-    if missing := [name for name in NEEDED if name not in columns]:
+    if missing := [name for name in (PATH, CLASS) if name not in columns]:
         sentences.append(f"{said}, which has no column {' and no column '.join(missing)}; it has {listed(columns)}.")
     if unknown := [name for name in columns if name not in COLUMNS]:
         sentences.append(
@@ -151,12 +137,13 @@ def _read(path: Path) -> list[dict[str, str]]:
     if not rows:
         sentences.append(f"{said}, which has no row; give one for each image.")
     raise_if_any(sentences)
-    return [{name: cell.strip() for name, cell in zip(columns, row, strict=True)} for _, row in rows]
-
-
-def _row_mistakes(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    for name in rows[0]:
-        if empty := [number for number, row in enumerate(rows, start=1) if not row[name]]:
-            yield f"{counted(len(empty), 'cell')} of the column {name} empty, the first in row {empty[0]}; fill them."
-    if len(names := {row[CLASS] for row in rows}) == 1:
-        yield f"all {len(rows):,} rows are of one class, {listed([*names])}; give the images of at least eight classes."
+    found = [{name: cell.strip() for name, cell in zip(columns, row, strict=True)} for _, row in rows]
+    for name in columns:
+        if empty := [number for number, row in enumerate(found, start=1) if not row[name]]:
+            what = f"{counted(len(empty), 'cell')} of the column {name} empty, the first in row {empty[0]}"
+            sentences.append(f"{said}: {what}; fill them.")
+    if len(names := {row[CLASS] for row in found}) == 1:
+        what = f"all {len(found):,} rows are of one class, {listed([*names])}"
+        sentences.append(f"{said}: {what}; give the images of at least eight classes.")
+    raise_if_any(sentences)
+    return found

@@ -5,7 +5,7 @@ import os
 import posixpath
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,11 +15,11 @@ from trainables.common.errors import InvalidInput, counted, listed, raise_if_any
 from trainables.common.files import digest_of, read_regular
 from trainables.data.sets.folders import RootedDataset
 
-FEW = 5
 ON_PURPOSE = ", or set dataset.subset to true if root holds only a part on purpose."
 
 Classes = dict[str, tuple[str, ...]]
 Halves = tuple[Classes, Classes]  # training classes and test classes
+Counts = Mapping[str, int | tuple[int, int]]  # by what is counted; either of two numbers is right
 
 
 def read_list(path: Path) -> list[str]:
@@ -36,6 +36,11 @@ def read_text(path: Path) -> str:
         raise InvalidInput(f"{str(path)!r} cannot be read: {reason}. Give a readable file.") from error
 
 
+def is_outside(key: str) -> bool:
+    """Return True if a path below a folder leads out of it."""
+    return key.startswith("/") or ".." in key.split("/") or "\0" in key
+
+
 def present_below(root: Path, keys: Sequence[str]) -> set[str]:
     """Return the ``keys`` that exist below ``root``, listing each folder once."""
     present: set[str] = set()
@@ -49,16 +54,10 @@ def present_below(root: Path, keys: Sequence[str]) -> set[str]:
     return present.intersection(keys)
 
 
-def count_halves(halves: Halves) -> dict[str, int]:
-    """Count the classes and images of each half."""
-    train, test = ([len(keys) for keys in half.values()] for half in halves)
-    return {
-        "training classes": len(train),
-        "test classes": len(test),
-        "training images": sum(train),
-        "test images": sum(test),
-        "images": sum(train) + sum(test),
-    }
+def counts_of(train: tuple[int, int], test: tuple[int, int]) -> dict[str, int]:
+    """Return the counts of two halves, each given as its numbers of classes and images."""
+    names = ("training classes", "test classes", "training images", "test images")
+    return dict(zip(names, (train[0], test[0], train[1], test[1]), strict=True))
 
 
 def _only(half: Classes, present: set[str]) -> Classes:
@@ -68,16 +67,15 @@ def _only(half: Classes, present: set[str]) -> Classes:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedDataset(RootedDataset):
-    """Data set defined by published lists. Listed images must exist, and counts must match those published.
+    """Data set defined by published lists, which alone are opened. Listed images must exist, and counts must match.
 
-    With ``subset``, missing images are left out and counts are not checked. Only the lists are opened, once per
-    instance; images are checked by listing each folder once.
+    With ``subset``, missing images are left out and counts are not checked.
     """
 
     title: ClassVar[str]
     lists: ClassVar[tuple[str, ...]]
     """The files and folders below ``root`` that :meth:`_listed` reads."""
-    published: ClassVar[Mapping[str, tuple[int, ...]]]
+    published: ClassVar[Counts]
     """The accepted numbers, by the keys of :meth:`_counts`."""
 
     subset: bool = field(
@@ -90,7 +88,8 @@ class PublishedDataset(RootedDataset):
         """Return all classes and images on the lists, whether they exist or not; any error means a damaged list."""
 
     def _counts(self, halves: Halves) -> dict[str, int]:
-        return count_halves(halves)
+        train, test = ((len(half), sum(map(len, half.values()))) for half in halves)
+        return {**counts_of(train, test), "images": train[1] + test[1]}
 
     @cached_property
     def _halves(self) -> Halves:
@@ -109,10 +108,8 @@ class PublishedDataset(RootedDataset):
     def _read_halves(self) -> Halves:
         root = str(self.root)
         if missing := [name for name in self.lists if not os.path.exists(self._root / name)]:
-            raise InvalidInput(
-                f"dataset.root is {root!r}, which lacks {listed(missing)} of {self.title}. "
-                "Give the folder that holds them, or unpack the data set again."
-            )
+            lacking = f"{root!r}, which lacks {listed(missing)} of {self.title}"
+            raise InvalidInput(f"dataset.root is {lacking}. Give the folder that holds them, or unpack it again.")
         try:
             train, test = self._listed()
         except InvalidInput:
@@ -123,59 +120,51 @@ class PublishedDataset(RootedDataset):
                 "Restore the published files."
             ) from error
         if both := [name for name in train if name in test]:
-            raise InvalidInput(
-                f"{counted(len(both), 'class', 'classes')} of {self.title} in {root!r} listed both for training and "
-                f"for test: {listed(both)}. Restore the published lists."
-            )
+            which = f"{counted(len(both), 'class', 'classes')} of {self.title} in {root!r}"
+            what = f"listed both for training and for test: {listed(both)}"
+            raise InvalidInput(f"{which} {what}. Restore the published lists.")
         keys = [key for half in (train, test) for images in half.values() for key in images]
         if not keys:
             raise InvalidInput(f"{self.title} in {root!r} has no image. Unpack the data set again.")
-        raise_if_any(list(self._key_mistakes(keys)))
+        bad = {
+            f"outside of {root!r}": [key for key in keys if is_outside(key)],
+            f"in {root!r} listed more than once": [key for key, count in Counter(keys).items() if count > 1],
+        }
+        raise_if_any(
+            [
+                f"{counted(len(names), 'image')} of {self.title} {what}: {listed(names, shown=5)}. Restore the "
+                "published lists."
+                for what, names in bad.items()
+                if names
+            ]
+        )
         present = present_below(self._root, keys)
         if self.subset and present:
             return _only(train, present), _only(test, present)
-        sentences = [] if self.subset else self._miscounts((train, test))
+        sentences = []
+        found = {} if self.subset else self._counts((train, test))
+        if wrong := [
+            f"{found[what]:,} {what} (published: {' or '.join(f'{number:,}' for number in right)})"
+            for what, number in self.published.items()
+            for right in [number if isinstance(number, tuple) else (number,)]
+            if found and found[what] not in right
+        ]:
+            sentences.append(
+                f"{self.title} in {root!r} has {', '.join(wrong)}. Restore the published files{ON_PURPOSE}"
+            )
         if absent := [key for key in keys if key not in present]:
             sentences.append(
                 f"{len(absent):,} of the {len(keys):,} listed images of {self.title} missing in {root!r}: "
-                f"{listed(absent, shown=FEW)}. Unpack the data set again{'.' if self.subset else ON_PURPOSE}"
+                f"{listed(absent, shown=5)}. Unpack the data set again{'.' if self.subset else ON_PURPOSE}"
             )
         raise_if_any(sentences)
         return train, test
 
-    def _key_mistakes(self, keys: Sequence[str]) -> Iterator[str]:
-        """Check that each key names one image below ``root``, once."""
-        if outside := [key for key in keys if key.startswith("/") or ".." in key.split("/") or "\0" in key]:
-            yield (
-                f"{counted(len(outside), 'listed image')} of {self.title} outside of {str(self.root)!r}: "
-                f"{listed(outside, shown=FEW)}. Restore the published lists."
-            )
-        if doubled := [key for key, count in Counter(keys).items() if count > 1]:
-            yield (
-                f"{counted(len(doubled), 'image')} of {self.title} in {str(self.root)!r} listed more than once: "
-                f"{listed(doubled, shown=FEW)}. Restore the published lists."
-            )
-
-    def _miscounts(self, halves: Halves) -> list[str]:
-        found = self._counts(halves)
-        wrong = [
-            f"{found[what]:,} {what} (published: {' or '.join(f'{number:,}' for number in right)})"
-            for what, right in self.published.items()
-            if found[what] not in right
-        ]
-        if not wrong:
-            return []
-        return [f"{self.title} in {str(self.root)!r} has {', '.join(wrong)}. Restore the published files{ON_PURPOSE}"]
-
     def _rows(self, name: str, form: str, *, numbered: bool = False) -> list[list[str]]:
-        """Split the lines of a list file into the fields named by ``form``, skipping a heading with these names.
-
-        The first line of a ``numbered`` file is the number of the others, which is not needed.
-        """
-        lines = read_list(self._root / name)
-        heading = form.split()
+        """Split the lines of a list file into the fields named by ``form``, skipping a heading with these names."""
+        lines, heading = read_list(self._root / name), form.split()
         rows = [line.split() for line in lines]
-        if numbered and rows and len(rows[0]) == 1:
+        if numbered and rows and len(rows[0]) == 1:  # the number of the other lines
             rows[0] = []
         wrong = [number for number, row in enumerate(rows, start=1) if row and len(row) != len(heading)]
         if wrong:
@@ -189,10 +178,8 @@ class PublishedDataset(RootedDataset):
         """Map the first field of each row of a list file to the second; the first must be unique."""
         rows = self._rows(name, form)
         if doubled := [first for first, count in Counter(first for first, _ in rows).items() if count > 1]:
-            raise InvalidInput(
-                f"{name} in {str(self.root)!r} repeats {counted(len(doubled), form.split()[0])}: "
-                f"{listed(doubled, shown=FEW)}. Restore the published file."
-            )
+            what = f"repeats {counted(len(doubled), form.split()[0])}: {listed(doubled, shown=5)}"
+            raise InvalidInput(f"{name} in {str(self.root)!r} {what}. Restore the published file.")
         return dict(rows)
 
     def classes(self) -> Classes:

@@ -22,17 +22,10 @@ from trainables.common.storage import existing
 
 logger = logging.getLogger(__name__)
 
-LIMIT = "HOLDOUT_CACHE_GB"
-"""Environment variable with the size limit in gigabytes."""
-
-SHARE = 0.5
-"""Default limit, as a fraction of the space that would be free without the stores."""
-
-DRAFT = ".draft"
-"""Suffix of a store that is being built or removed."""
-
-_STORE = re.compile(rf"[0-9a-f]{{64}}({re.escape(DRAFT)})?")
-"""Names of stores and drafts. The cache folder may contain other files."""
+LIMIT = "HOLDOUT_CACHE_GB"  # environment variable with the size limit in gigabytes
+SHARE = 0.5  # default limit, as a fraction of the space that would be free without the stores
+DRAFT = ".draft"  # suffix of a store that is being built or removed
+_STORE = re.compile(rf"[0-9a-f]{{64}}({re.escape(DRAFT)})?")  # names in the cache folder, which may contain other files
 
 
 # Locks: users of a store share a lock on ``<digest>.used``, and a process that removes the store needs it exclusively.
@@ -47,9 +40,6 @@ class InUse:
     """Shared lock on ``store``, which need not exist yet; held until :meth:`close` or garbage collection.
 
     In a folder where this process may not write there may be no lock file. The store is then used without a lock.
-
-    Raises:
-        OSError: the folder does not exist or the disk is full.
     """
 
     def __init__(self, store: Path) -> None:
@@ -87,19 +77,10 @@ def is_used(store: Path) -> bool:
     return False
 
 
-def last_used(store: Path) -> float:
-    """Return the time of the last use, else of creation, in seconds since 1970; 0 if ``store`` does not exist."""
-    for path in (lock_file(store), store):
-        with suppress(FileNotFoundError):
-            return path.stat().st_mtime
-    return 0.0
-
-
 def found_or_built(store: Path, needed: Callable[[], int], build: Callable[[Path], object]) -> InUse:
     """Return the lock on ``store``, which one process builds if it does not exist; the others wait for it.
 
-    ``build`` fills a draft folder, which is renamed afterwards. Room is made for ``needed()`` bytes; after an error, or
-    of a killed process, no store is left.
+    ``build`` fills a draft folder, which is renamed afterwards; room is made for ``needed()`` bytes.
     """
     in_use = InUse(store)  # locked before it exists, so that it cannot be evicted between building and use
     draft = store.with_suffix(DRAFT)
@@ -120,9 +101,6 @@ def found_or_built(store: Path, needed: Callable[[], int], build: Callable[[Path
         in_use.close()
         raise
     return in_use
-
-
-# Eviction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +126,9 @@ def stores_in(cache: Path) -> list[CachedStore]:
         try:
             with os.scandir(path) as entries:
                 size = sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
-            found.append(CachedStore(path=path, size=size, used=last_used(path.with_suffix(""))))
+            lock = lock_file(path.with_suffix(""))
+            used = (lock if lock.exists() else path).stat().st_mtime  # else it is only created
+            found.append(CachedStore(path=path, size=size, used=used))
         except FileNotFoundError:  # removed meanwhile
             continue
     return sorted(found, key=lambda store: (not store.is_draft, store.used, store.path))
@@ -171,12 +151,8 @@ def limit_of(cache: Path) -> int:
 def make_room(cache: Path, needed: Callable[[], int] = lambda: 0, limit: int | None = None) -> list[CachedStore]:
     """Remove unused stores, least recently used first, until ``needed()`` more bytes fit; return those removed.
 
-    They fit if they are within the limit and free on the disk. Abandoned drafts are always removed.
-
-    Args:
-        cache: the folder of the stores.
-        needed: returns the number of bytes; called only if there is a store to remove.
-        limit: in bytes; None for :func:`limit_of`.
+    They fit if they are within the ``limit``, by default :func:`limit_of`, and free on the disk. Abandoned drafts are
+    always removed. ``needed`` is called only if there is a store to remove.
     """
     limit = limit_of(cache) if limit is None else limit
     stores = stores_in(cache)

@@ -21,8 +21,8 @@ from trainables.common.files import DAMAGED, digest_of, read_arrays
 class StoreContents:
     """Labels, sizes and names of N images, and their memory-mapped pixels.
 
-    If items are vectors, ``features`` is their size, their float32 numbers are in ``pixels``, and there are no sizes.
-    If they are ``of_items`` of another kind, ``pixels`` are their bytes, and ``sizes_N2`` are 1 and their lengths.
+    Of vectors ``pixels`` are the numbers, ``features`` of each, and there are no sizes. ``of_items`` of another kind
+    ``pixels`` are their bytes, and ``sizes_N2`` are 1 and their lengths.
     """
 
     features: int | None
@@ -95,16 +95,11 @@ PIXELS, ARRAYS, INDEX = "pixels.bin", "arrays.npz", "index.json"
 # Items as bytes, and their digests.
 
 KINDS = "a text, bytes, a number, a path, a NumPy array of numbers, or a list or mapping of these"
-LENGTH_BYTES = 8
-"""Bytes of the length of the JSON at the beginning."""
+LENGTH_BYTES = 8  # of the length of the JSON at the beginning
 
 
 def item_bytes(item: object) -> bytes:
-    """Return ``item`` as bytes: a JSON that describes it, and the content of its arrays and bytes.
-
-    Raises:
-        ValueError: it is of another kind.
-    """
+    """Return ``item`` as bytes: a JSON that describes it, and the content of its arrays and bytes."""
     blocks: list[bytes] = []
 
     def kept(content: bytes, **entry: Any) -> dict[str, Any]:
@@ -145,12 +140,11 @@ def item_digest(item: object) -> str:
     def kept(content: bytes, **entry: Any) -> dict[str, Any]:
         return {**entry, "sha256": digest_of(content)}
 
-    return digest_of(json.dumps(_described(item, kept, file=_content_of)).encode())
+    def digest(path: PurePath) -> str:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
-
-def _content_of(path: PurePath) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return digest_of(json.dumps(_described(item, kept, file=digest)).encode())
 
 
 def _described(item: object, kept: Callable[..., dict[str, Any]], file: Callable[[PurePath], str] = str) -> Any:

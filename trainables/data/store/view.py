@@ -5,12 +5,11 @@ Legend: N images; B images of a batch, M of all batches; C classes; H, W the lar
 """
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,10 +33,7 @@ class Store:
     """An open image store; pixels are memory-mapped, so that all processes of a node share them.
 
     ``features`` is the number of features if it holds vectors, else None. The store is locked against removal during
-    the lifetime of this object.
-
-    Raises:
-        InvalidInput: there is no store at ``path``, or it is damaged.
+    the lifetime of this object. Raises :class:`InvalidInput` if there is none at ``path``, or it is damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +62,7 @@ class Store:
         labels_N = relabelled_C[self.labels_N]
         rows = torch.nonzero(labels_N >= 0).squeeze(1)
         view = StoreView(store=self, class_names=tuple(class_names), rows_N=rows, labels_N=labels_N[rows])
-        return view if self.features is None else FeatureView(**vars(view), table=self)
+        return view if self.features is None else FeatureView(**vars(view), features_NF=self.features_NF)
 
     @property
     def bytes(self) -> int:
@@ -77,9 +73,9 @@ class Store:
     def features_NF(self) -> Tensor:
         """The vectors of a store of features, float32 [N, F]."""
         assert self.features is not None, "a store of images"
-        shape = (len(self), self.features)
-        mapped = torch.from_file(str(self.path / PIXELS), shared=False, size=math.prod(shape), dtype=torch.float32)
-        return mapped.view(shape)
+        size = len(self) * self.features
+        mapped = torch.from_file(str(self.path / PIXELS), shared=False, size=size, dtype=torch.float32)
+        return mapped.view(len(self), self.features)
 
     def items(self, rows_N: Tensor) -> Any:
         """Return a copy of some items: a list of images (uint8 [H, W, 3]) or other items, or vectors float32 [N, F]."""
@@ -146,43 +142,30 @@ def blindly(view: StoreView, embed: Callable[[StoreView], Tensor]) -> Tensor:
     return embed(view.rows(order_N))[order_N.argsort()]
 
 
-class Table(Protocol):
-    """Features of all images of a store, float32 [N, F]."""
-
-    @property
-    def features_NF(self) -> Tensor:
-        """F features of N images."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FeatureView(StoreView, Features):
-    """Some classes of a store, as features."""
+    """Some classes of a store, as features; ``features_NF`` are those of all its images, float32 [N, F]."""
 
-    table: Table
+    features_NF: Tensor
 
     def features(self, indices_B: Tensor) -> Tensor:
         """Return float32 [B, F]: features of the given items, where they lie."""
-        features_NF = self.table.features_NF
-        return features_NF[self.rows_N[indices_B].to(features_NF.device)]
+        return self.features_NF[self.rows_N[indices_B].to(self.features_NF.device)]
 
     def is_on(self, device: torch.device) -> bool:
         """Return True if the features lie on the GPU ``device``."""
-        return device.type == "cuda" and self.table.features_NF.is_cuda
+        return device.type == "cuda" and self.features_NF.is_cuda
 
     def batches(self, drawn: Sequence[Tensor], labels_N: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield features [B, F] and labels [B] of each batch, on the device of the features.
 
         Their indices ``drawn`` are copied there at once.
         """
-        features_NF, indices_M = self.table.features_NF, torch.cat(list(drawn))
-        sizes = [len(indices_B) for indices_B in drawn]
+        sizes, indices_M = [len(indices_B) for indices_B in drawn], torch.cat(list(drawn))
         everything = (self.rows_N[indices_M], labels_N[indices_M])
-        parts = (to_device(features_NF.device, tensor_M).split(sizes) for tensor_M in everything)
+        parts = (to_device(self.features_NF.device, tensor_M).split(sizes) for tensor_M in everything)
         for rows_B, labels_B in zip(*parts, strict=True):
-            yield features_NF[rows_B], labels_B
-
-
-# Pixels on the GPU
+            yield self.features_NF[rows_B], labels_B
 
 
 class ResidentStore(Store):
@@ -192,10 +175,9 @@ class ResidentStore(Store):
         super().__init__(path)
         if self.features is not None:
             self.features_NF = self.features_NF.to(device)
-            return
-        size = len(self._pixels)
-        mapped = torch.from_file(str(path / PIXELS), shared=False, size=size, dtype=torch.uint8)
-        self._flat_P3 = mapped.to(device).view(-1, 3)
+        else:
+            mapped = torch.from_file(str(path / PIXELS), shared=False, size=self.bytes, dtype=torch.uint8)
+            self._flat_P3 = mapped.to(device).view(-1, 3)
 
     def gather(self, rows_B: Tensor, windows_B4: Tensor) -> Tensor:
         """Return windows as :meth:`Store.gather` does, on ``device``, padded with arbitrary pixels."""
@@ -220,17 +202,14 @@ def on_device(store: Store, device: torch.device) -> Store:
     if key not in _resident:
         _resident.clear()
         torch.cuda.empty_cache()  # what PyTorch keeps of the store before is not free
-        size = store.bytes
         free, _ = torch.cuda.mem_get_info(device)
-        if size > SHARE * free:
-            logger.info("The data (%.1f GB) stay in main memory: the GPU has %.1f GB free.", size / 1e9, free / 1e9)
+        sizes = store.bytes / 1e9, free / 1e9
+        if store.bytes > SHARE * free:
+            logger.info("The data (%.1f GB) stay in main memory: the GPU has %.1f GB free.", *sizes)
             return store
         _resident[key] = ResidentStore(store.path, device)
-        logger.info("The data (%.1f GB) are on the GPU.", size / 1e9)
+        logger.info("The data (%.1f GB) are on the GPU, which had %.1f GB free.", *sizes)
     return _resident[key]
-
-
-# Superclasses, and the gallery
 
 
 def superclasses_for(metrics: Sequence[str], dataset: Dataset, view: StoreView) -> torch.Tensor | None:
@@ -260,10 +239,8 @@ def protocol_for(dataset: Dataset, keys: Sequence[str]) -> RetrievalProtocol | N
 def training_half(view: StoreView, seed: int) -> StoreView:
     """Return half of each class's images, rounded up: those with the lowest SHA-256 of ``seed:key``.
 
-    The half joins the gallery of the validation as further wrong neighbours. Validation classes are few, so a metric on
-    them alone depends on the choice of classes as much as on the configuration; with images of all training classes the
-    gallery resembles that of the test (``python -m benchmarks gallery``). A subset of the classes has a subset of the
-    half.
+    The half joins the gallery of the validation as further wrong neighbours: validation classes are few, so a metric on
+    them alone depends on the choice of classes as much as on the configuration (``python -m benchmarks gallery``).
     """
     half: set[str] = set()
     for keys in grouped(zip(view.labels_N.tolist(), view.image_keys, strict=True)).values():

@@ -153,25 +153,38 @@ def chosen(*candidates: Confirmation, goal: Goal | None = None) -> tuple[int, st
     return found[0].number, found[1]
 
 
-def test_a_finalist_replaces_the_default_if_both_agree() -> None:
-    number, reason = chosen(confirmed(0, [0.2, 0.4]), confirmed(3, [0.3, 0.52], searched=0.6))
-    assert number == 3
-    assert reason == (
-        "trial 3 is 10.0 points above the default on the 4 validation classes, and 11.0 ± 1.0 points above it on both "
-        "halves; it is chosen"
-    )
+def without_classes(number: int, mean: float, searched: float) -> Confirmation:
+    return replace(confirmed(number, [mean], searched), classes={})
 
 
-def test_the_default_stays_if_the_confirmation_or_the_search_disagrees() -> None:
-    number, reason = chosen(confirmed(0, [0.3, 0.4]), confirmed(9, [0.26, 0.42], searched=0.55))
-    assert number == 0
-    assert reason == (
-        "trial 9 is 5.0 points above the default on the 4 validation classes, but 1.0 ± 3.0 points below it on both "
-        "halves; the default is kept"
-    )
-    number, reason = chosen(confirmed(0, [0.2, 0.4]), confirmed(3, [0.4, 0.6], searched=0.49))
-    assert number == 0
-    assert reason == "no trial is above the default on the 4 validation classes; the default is kept"
+ABOVE = "points above the default on the 4 validation classes,"
+
+
+@pytest.mark.parametrize(
+    ("default", "finalist", "number", "reason"),
+    [
+        (
+            confirmed(0, [0.2, 0.4]), confirmed(3, [0.3, 0.52], searched=0.6), 3,
+            f"trial 3 is 10.0 {ABOVE} and 11.0 ± 1.0 points above it on both halves; it is chosen",
+        ),
+        (
+            confirmed(0, [0.3, 0.4]), confirmed(9, [0.26, 0.42], searched=0.55), 0,
+            f"trial 9 is 5.0 {ABOVE} but 1.0 ± 3.0 points below it on both halves; the default is kept",
+        ),
+        (
+            confirmed(0, [0.2, 0.4]), confirmed(3, [0.4, 0.6], searched=0.49), 0,
+            "no trial is above the default on the 4 validation classes; the default is kept",
+        ),
+        (
+            without_classes(0, 0.5, 0.5), without_classes(2, 0.51, 0.6), 2,
+            f"trial 2 is 10.0 {ABOVE} and 1.0 points above it on both halves; it is chosen",
+        ),
+    ],
+)  # fmt: skip
+def test_a_finalist_replaces_the_default_if_search_and_confirmation_agree(
+    default: Confirmation, finalist: Confirmation, number: int, reason: str
+) -> None:
+    assert chosen(default, finalist) == (number, reason)
 
 
 def test_the_highest_mean_of_those_above_the_default_is_chosen() -> None:
@@ -186,17 +199,6 @@ def test_without_values_of_the_default_the_highest_mean_is_chosen() -> None:
     assert number == 4
     assert "the default has none or does not meet the constraints" in reason
     assert choose({0: confirmed(0, [], failed=1)}, DEFAULT, BASIS) is None
-
-
-def test_a_metric_without_values_by_class_is_compared_by_its_mean() -> None:
-    def of_mean(number: int, mean: float, searched: float) -> Confirmation:
-        return replace(confirmed(number, [mean], searched), classes={})
-
-    assert chosen(of_mean(0, 0.5, 0.5), of_mean(2, 0.51, 0.6)) == (
-        2,
-        "trial 2 is 10.0 points above the default on the 4 validation classes, and 1.0 points above it on both halves; "
-        "it is chosen",
-    )
 
 
 classes = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=40)

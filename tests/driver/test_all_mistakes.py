@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, strategies as st
 from support.own_parts import Greys
 from support.refusals import sentences_of
+from support.small_search import SearchFile
 
 from search.config.yaml_file import with_value
 from search.driver.make_plan import read_plan
 from trainables.data.split import split_dataset
 
-SearchFile = Callable[..., dict[str, Any]]
 Row = tuple[dict[str, Any], tuple[str, ...], str]
 
 

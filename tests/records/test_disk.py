@@ -1,7 +1,6 @@
 """The space and the time that a search needs; disk usage against sums over files; commands."""
 
 import io
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from support.commands import holdout_here, plain, write_search
+from support.commands import holdout_here, json_of, plain, printed, refusal, write_search
 from support.image_stores import build_store
 from support.small_disk import SmallDisk
-from support.small_search import draw_folder, small_search
+from support.small_search import SearchFile, draw_folder, small_search
 from support.stores import ftp_store
 
 from search.config.search_config import parse_config
@@ -41,7 +40,7 @@ def test_a_search_without_any_space_is_refused(place: str, disk: SmallDisk, tmp_
     assert free[disk.path / place] == disk.free
     disk.leave(LEAST_FREE - 100_000)
     file = write_search(tmp_path / "search.yaml", content)
-    said = plain(holdout_here("run", file, "--runs", places["runs"], code=1).stderr)
+    said = refusal("run", file, "--runs", places["runs"], code=1)
     assert f"There is no space left for {disk.path}/{place}, where 9.9 MB are free. Free some space there" in said
     assert not any(folder.exists() for folder in places.values())
 
@@ -168,10 +167,10 @@ class _Terminal(io.StringIO):
 
 
 def test_disk_shows_sizes_and_what_is_free(runs: Path) -> None:
-    shown = plain(holdout_here("disk", "--runs", runs).stdout)
+    shown = printed("disk", "--runs", runs)
     assert "birds search 2." in shown
     assert f"free in {runs}" in shown
-    record = json.loads(holdout_here("disk", "--runs", runs, "--json").stdout)
+    record = json_of("disk", "--runs", runs)
     (entry,) = [entry for entry in record["entries"] if entry["kind"] == "search"]
     assert entry["name"] == "birds"
     assert entry["size"] > 2_000_000
@@ -191,14 +190,14 @@ def test_it_asks_and_names_the_sizes(answer: str, code: int, runs: Path, monkeyp
 
 
 def test_yes_removes_at_once_and_is_needed_without_a_terminal(runs: Path) -> None:
-    said = plain(holdout_here("remove", "birds", "--runs", runs, code=2).stderr)
+    said = refusal("remove", "birds", "--runs", runs)
     assert said == "`holdout remove birds` asks for confirmation, but there is no terminal; add --yes."
     assert (runs / "birds" / "search.yaml").exists()
-    record = json.loads(holdout_here("remove", "birds", "--yes", "--runs", runs, "--json").stdout)
+    record = json_of("remove", "birds", "--yes", "--runs", runs)
     assert record["searches"] == ["birds"]
     assert record["size"] > 2_000_000
     assert not (runs / "birds").exists()
-    said = plain(holdout_here("remove", "birds", "--yes", "--runs", runs, code=2).stderr)
+    said = refusal("remove", "birds", "--yes", "--runs", runs)
     assert said == f"There is no search or campaign 'birds' in {runs}; it has: none yet."
 
 
@@ -208,7 +207,7 @@ def test_trim_removes_decoded_images_that_nobody_uses(tmp_path: Path, monkeypatc
     store = build_store(glyphs, list(glyphs.classes()), short_side=20, cache=tmp_path / "holdout")
     trim = ("disk", "--trim", "--to", "0", "--runs", tmp_path / "runs")
     in_use = InUse(store)
-    shown = json.loads(holdout_here(*trim, "--json").stdout)
+    shown = json_of(*trim)
     assert shown["trimmed"] == [{"cache": str(tmp_path / "holdout"), "removed": [], "freed": 0}]
     assert shown["total"] > 9000
     in_use.close()
@@ -228,14 +227,14 @@ def test_trim_removes_nothing_that_a_stranger_s_search_names(runs: Path, tmp_pat
     assert (layer / "precious").exists()
     remember(runs / "birds", ())  # once the user starts the search with this cache, it is one
     assert "victim" in holdout_here(*trim).stderr
-    assert "add --trim" in plain(holdout_here("disk", "--to", "0", "--runs", runs, code=2).stderr)
+    assert "add --trim" in refusal("disk", "--to", "0", "--runs", runs)
 
 
 # The estimated duration of a search, against sums by hand.
 
 
 @pytest.fixture
-def planned(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[..., Plan]:
+def planned(search_file: SearchFile, tmp_path: Path) -> Callable[..., Plan]:
     return lambda **changes: make_plan(parse_config(search_file(**changes)), tmp_path / "runs")
 
 

@@ -1,12 +1,12 @@
 """A search under cross-validation, without a cluster: trials' values, pruning and the test."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 from optuna.trial import TrialState
-from support.driving import only, record
+from support.driving import Opened, only, record
 
 from search.driver.choice import freeze
 from search.driver.finish import write_summary
@@ -17,25 +17,12 @@ from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.trials import best_epochs, epochs_of, running_value
 from trainables.training.spec import EpochRecord, Epochs
 
-Opened = Callable[..., WritableRecords]
-
 FOLDED = {"split": {"folds": 4}, "training": {"epochs": 3, "batch_size": 20}, "losses": ["pnp"]}
 OF_FOLDS = ((0.1, 0.5, 0.2), (0.3, 0.3, 0.1), (0.2, 0.4, 0.9), (0.7, 0.1, 0.1))
 
 
 VALUES = {1: 0.1, 2: 0.5, 3: 0.5, 4: 0.5, 5: 0.5, 6: 0.4, 7: 0.4, 8: 0.4, 9: 1.7 / 3, 10: 1.7 / 3, 11: 1.7 / 3, 12: 0.6}
 """After each of the epochs: the best of the first fold so far, then the mean over the complete folds."""
-
-
-def told(job: RunningTrial, values: Any = OF_FOLDS) -> Iterator[Epochs]:
-    """Yield a job's reports, one per epoch."""
-    rows = [
-        record(epoch, value, fold=fold)
-        for fold, epochs in enumerate(values, start=1)
-        for epoch, value in enumerate(epochs, start=1)
-    ]
-    for row in rows:
-        yield Epochs([row], finished=row is rows[-1])
 
 
 def drive(
@@ -45,8 +32,12 @@ def drive(
     jobs = []
     while job := queue.next_trial():
         jobs.append(job)
-        for news in told(job, values(job)):
-            if not queue.on_trial_result(job, news):
+        of_folds = enumerate(values(job), start=1)
+        rows = [
+            record(epoch, value, fold=fold) for fold, found in of_folds for epoch, value in enumerate(found, start=1)
+        ]
+        for row in rows:
+            if not queue.on_trial_result(job, Epochs([row], finished=row is rows[-1])):
                 break
     return jobs
 
@@ -116,8 +107,7 @@ def test_from_the_confirmed_folds_to_the_final_trainings(opened: Opened, train_o
     final = {"seeds": 2, "train_on": train_on}
     search = opened(**FOLDED, search={"trials": 1}, selection=selection_file, final=final)
     drive(search, search_stage(search))
-    for stage in [confirm_stage(search)]:
-        drive(search, stage)
+    drive(search, confirm_stage(search))
     assert len(search.study("pnp", Stage.SELECT).trials()) == 2
     selection = freeze(search)
     assert selection.chosen["pnp"].best_epochs == (2, 1, 3, 1) * 2

@@ -120,10 +120,9 @@ def test_a_state_folder_that_cannot_be_used_is_a_warning(
 
 
 def test_an_opening_without_the_state_folder_is_after_those_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened(ledger_in(tmp_path / "elsewhere"), images("abx"))
-    ledger = ledger_in(tmp_path / "runs")
     with monkeypatch.context() as without:
         without.setenv("XDG_STATE_HOME", os.devnull)
         second = opened(ledger, images("ab"), search="two")
@@ -177,10 +176,6 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
         assert len(path.read_text().splitlines()) == 3
 
 
-def lines_of(folder: Path) -> list[str]:
-    return (folder / NAME).read_text().splitlines(keepends=True)
-
-
 def write_until_killed(_: Connection, runs: Path, writes: int) -> None:
     written, flush = itertools.count(1), os.fsync
 
@@ -194,7 +189,7 @@ def write_until_killed(_: Connection, runs: Path, writes: int) -> None:
 
 
 @pytest.mark.parametrize("writes", [4, 6])
-def test_a_kill_between_the_two_files_hides_nothing(writes: int, tmp_path: Path, state: Path) -> None:
+def test_a_kill_between_the_two_files_hides_nothing(writes: int, ledger: Ledger, tmp_path: Path, state: Path) -> None:
     """The first two writes are of the opening, then come the images and their line, each to the user's file first."""
     process, _ = forked(write_until_killed, tmp_path / "runs", writes)
     process.join()
@@ -202,17 +197,16 @@ def test_a_kill_between_the_two_files_hides_nothing(writes: int, tmp_path: Path,
     elsewhere = ledger_in(tmp_path / "elsewhere")
     second = opened(elsewhere, images("ab", "cd"), search="two")
     assert elsewhere.sentence(second) == "this test set: 2 openings by 2 searches, 4 configurations scored"
-    ledger = ledger_in(tmp_path / "runs")
     assert ledger.sentence(second) == elsewhere.sentence(second)
     ledger.catch_up()
     for folder in (tmp_path / "runs", tmp_path / "elsewhere", state / "holdout"):
-        assert len(lines_of(folder)) == 4
+        assert len((folder / NAME).read_text().splitlines()) == 4
         assert len([*(folder / "test_openings.images").iterdir()]) == 1
     assert not [*ledger.broken_links(), *elsewhere.broken_links()]
 
 
-def test_a_user_s_ledger_that_was_lost_is_filled_again(tmp_path: Path, state: Path) -> None:
-    ledger, elsewhere = ledger_in(tmp_path / "runs"), ledger_in(tmp_path / "elsewhere")
+def test_a_user_s_ledger_that_was_lost_is_filled_again(ledger: Ledger, tmp_path: Path, state: Path) -> None:
+    elsewhere = ledger_in(tmp_path / "elsewhere")
     opened(ledger, images("ab", "cd"))
     shutil.rmtree(state / "holdout")
     ledger.catch_up()
@@ -221,9 +215,8 @@ def test_a_user_s_ledger_that_was_lost_is_filled_again(tmp_path: Path, state: Pa
 
 
 def test_a_runs_folder_that_cannot_be_written_is_read(
-    tmp_path: Path, state: Path, caplog: pytest.LogCaptureFixture
+    ledger: Ledger, tmp_path: Path, state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ledger = ledger_in(tmp_path / "runs")
     opening = opened(ledger, images("ab"))
     (state / "holdout" / NAME).unlink()
     (state / "holdout" / f"{NAME}.lock").unlink(missing_ok=True)

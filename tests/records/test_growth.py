@@ -9,9 +9,9 @@ from typing import Any
 import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState
-from support.driving import train
+from support.driving import Opened, train
 from support.refusals import sentences_of
-from support.small_search import small_search
+from support.small_search import SearchFile, small_search
 
 from search.config.search_config import parse_config
 from search.driver.choice import freeze
@@ -27,9 +27,7 @@ from search.stages import Stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from trainables.common.errors import InvalidInput
 
-SearchFile = Callable[..., dict[str, Any]]
 Ended = Callable[..., Records]
-Opened = Callable[..., WritableRecords]
 RANGE = {"temperature": {"low": 0.01, "high": 0.2, "log": True}, "variant": ["Ds", "Dq"]}
 OF_ONE_LOSS: dict[str, Any] = {"losses": ["pnp"], "space": {"pnp": RANGE}, "search": {"trials": 4}}
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import holdout_here, plain, write_search
+from support.commands import printed, write_search
 from support.refusals import sentences_of
 from support.small_search import draw_folder, small_search
 
@@ -88,7 +88,7 @@ def test_doctor_says_what_run_would_take(root: Path, tmp_path: Path) -> None:
     assert (notice.check, notice.state) == ("batch_size", "ok")
     assert notice.found.startswith("30, the largest batch that 6 training classes fill")
     file = write_search(tmp_path / "small.yaml", {**content, "resources": {"cpus_per_trial": 9999}})
-    said = plain(holdout_here("doctor", file, "--runs", tmp_path / "runs", code=1).stdout)
+    said = printed("doctor", file, "--runs", tmp_path / "runs", code=1)
     assert "resources.cpus_per_trial is 9999" in said
     assert "batch_size" not in said
 

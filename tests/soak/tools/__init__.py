@@ -1,1 +1,0 @@
-"""Tools that inject faults and repair them: processes, stores, networks and clocks."""
