@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from search.config.yaml_file import with_value
 from search.records.records import Records, stored_search
 from search.records.runs import CampaignFolder
-from search.records.status import trial_row
+from search.records.status import TrialRow, trial_row
 from search.results.answer import Answer
 from search.results.comparison import Comparison
 from search.results.summary import Summary
@@ -86,10 +86,9 @@ class Search:
             return pandas.concat({name: self.trials(name) for name in self.losses}, names=["loss"]).reset_index("loss")
         rows = [trial_row(trial) for trial in self._records.trials_of(self._study(loss))]
         parameters = pandas.DataFrame([{f"params_{name}": value for name, value in row.params.items()} for row in rows])
-        facts = pandas.DataFrame(
-            [[getattr(row, name) for name in _FACTS] for row in rows], columns=list(_FACTS)
-        ).astype(dict.fromkeys(("seed", "replicate_of"), "Int64"))
-        return pandas.concat([facts[["number", "state", "value"]], parameters, facts[list(_FACTS[3:])]], axis=1)
+        facts = pandas.DataFrame(map(vars, rows), columns=[*TrialRow.__dataclass_fields__])
+        facts = facts.astype({"seed": "Int64", "replicate_of": "Int64"})
+        return pandas.concat([facts.iloc[:, :3], parameters, facts.iloc[:, 4:]], axis=1)
 
     def _study(self, loss: Loss) -> str:
         """Return the name of a loss's study; a part of the user's own may be given as in the search file."""
@@ -209,9 +208,6 @@ class ReportPage:
     def _repr_html_(self) -> str:
         page = escape(self.path.read_text("utf-8"), quote=True)
         return f'<iframe srcdoc="{page}" width="100%" height="800" style="border: 0"></iframe>'
-
-
-_FACTS = ("number", "state", "value", "seed", "epochs", "replicate_of", "outcome")
 
 
 def run(

@@ -6,9 +6,9 @@ Importing this module does not import Optuna.
 import itertools
 import math
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from search.stages import Role
 from trainables.common.errors import counted
@@ -71,13 +71,9 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Basis:
-    """The basis of a choice.
+    """The basis of a choice: ``better_by`` standard errors of the ``objective`` above the default.
 
-    Attributes:
-        objective: the metric.
-        validation: the classes that validated the search, in words: "on the 4 validation classes".
-        confirmation: the same for the confirmation.
-        better_by: the standard errors by which a configuration must be better than the default.
+    ``validation`` and ``confirmation`` are the classes that validated, in words: "on the 4 validation classes".
     """
 
     objective: str
@@ -88,12 +84,9 @@ class Basis:
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
-    """The model that a search recommends, from its training classes alone.
+    """The model that a search recommends, from its training classes alone, with its ``basis`` in words.
 
-    Attributes:
-        loss: the loss, or the network without training.
-        number: the number of the chosen trial; None for a network without training.
-        basis: what it rests on, in words.
+    ``loss`` may be a network without training, which has no ``number`` of a chosen trial.
     """
 
     loss: str
@@ -141,49 +134,28 @@ def tested_pairs(rows: Mapping[RowKey, int | None], baselines: Mapping[str, RowK
 class Family:
     """The metrics, rows and pairs of a test table, whose differences are tested together; frozen with the choice.
 
-    ``within`` is the margin of equivalence, None without one.
+    They are sorted, so that equal tables are equal as JSON. ``within`` is the margin of equivalence, None without one.
     """
 
-    metrics: frozenset[str]
-    rows: frozenset[RowKey]
-    pairs: frozenset[frozenset[RowKey]]
+    metrics: tuple[str, ...]
+    rows: tuple[RowKey, ...]
+    pairs: tuple[tuple[RowKey, ...], ...]
     within: float | None = None
 
     @classmethod
     def of(
-        cls,
-        rows: Mapping[RowKey, int | None],
-        baselines: Mapping[str, RowKey],
-        metrics: Sequence[str],
-        within: float | None,
+        cls, metrics: Iterable[str], rows: Iterable[RowKey], pairs: Iterable[Iterable[RowKey]], within: float | None
     ) -> "Family":
-        """Return the table of :func:`tested_pairs`."""
-        pairs = frozenset(map(frozenset, tested_pairs(rows, baselines)))
-        return cls(metrics=frozenset(metrics), rows=frozenset(rows), pairs=pairs, within=within)
+        """Return the table with these parts, in any order."""
+        unordered = {tuple(sorted(pair)) for pair in pairs}
+        return cls(
+            metrics=tuple(sorted({*metrics})),
+            rows=tuple(sorted({*rows})),
+            pairs=tuple(sorted(unordered)),
+            within=within,
+        )
 
     @property
     def baselines(self) -> dict[str, RowKey]:
         """The network without training with which each search's losses are compared."""
         return {key.search: key for pair in self.pairs for key in pair if key.role is Role.BASELINE}
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content for ``selection.json``; equal families give equal content."""
-        return {
-            "metrics": sorted(self.metrics),
-            "rows": sorted(map(list, self.rows)),
-            "pairs": sorted(sorted(map(list, pair)) for pair in self.pairs),
-            "within": self.within,
-        }
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "Family":
-        def key(names: Sequence[str]) -> RowKey:
-            search, loss, role = names
-            return RowKey(search, loss, Role(role))
-
-        return cls(
-            metrics=frozenset(content["metrics"]),
-            rows=frozenset(map(key, content["rows"])),
-            pairs=frozenset(frozenset(map(key, pair)) for pair in content["pairs"]),
-            within=content["within"],
-        )

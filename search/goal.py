@@ -57,12 +57,7 @@ class Constraint:
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """The objective of a search, and the constraints that a chosen configuration must meet.
-
-    Attributes:
-        objective: a metric of the validation. It ranks epochs and trials.
-        constraints: bounds of metrics and costs at the epoch whose model is kept.
-    """
+    """The objective of a search, which ranks epochs and trials, and bounds at the epoch whose model is kept."""
 
     objective: str
     constraints: tuple[Constraint, ...] = ()

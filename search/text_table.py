@@ -14,12 +14,9 @@ NOTHING = "–"
 
 @dataclass(frozen=True, kw_only=True)
 class TextTable:
-    """A table of text for terminal, Markdown and LaTeX. A cell may have several lines.
+    """A table of text for terminal, Markdown and LaTeX. A cell may have several lines, and the title may be empty.
 
     Attributes:
-        title: title; may be empty, as by default.
-        header: names of the columns.
-        rows: cells by row.
         labels: number of leading columns that name a row.
         notes: sentences below the table.
         prose: positions of columns that hold sentences; only the lines of their cells are wrapped.

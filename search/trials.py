@@ -36,10 +36,6 @@ def epochs_of(trial: "FrozenTrial") -> "list[EpochRecord]":
     return [trial.user_attrs[key] for key in record_keys(trial)]
 
 
-def epochs_trained(trials: "Iterable[FrozenTrial]") -> int:
-    return sum(len(record_keys(trial)) for trial in trials)
-
-
 def whole_training(trial: "FrozenTrial", spec: "TrialSpec") -> str:
     """Return the outcome of a trial that trained all epochs of ``spec``."""
     text = "its only epoch trained" if spec.epochs == 1 else f"all {spec.epochs} epochs trained"

@@ -17,7 +17,7 @@ ROOMS: dict[str, set[str]] = {
     "config": {"names", "parts", "recipes", "search_config", "sections", "validation", "yaml_file"},
     "study": set(),
     "tracking": set(),
-    "records": {"campaign", "disk", "growth", "plan", "records", "runs", "status", "work", "writable"},
+    "records": {"campaign", "disk", "plan", "records", "runs", "status", "work", "writable"},
     "vault": {"held", "models", "protocol"},
     "engines": {"base", "capacity"},
     "results": {"campaign", "comparison", "pairs", "rows", "summarise", "summary"},

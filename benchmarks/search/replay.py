@@ -26,7 +26,7 @@ from search.stages import Stage, study_name
 from search.study import Budget, LossStudy, QueuedStage, QueuedStudy, RunningTrial, StudyStorage, TrialQueue
 from search.study.sampler import Availability, Sampler
 from search.tables import PRUNERS
-from search.trials import epochs_trained, values_of
+from search.trials import record_keys, values_of
 from spaces.space import Value
 from trainables.training.spec import Epochs, Failed, derived_seed
 
@@ -207,7 +207,8 @@ class Replay:
         return Outcome(
             tried=tuple(sorted({self._table.number(trial.params) for trial in trials})),
             choices=tuple(chosen(self._table, trials, rule, self._run % 2) for rule in rules),
-            epochs=epochs_trained(trials) * (1 if self._on == "split" else 0.5) + self._table.epochs * self._extra,
+            epochs=sum(len(record_keys(trial)) for trial in trials) * (1 if self._on == "split" else 0.5)
+            + self._table.epochs * self._extra,
             time=time,
         )
 

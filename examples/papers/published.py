@@ -52,7 +52,7 @@ def printed(name: str) -> list[dict[str, Any]]:
 
 def changed(folder: CampaignFolder) -> list[str]:
     """Return the settings of a campaign that are not those of the shipped one, whose numbers the paper has."""
-    files = folder.content(), read_file(Path(folder.name))
+    files = read_yaml(folder.config), read_file(Path(folder.name))
     ours, theirs = (read_config(file).model_dump(mode="json") for file in files)
     return [
         f"{key} is {here!r}, not {there!r}"

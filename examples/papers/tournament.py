@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.records.campaign import LOSS, VALIDATION, read_config
+from search.records.campaign import LOSS, VALIDATION
 from search.records.runs import CampaignFolder
 from search.results.campaign import stored_result
 
@@ -88,7 +88,7 @@ def scores_of(cells: "pandas.DataFrame", axes: Sequence[str], data: Sequence[str
 
 def tournaments(folder: CampaignFolder) -> dict[str, Tournament]:
     """Return the tournament of each role, by the first test metric of the campaign's table."""
-    config, result = read_config(folder.content()), stored_result(folder)
+    config, result = folder.stored(), stored_result(folder)
     metric = next((name for name in config.table.metrics if name != VALIDATION), "")
     cells = result.to_frame().astype({"mean": float})
     found = {}

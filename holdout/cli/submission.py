@@ -61,10 +61,9 @@ def submission(content: dict[str, Any]) -> Submission:
                 f"({', '.join(recipes())}); use one of them, or copy the sections of the recipe into base."
             )
         campaign = parse_campaign(content, _parse_anywhere)
-        name = campaign.name
-        configs = [member.config for member in campaign.members]
+        name, configs = campaign.name, campaign.searches
     else:
-        configs = [_parse_anywhere(content)]
+        configs = (_parse_anywhere(content),)
         name = configs[0].name
     return Submission(
         name=name,

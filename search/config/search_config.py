@@ -229,7 +229,7 @@ MAY_CHANGE = (
     "resources", "tracking", "stages", "ship", "search.trials", "split.allow_overlap", "final.vault",
     "final.vault_items",
 )  # fmt: skip
-"""Sections and keys that may change, besides losses and ranges, which :mod:`search.records.growth` extends."""
+"""Sections and keys that may change, besides losses and ranges, which :func:`search.records.plan.growth` extends."""
 
 
 def may_change(key: str) -> bool:

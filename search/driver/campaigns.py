@@ -42,7 +42,7 @@ def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignR
 
 def stored_campaign(folder: CampaignFolder) -> Campaign:
     """Return the stored campaign; raise if it, or a search of it, names a file or code that is not trusted."""
-    content = folder.content()
+    content = read_yaml(folder.config)
     if content.get(CAMPAIGN_RECIPE) not in recipes():
         check_addresses(folder.config.parent, content, [CAMPAIGN_RECIPE])
 
@@ -78,11 +78,11 @@ def _checks(folder: CampaignFolder, runs: Sequence[RunFolder]) -> Iterator[Check
             yield from verify(run) if run.config.exists() else [Check(run.name, is_there=False)]
         yield lacking(folder.result.name, mistakes)
         return
-    for run, member in zip(runs, campaign.members, strict=True):
+    for run, config in zip(runs, campaign.searches, strict=True):
         if not run.config.exists():
             yield Check(run.name, is_there=False)
             continue
-        file = settled(member.config.model_dump(mode="json"))
+        file = settled(config.model_dump(mode="json"))
         problems = differing(f"{run.name} search.yaml ", settled(read_yaml(run.config)), file)
         yield check(f"{run.name}: its file, from campaign.yaml", problems)
         yield from verify(run)

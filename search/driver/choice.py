@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.difference import Family, RowKey, best_baseline, shown_metrics
+from search.difference import Family, RowKey, best_baseline, shown_metrics, tested_pairs
 from search.records import (
     EXPORTED,
     Confirmation,
@@ -141,7 +141,7 @@ def selection_of(search: Records, family: Family | None = None) -> Selection:
             rows |= {RowKey(search.name, loss, Role.DEFAULT): 0, RowKey(search.name, loss, Role.TUNED): entry.number}
         best = {search.name: untrained[best_baseline(baselines.classes)]} if baselines else {}
         metrics = shown_metrics(search.config.objective, tuple(map(metric_name, names)))
-        family = Family.of(rows, best, metrics, search.config.final.within)
+        family = Family.of(metrics, rows, tested_pairs(rows, best), search.config.final.within)
     return Selection(
         id=uuid.uuid4().hex,
         search=plan.config.name,

@@ -127,7 +127,8 @@ def expected_steps(pruner: Pruner, trials: int) -> float:
 
 def expected_seconds(plan: Plan, works: Sequence[Work], costs: Mapping[str, Cost], concurrent: int) -> float:
     """Return the time from the command to the end of the last training, without the scoring of the test."""
-    trained = seconds_left(works, {(plan.config.name, loss): cost.epoch for loss, cost in costs.items()}, concurrent)
+    pace = {(plan.config.name, loss): [cost.epoch] for loss, cost in costs.items()}
+    trained = seconds_left(works, pace, concurrent)
     return START_S + (trained or 0.0)
 
 

@@ -17,7 +17,7 @@ from search.engines.base import Resources
 from search.engines.capacity import too_tight
 from search.records.plan import trial_directory
 from search.records.records import Records
-from search.records.work import Pace, Work, planned_work, seconds_left
+from search.records.work import Work, pace_of, planned_work, seconds_left
 from search.stages import Stage, search_of
 from search.study import Budget, RunningTrial, TrialListener
 from search.text_table import NOTHING, sparkline
@@ -64,7 +64,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         works = (work for search in searches for work in planned_work(search.plan, stages, search.trials))
         self._works = {work.study: work for work in works}
         self._slots: dict[tuple[str, int], RunningTrial] = {}
-        self._pace = Pace(searches)
+        self._pace = pace_of(searches)
         # Redrawn at a fixed rate: hundreds of slots report every few milliseconds.
         live = Live(console=console, get_renderable=self.rendered, refresh_per_second=4, transient=True)
         self._live = live if console.is_terminal else None
@@ -107,7 +107,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
                 self._works = {**self._works, name: replace(work, budget=planned, tally=Tally.of(trials))}
 
     def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
-        self._pace.add(search_of(running.study.name), running.loss, record["end"] - record["start"])
+        self._pace[search_of(running.study.name), running.loss].append(record["end"] - record["start"])
         if time.monotonic() - self._printed <= QUIET_S or self._live or self._moving:
             return
         if (trained := len(epochs_of(running.stored))) < (most := running.spec.epochs):
@@ -143,7 +143,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         order = list(Stage)
         begun = order.index(self._stage) if self._stage else 0
         works = [work for work in self._works.values() if order.index(work.stage) >= begun]
-        return seconds_left(works, self._pace.means(), self._concurrent)
+        return seconds_left(works, self._pace, self._concurrent)
 
     def _line(self, running: RunningTrial) -> str:
         work, trial = self._works[running.study.name], running.stored

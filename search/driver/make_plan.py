@@ -20,8 +20,7 @@ from search.driver.checks.data import (
 from search.driver.checks.parts import check_compiler, check_network, check_parts
 from search.driver.checks.services import FROZEN, check_addresses, check_folder, check_machine, check_vault
 from search.records.campaign import Campaign, parse_campaign
-from search.records.growth import Growth, growth, in_order, successor, unfinished_defaults
-from search.records.plan import Plan, check_spaces
+from search.records.plan import Growth, Plan, check_spaces, growth, in_order
 from search.records.records import Records, stored_search, trusted_config
 from search.records.runs import CampaignFolder, RunFolder, campaign_of
 from search.stages import Stage
@@ -165,13 +164,13 @@ def _successor(
     config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings[SearchConfig], grown: Growth
 ) -> Plan:
     """Return the plan of the search that continues from the trials of the one in ``folder``."""
-    following = successor(folder)
+    following = folder.successor()
     renamed = config.model_copy(update={"name": following.name})
     if following.config.exists():
         plan = _stored(renamed, following, found)
     else:
         found.add(_forbidden_changes(stored, config, grown))
-        found.add(unfinished_defaults(Records(folder)))
+        found.add(_unfinished_defaults(Records(folder)))
         plan = _with_split_of(folder, make_plan(renamed, folder.runs, findings=found))
         plan = replace(plan, predecessor=folder.name)
         _remember(plan)
@@ -191,6 +190,17 @@ def _successor(
         f"the trainings for the test, also of the losses that were there, take up to {most} trainings."
     )
     return replace(plan, notices=(notice, cost, *plan.notices))
+
+
+def _unfinished_defaults(search: Records) -> Iterator[str]:
+    """Yield a sentence for each loss of a stored search whose default is unfinished: a successor begins with it."""
+    for loss in search.losses:
+        trials = search.trials(loss)
+        if not trials or not trials[0].state.is_finished():
+            yield (
+                f"Trial 0 of {search.name}/{loss}, the default, is not finished, and a successor begins with it; "
+                f"run the unchanged file of {search.name} first, or give the search a new name."
+            )
 
 
 def _resumed(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:

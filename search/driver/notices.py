@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from search.driver.progress_view import duration
 from search.records.records import Records
-from search.records.work import Pace, planned_work, seconds_left
+from search.records.work import pace_of, planned_work, seconds_left
 from search.stages import Stage, baseline_phrase, study_name
 from search.study import Sampler
 from search.tables import PRUNERS
@@ -48,7 +48,7 @@ def resumed(searches: Sequence[Records], left: Sequence[Stage], slots: int) -> I
         names = {Stage.SEARCH: f"up to {counted(trials, 'trial')}", Stage.SELECT: "the choice", Stage.TEST: "the test"}
         of_left = [names[stage] for stage in left if not search.is_done(stage)]
         if kept and of_left:
-            seconds = seconds_left([work for work in works if work.stage in left], Pace([search]).means(), slots)
+            seconds = seconds_left([work for work in works if work.stage in left], pace_of([search]), slots)
             about = f", about {duration(seconds)} at the pace so far" if seconds else ""
             yield f"Resuming {search.name}; kept: {', '.join(kept)}; left: {', '.join(of_left)}{about}."
 

@@ -20,14 +20,9 @@ from trainables.training.spec import News, TrialSpec
 class Resources(Protocol):
     """What a trial asks for: the section ``resources`` of a search file."""
 
-    @property
-    def engine(self) -> str: ...
-
-    @property
-    def cpus_per_trial(self) -> float: ...
-
-    @property
-    def gpus_per_trial(self) -> float: ...
+    engine: str
+    cpus_per_trial: float
+    gpus_per_trial: float
 
 
 class Running(Protocol):

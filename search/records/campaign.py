@@ -148,24 +148,22 @@ SHARED = ("resources", "stages", "search.max_concurrent")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
-    """One search of a campaign, at one label of each axis."""
-
-    labels: Mapping[str, str]
-    config: SearchConfig
-
-
-@dataclass(frozen=True, kw_only=True)
 class Campaign:
-    """A campaign file and its searches."""
+    """A campaign file and its searches, one at each combination of labels."""
 
     config: CampaignConfig
-    members: tuple[Member, ...]
+    searches: tuple[SearchConfig, ...]
 
     @property
     def name(self) -> str:
         """The name of the campaign's folder, recorded with each opening of the test classes."""
         return self.config.name
+
+    @property
+    def labels(self) -> dict[str, dict[str, str]]:
+        """The label of each search on each axis."""
+        places = (dict(zip(self.config.vary, labels, strict=True)) for labels in product(*self.config.vary.values()))
+        return dict(zip(self.config.search_names, places, strict=True))
 
 
 def parse_campaign(
@@ -181,29 +179,28 @@ def parse_campaign(
     assert config is not None, "stand-ins make every campaign file buildable"
     if any(map(found.touched, ("recipe", "base", "vary"))):
         found.raise_if_any()
-    members = found.check(lambda: _members(config, parse_search))
+    searches = found.check(lambda: _searches(config, parse_search))
     found.raise_if_any()
-    assert members is not None, "without mistakes there are members"
-    campaign = Campaign(config=config, members=tuple(members))
+    assert searches is not None, "without mistakes there are searches"
+    campaign = Campaign(config=config, searches=tuple(searches))
     raise_if_any([*_contradictions(campaign)])
     return campaign
 
 
-def _members(config: CampaignConfig, parse_search: Callable[[dict[str, Any]], SearchConfig]) -> list[Member]:
+def _searches(config: CampaignConfig, parse_search: Callable[[dict[str, Any]], SearchConfig]) -> list[SearchConfig]:
     """Parse each search; raise the mistakes of all: once if common to all, else with the labels."""
-    found, members, all_labels = recipes_of(config), [], [*product(*config.vary.values())]
+    found, searches, all_labels = recipes_of(config), [], [*product(*config.vary.values())]
     at: dict[str, list[str]] = {}
     for labels in all_labels:
         try:
-            search = parse_search(search_file(config, found, labels))
-            members.append(Member(labels=dict(zip(config.vary, labels, strict=True)), config=search))
+            searches.append(parse_search(search_file(config, found, labels)))
         except InvalidInput as mistakes:
             for sentence in mistakes.sentences:
                 at.setdefault(sentence, []).append(" ".join(labels))
     raise_if_any(
         [text if len(where) == len(all_labels) else f"{'; '.join(where)}: {text}" for text, where in at.items()]
     )
-    return members
+    return searches
 
 
 def recipes_of(config: CampaignConfig) -> dict[str, dict[str, Any]]:
@@ -243,7 +240,7 @@ def merged(under: Any, over: Any) -> Any:
 
 
 def _contradictions(campaign: Campaign) -> Iterator[str]:
-    configs = [member.config for member in campaign.members]
+    configs = campaign.searches
     for key in SHARED:
         if any(attrgetter(key)(config) != attrgetter(key)(configs[0]) for config in configs):
             yield f"vary: {key} must be the same in all searches, which are trained side by side; set it in base."

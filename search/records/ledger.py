@@ -77,9 +77,6 @@ def count_openings(openings: Iterable[Opening]) -> str:
 
 NAME = "test_openings.jsonl"
 
-Sharing = tuple[Opening, NDArray[np.bool_]]
-"""An opening, and for each image of another set if it has the image."""
-
 
 class Ledger:
     """The openings by all searches of a user, in all runs folders.
@@ -193,11 +190,10 @@ class Ledger:
 
     def opened_among_training(self, images: ImageSet, openings: Iterable[Opening]) -> str | None:
         """Return the warning about training ``images`` that one of ``openings`` had; None if none had any."""
-        opened = _opened(images, self.sharing(images, openings))
-        return opened and f"training on items of an opened test set: {opened[0]} classes {opened[1]}"
+        return self._opened(images, openings, "training on items of an opened test set: {} classes {}")
 
-    def sharing(self, images: ImageSet, openings: Iterable[Opening]) -> Iterator[Sharing]:
-        """Yield each opening that has some of ``images``; a set is loaded once."""
+    def sharing(self, images: ImageSet, openings: Iterable[Opening]) -> Iterator[tuple[Opening, NDArray[np.bool_]]]:
+        """Yield each opening that has some of ``images``, and for each image if it has it; a set is loaded once."""
         loaded = cache(self.image_set)
         for entry, opened in [(entry, entry.images) for entry in openings if entry.images]:
             known_N = images.known_images(loaded(opened))
@@ -209,8 +205,20 @@ class Ledger:
         if opening.images is None or not any(entry.images for entry in others):
             return None
         images = self.image_set(opening.images)
-        opened = _opened(images, self.sharing(images, others))
-        return opened and f"{opened[0]} of these classes were opened before {opened[1]}"
+        return self._opened(images, others, "{} of these classes were opened before {}")
+
+    def _opened(self, images: ImageSet, others: Iterable[Opening], sentence: str) -> str | None:
+        """Fill in how many of the classes of ``images`` some of ``others`` had, and which these are; None if none."""
+        openings, known = [], np.zeros(len(images), dtype=bool)
+        for entry, known_N in self.sharing(images, others):
+            openings.append(entry)
+            known |= known_N
+        if not openings:
+            return None
+        names = dict.fromkeys(f"{entry.search} on {entry.time[:10]}" for entry in openings)
+        classes_N = np.repeat(np.arange(len(images.sizes_C)), images.sizes_C.astype(np.int64))
+        count = f"{len(np.unique(classes_N[known]))} of {len(images.sizes_C)}"
+        return sentence.format(count, f"({count_openings(openings)}: {listed([*names], shown=5)})")
 
     # The files
 
@@ -342,17 +350,3 @@ def _is_same(entry: Opening, opening: Opening) -> bool:
     if opening.images is None:
         return entry.test_digest == opening.test_digest
     return entry.images is not None and entry.images.digest == opening.images.digest
-
-
-def _opened(images: ImageSet, found: Iterable[Sharing]) -> tuple[str, str] | None:
-    """Return how many of all classes were opened, and by whom; None if none was."""
-    openings, known = [], np.zeros(len(images), dtype=bool)
-    for entry, known_N in found:
-        openings.append(entry)
-        known |= known_N
-    if not openings:
-        return None
-    names = dict.fromkeys(f"{entry.search} on {entry.time[:10]}" for entry in openings)
-    by = f"({count_openings(openings)}: {listed([*names], shown=5)})"
-    classes_N = np.repeat(np.arange(len(images.sizes_C)), images.sizes_C.astype(np.int64))
-    return f"{len(np.unique(classes_N[known]))} of {len(images.sizes_C)}", by

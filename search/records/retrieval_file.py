@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from search.records.score_files import Scored, ScoredModel
+from search.records.score_files import Scored
 from search.records.selection import Confirmation, Selection
 from trainables.common.files import in_digest_order, read_arrays, reading
 from trainables.data.dataset import Dataset
@@ -240,18 +240,18 @@ def _images(
 
 def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: Sequence[Scored]) -> Thumbnails:
     """Make thumbnails of opened images: the queries', then those of their neighbours by each configuration."""
-    per_image = read_arrays(scored[0].files[scored[0].record.per_image])
+    per_image = read_arrays(scored[0].files[scored[0].row["per_image"]])
     keys, labels_N = per_image["keys"].tolist(), per_image["labels"]
-    firsts: dict[tuple[str, int], bytes] = {}  # the ranking by each configuration's model of the first seed and fold
+    models: dict[tuple[str, int], list[Scored]] = {}  # of each configuration, that of the first seed and fold first
     for model in scored:
-        firsts.setdefault(_configuration(model), model.files[f"{FOLDER}/{model.record.per_image}"])
-    ranked = list(map(read_arrays, firsts.values()))
+        models.setdefault((model.row["loss"], model.row["source_trial"]), []).append(model)
+    ranked = [read_arrays(first.files[f"{FOLDER}/{first.row['per_image']}"]) for first, *_ in models.values()]
     names = (selection.objective, *selection.test_metrics)
     metric = next((name for name in names if is_retrieval(name) and name in per_image), None)
     queries: list[GalleryQuery] = []
     if metric:
-        tuned_N = _mean_score(selection.chosen, metric, scored)
-        default_N = _mean_score(selection.defaults, metric, scored)
+        tuned_N = _mean_score(selection.chosen, metric, models)
+        default_N = _mean_score(selection.defaults, metric, models)
         queries = gallery_queries(keys, labels_N, ranked[0]["queries_Q"], tuned_N, default_N)
     rows = [query.row for query in queries]
     places = np.searchsorted(ranked[0]["queries_Q"], rows)
@@ -261,20 +261,14 @@ def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: S
     return Thumbnails(pictures=pictures, queries=tuple(queries), metric=metric)
 
 
-def _configuration(model: Scored) -> tuple[str, int]:
-    assert isinstance(model.record, ScoredModel)
-    return model.record.loss, model.record.source_trial
-
-
-def _mean_score(role: Mapping[str, Confirmation], metric: str, scored: Sequence[Scored]) -> NDArray[np.float64]:
+def _mean_score(
+    role: Mapping[str, Confirmation], metric: str, models: Mapping[tuple[str, int], Sequence[Scored]]
+) -> NDArray[np.float64]:
     """Return the score of each image, averaged over the models of each loss, then over the losses."""
     of_losses: list[NDArray[np.float64]] = []
     for loss, entry in role.items():
-        found = [
-            read_arrays(model.files[model.record.per_image], metric)[metric]
-            for model in scored
-            if _configuration(model) == (loss, entry.number)
-        ]
+        of = models.get((loss, entry.number), ())
+        found = [read_arrays(model.files[model.row["per_image"]], metric)[metric] for model in of]
         of_losses += [np.mean(found, axis=0)] if found else []
     mean_N: NDArray[np.float64] = np.mean(of_losses, axis=0) if of_losses else np.zeros(1)
     return mean_N

@@ -2,11 +2,13 @@
 
 import logging
 import os
+import re
 import socket
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +124,16 @@ class RunFolder:
                 found += [other.name] if other.predecessor_name() == self.name else []
         return found
 
+    def successor(self) -> "RunFolder":
+        """Return the folder of the search that continues from its trials, which may exist: ``birds-2``.
+
+        The successor of ``birds-2`` is ``birds-3``. Names of other searches and campaigns are skipped.
+        """
+        found = re.fullmatch(r"(.+)-(\d+)", self.name) if self.predecessor.exists() else None
+        base, first = (found[1], int(found[2]) + 1) if found else (self.name, 2)
+        numbered = (RunFolder(self.runs, f"{base}-{number}") for number in count(first))
+        return next(other for other in numbered if other.predecessor_name() == self.name or not other.path.exists())
+
     @property
     def _lock(self) -> filelock.FileLock:
         return filelock.FileLock(self.path / ".driver.lock", timeout=0)
@@ -226,17 +238,15 @@ class CampaignFolder(RunFolder):
         write_json(self.result, result)
         return self.result.read_bytes() != before
 
-    def content(self) -> dict[str, Any]:
-        """Return the campaign file; raise as :func:`read_yaml`."""
-        return read_yaml(self.config)
-
     def searches(self) -> list[str]:
         """Return the names of the stored campaign's searches; none before it begins."""
-        if not self.is_campaign:
-            return []
+        return self.stored().search_names if self.is_campaign else []
+
+    def stored(self) -> "CampaignConfig":
+        """Return the stored campaign file; raise as :func:`read_yaml`."""
         from search.records.campaign import read_config  # imports pydantic
 
-        return read_config(self.content()).search_names
+        return read_config(read_yaml(self.config))
 
 
 def mlflow_page(folders: Sequence[RunFolder]) -> str | None:

@@ -4,7 +4,7 @@ These are ``baselines.json``, those of networks without training, and ``test.jso
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from operator import methodcaller
@@ -67,14 +67,8 @@ class Baselines:
 def save_baselines(path: Path, whitening: Path, validated: ValidatedUntrained) -> Baselines:
     """Write the ``whitening`` and then the file of the scores at ``path``, which is complete if it exists."""
     write_whole(whitening, methodcaller("write", validated.whitening))
-    found = Baselines(
-        network=validated.network,
-        loaded=validated.loaded,
-        dimensions=validated.dimensions,
-        validation={UNTRAINED: validated.untrained, WHITENED: validated.whitened},
-        classes={UNTRAINED: validated.classes_untrained, WHITENED: validated.classes_whitened},
-        whitening_sha256=digest_of(validated.whitening),
-    )
+    stored = {name: value for name, value in vars(validated).items() if name != "whitening"}
+    found = Baselines(**stored, whitening_sha256=digest_of(validated.whitening))
     write_json(path, asdict(found))
     return found
 
@@ -105,25 +99,15 @@ def frozen_baselines(path: Path, whitening: Path, digest: str | None) -> tuple[B
 class Scoring:
     """A request to score a model (``checkpoint``, trained as in ``spec``) on ``images``.
 
-    ``seed`` is that of the final training, shared by the models of its folds; ``fold`` is None without folds.
-    ``per_image`` is the file with the per-image results, ``gpu`` True if the task has a GPU.
+    ``row`` is the part of its entry in ``test.json`` that follows from the trial, ``gpu`` True if the task has a GPU.
     """
 
-    loss: str
-    source_trial: int
-    seed: int
-    fold: int | None
+    row: Mapping[str, Any]
     spec: TrialSpec
     checkpoint: str
     images: StoreSpec
     metrics: tuple[str, ...]
-    per_image: str
     gpu: bool
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """The part of its entry in ``test.json`` that follows from the trial."""
-        return {name: getattr(self, name) for name in ("loss", "source_trial", "seed", "fold", "per_image")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,16 +119,39 @@ class BaselineScoring:
     whitening: bytes
     images: StoreSpec
     metrics: tuple[str, ...]
-
-    @property
-    def gpu(self) -> bool:
-        return self.spec.gpu
+    gpu: bool
 
 
 def baseline_entry(name: str, network: str, whitening_sha256: str) -> dict[str, Any]:
     """Return the part of a baseline's entry in ``test.json`` that follows from its validation."""
     digest = whitening_sha256 if name == WHITENED else None
     return {"name": name, "network": network, "whitening_sha256": digest, "per_image": f"{name}@baseline.npz"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """What came of scoring a model or a network without training.
+
+    ``row`` identifies it in ``test.json``, and ``entry`` has its scores, or the ``reason`` why it has none.
+    ``is_repairable`` is True if it failed and another attempt may succeed.
+    """
+
+    row: Mapping[str, Any]
+    entry: Mapping[str, Any]
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    is_repairable: bool = False
+
+
+def scored_parts(rows: Sequence[Mapping[str, Any]], entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the scores, the baselines and the failures of an opening's record, in the order of the ``rows``."""
+    found: dict[str, Any] = {"scores": [], "baselines": [], "failed": []}
+    for row, entry in zip(rows, entries, strict=True):
+        if "reason" in entry:
+            named = {"loss": row["name"], "seed": None, "per_image": row["per_image"]} if "name" in row else row
+            found["failed"].append({**named, **entry})
+        else:
+            found["baselines" if "name" in row else "scores"].append({**row, **entry})
+    return found
 
 
 # The openings of the test classes by a search, with the scores of each model.
@@ -160,12 +167,9 @@ class _Stored(BaseModel):
 
 
 class _Scored(_Stored):
-    """The scores of a network on the test classes.
+    """The scores of a network on the test classes, and the name of its file of per-image results.
 
-    Attributes:
-        metrics: value of each metric; None if it is undefined.
-        per_image: name of the file with the per-image results.
-        undefined: why metrics of the user's are undefined, by name.
+    An undefined metric is None, and one of the user's has its reason in ``undefined``.
     """
 
     metrics: Mapping[str, float | None]
@@ -196,18 +200,6 @@ class FailedScoring(_Stored):
     seed: int | None
     per_image: str
     reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scored:
-    """What came of scoring a model or a network without training: its record, and its ``files`` by name.
-
-    ``is_repairable`` is True if it failed and another attempt may succeed.
-    """
-
-    record: ScoredModel | ScoredBaseline | FailedScoring
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    is_repairable: bool = False
 
 
 class ScoredOpening(_Stored):

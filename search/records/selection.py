@@ -11,6 +11,7 @@ from typing import Any
 
 from optuna.distributions import distribution_to_json
 from optuna.trial import FrozenTrial, TrialState
+from pydantic import ConfigDict, TypeAdapter
 
 from search.difference import Basis, Difference, Family, Recommendation, best_baseline
 from search.goal import Goal
@@ -265,6 +266,8 @@ class Selection:
     images of an opened test set, and ``baselines`` the digest of the scores of the networks without training.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     id: str
     search: str
     objective: str
@@ -284,14 +287,14 @@ class Selection:
 
     @cached_property
     def digest(self) -> str:
-        return json_digest({**asdict(self), "family": self.family.to_json()})
+        return json_digest(asdict(self))
 
     def save(self, path: Path) -> None:
         write_json(path, self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """Return the selection and its digest, for ``selection.json``."""
-        return {**asdict(self), "family": self.family.to_json(), "digest": self.digest}
+        return {**asdict(self), "digest": self.digest}
 
     def configurations(self, loss: str) -> list[Confirmation]:
         """Return the configurations of ``loss`` that are tested: the chosen one, and the default if it differs."""
@@ -319,15 +322,8 @@ class Selection:
         with reading(path, "restore it, use that version, or search under a new name"):
             content = json.loads(path.read_bytes())
             digest = content.pop("digest")
-            for role in ("chosen", "defaults"):
-                for loss, entry in content[role].items():
-                    tuples = {name: tuple(entry[name]) for name in ("searched", "values", "best_epochs")}
-                    content[role][loss] = Confirmation(**{**entry, **tuples})
-            content["test_metrics"] = tuple(content["test_metrics"])
-            content["recommended"] = Recommendation(**content["recommended"])
-            content["family"] = Family.from_json(content["family"])
-            selection = cls(**content)
-        if selection.digest != digest:
+            selection = TypeAdapter(cls).validate_python(content)
+        if not digest == json_digest(content) == selection.digest:
             raise InvalidInput(
                 f"{path} was changed after it was frozen (its digest does not match); "
                 "restore it, or search under a new name."

@@ -1,7 +1,7 @@
 """The planned trials: their epochs and seconds of training, and how many run at once."""
 
 import statistics
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -52,8 +52,7 @@ def planned_work(
     These are upper bounds: there may be fewer finalists, and only one configuration to test if the default is best.
     """
     config = plan.config
-    whole = config.training.epochs * max(1, len(plan.split.folds))
-    epochs_each = dict.fromkeys(Stage, float(whole)) | {Stage.TEST: float(config.training.epochs)}
+    epochs_each = dict.fromkeys(Stage, float(plan.steps)) | {Stage.TEST: float(config.training.epochs)}
     if plan.on_halves:  # an epoch of half of the classes takes half of the time
         epochs_each[Stage.SELECT] = config.training.epochs / 2
     for loss in config.loss_names:
@@ -92,41 +91,36 @@ def slots_here(config: SearchConfig) -> int:
     return min(slots, config.search.max_concurrent or slots)
 
 
-class Pace:
-    """Seconds per epoch of each loss in each search."""
-
-    def __init__(self, searches: Sequence[Records]) -> None:
-        self._seconds: dict[tuple[str, str], deque[float]] = {}
-        for search in searches:
-            for loss in search.config.loss_names:
-                for trial in (trial for stage in Stage for trial in search.trials(loss, stage)[-RECENT:]):
-                    for record in epochs_of(trial)[-RECENT:]:
-                        self.add(search.name, loss, record["end"] - record["start"])
-
-    def add(self, search: str, loss: str, seconds: float) -> None:
-        """Add the duration of an epoch of ``loss`` in ``search``."""
-        self._seconds.setdefault((search, loss), deque(maxlen=RECENT)).append(seconds)
-
-    def means(self) -> Mapping[tuple[str, str], float]:
-        """Return the mean duration for each search and loss."""
-        return {key: statistics.fmean(tuple(seconds)) for key, seconds in tuple(self._seconds.items())}
+Pace = Mapping[tuple[str, str], Sequence[float]]
+"""Seconds of the last epochs by search and loss."""
 
 
-def seconds_left(works: Sequence[Work], pace: Mapping[tuple[str, str], float], concurrent: int) -> float | None:
+def pace_of(searches: Sequence[Records]) -> dict[tuple[str, str], deque[float]]:
+    """Return the seconds of the last :data:`RECENT` epochs of each loss in each search."""
+    pace: dict[tuple[str, str], deque[float]] = defaultdict(lambda: deque(maxlen=RECENT))
+    for search in searches:
+        for loss in search.config.loss_names:
+            for trial in (trial for stage in Stage for trial in search.trials(loss, stage)[-RECENT:]):
+                pace[search.name, loss].extend(record["end"] - record["start"] for record in epochs_of(trial)[-RECENT:])
+    return pace
+
+
+def seconds_left(works: Sequence[Work], pace: Pace, concurrent: int) -> float | None:
     """Estimate the duration of ``works`` with ``concurrent`` trials at once; None before any epoch was measured.
 
     Each stage takes at least as long as its longest trial. A loss without measured epochs gets the others' mean.
     """
-    if not pace:
+    means = {key: statistics.fmean(tuple(seconds)) for key, seconds in tuple(pace.items()) if seconds}  # it may grow
+    if not means:
         return None
-    typical = statistics.fmean(pace.values())
+    typical = statistics.fmean(means.values())
     total = 0.0
     for stage in Stage:
         epochs = [
             (work.left(seconds), work.typical, seconds)
             for work in works
             if work.stage is stage
-            for seconds in [pace.get((search_of(work.study), work.loss), typical)]
+            for seconds in [means.get((search_of(work.study), work.loss), typical)]
         ]
         together = sum(left * seconds for left, _, seconds in epochs) / concurrent
         total += max([together, *(min(left, longest) * seconds for left, longest, seconds in epochs)])

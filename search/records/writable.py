@@ -12,8 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 from search.config.search_config import parse_config, settled_digest
 from search.config.yaml_file import read_yaml
 from search.records.disk import mark_checkpoints
-from search.records.growth import growth
-from search.records.plan import Plan
+from search.records.plan import Plan, growth
 from search.records.records import Records
 from search.records.runs import RunFolder
 from search.stages import Stage, study_name

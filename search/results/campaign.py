@@ -19,7 +19,6 @@ from search.results.pairs import Pair, pairs_of
 from search.results.rows import Result, Row, Shown
 from search.results.summary import Summary
 from search.stages import BASELINES, UNTRAINED, Role, Stage
-from search.trials import epochs_trained
 from spaces.space import Value
 from trainables.common.errors import InvalidInput
 from trainables.common.files import reading
@@ -105,13 +104,13 @@ def stored_result(folder: CampaignFolder) -> CampaignResult:
 
 def rows_of(campaign: Campaign) -> dict[RowKey, dict[str, str]]:
     """Return the coordinates of all rows: in each search the networks without training, then the configurations."""
-    rows = {}
-    for member in campaign.members:
-        names = [(name, Role.BASELINE) for name in BASELINES if member.config.model.is_pretrained]
-        names += [(loss, Role(role)) for loss in member.config.loss_names for role in campaign.config.table.roles]
+    rows, labels = {}, campaign.labels
+    for search in campaign.searches:
+        names = [(name, Role.BASELINE) for name in BASELINES if search.model.is_pretrained]
+        names += [(loss, Role(role)) for loss in search.loss_names for role in campaign.config.table.roles]
         for loss, role in names:
-            key = RowKey(search=member.config.name, loss=loss, role=role)
-            rows[key] = {LOSS: loss, **member.labels, ROLE: role.value}
+            key = RowKey(search=search.name, loss=loss, role=role)
+            rows[key] = {LOSS: loss, **labels[search.name], ROLE: role.value}
     return rows
 
 
@@ -123,7 +122,7 @@ def tested_metrics(config: CampaignConfig) -> list[str]:
 def measured(campaign: Campaign, summaries: Sequence[Summary]) -> Iterator[Cell]:
     """Yield all cells, from the summaries of the campaign's searches."""
     rows = {row.key: row for summary in summaries for row in summary.rows}
-    objective = campaign.members[0].config.objective
+    objective = campaign.searches[0].objective
     for key, place in rows_of(campaign).items():
         for metric in campaign.config.table.metrics if key in rows else ():
             row, name = rows[key], objective if metric == VALIDATION else metric
@@ -134,12 +133,12 @@ def measured(campaign: Campaign, summaries: Sequence[Summary]) -> Iterator[Cell]
 
 def data_axes(campaign: Campaign) -> tuple[str, ...]:
     """Return the axes whose labels are data sets, or other versions of one."""
-    axes = []
+    axes, labels = [], campaign.labels
     for axis in campaign.config.vary:
         found: dict[tuple[str, ...], set[str]] = {}
-        for member in campaign.members:
-            others = tuple(label for other, label in member.labels.items() if other != axis)
-            found.setdefault(others, set()).add(member.config.dataset.model_dump_json(exclude={"cache"}))
+        for search in campaign.searches:
+            others = tuple(label for other, label in labels[search.name].items() if other != axis)
+            found.setdefault(others, set()).add(search.dataset.model_dump_json(exclude={"cache"}))
         if any(len(data_sets) > 1 for data_sets in found.values()):
             axes.append(axis)
     return tuple(axes)
@@ -168,10 +167,9 @@ def sweeps(config: CampaignConfig, data: Sequence[str]) -> Iterator[str]:
 def campaign_result(
     campaign: Campaign, searches: Sequence[Records], of: Callable[[Records], Summary] = summary_of
 ) -> CampaignResult:
-    """Return the result of a campaign, whose searches are in the order of its members, from their summaries."""
+    """Return the result of a campaign, whose searches are in the order of its labels, from their summaries."""
     config, data, family = campaign.config, data_axes(campaign), campaign_family(campaign)
     summaries = [of(search) for search in searches]
-    labels = {member.config.name: member.labels for member in campaign.members}
     by_image_set: dict[str, list[Records]] = {}
     for search in searches:
         by_image_set.setdefault(search.image_set, []).append(search)
@@ -185,12 +183,12 @@ def campaign_result(
         found, missing = pairs_of(sharing, of_set, tested_metrics(config), keys, wanted, family.within)
         pairs += found
         left_out += missing
-        names = {", ".join(f"{axis} {labels[search.name][axis]}" for axis in data) for search in sharing}
+        names = {", ".join(f"{axis} {campaign.labels[search.name][axis]}" for axis in data) for search in sharing}
         openings[digest] = "".join(f"{name}: " for name in sorted(names) if name) + openings_sentence(sharing)
     return CampaignResult(
         name=campaign.name,
         study=config.study,
-        searches=labels,
+        searches=campaign.labels,
         data_axes=data,
         cells=tuple(measured(campaign, summaries)),
         chosen={
@@ -201,9 +199,7 @@ def campaign_result(
         left_out=tuple(left_out),
         folds=tuple(itertools.chain.from_iterable(map(_folds, itertools.repeat(campaign), searches, summaries))),
         epochs={
-            stage.trainings: sum(
-                epochs_trained(search.trials(loss, stage)) for search in searches for loss in search.config.loss_names
-            )
+            stage.trainings: sum(search.tally(loss, stage).epochs for search in searches for loss in search.losses)
             for stage in Stage
         },
         openings=openings,
@@ -276,12 +272,8 @@ def joined(place: Mapping[str, str], axes: Iterable[str]) -> str:
 
 def campaign_family(campaign: Campaign) -> Family:
     """Return the rows, pairs and metrics of the table, which are frozen with the choices."""
-    return Family(
-        metrics=frozenset(tested_metrics(campaign.config)),
-        rows=frozenset(rows_of(campaign)),
-        pairs=frozenset(map(frozenset, _pairs(campaign)[1])),
-        within=campaign.members[0].config.final.within,
-    )
+    metrics, within = tested_metrics(campaign.config), campaign.searches[0].final.within
+    return Family.of(metrics, rows_of(campaign), _pairs(campaign)[1], within)
 
 
 def _columns(campaign: Campaign) -> dict[RowKey, str]:

@@ -95,7 +95,7 @@ def compare(searches: Sequence[Records], *, within: float | None = None) -> Comp
             *training_sentences(searches, rows),
             *unlike_sentences(searches, rows),
             *chosen_after_opening(
-                searches, Family.of(numbers, baselines, metrics, within), [row.key for row in rows if row.test]
+                searches, Family.of(metrics, numbers, wanted, within), [row.key for row in rows if row.test]
             ),
         ),
         test_metrics=tuple(metrics),

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 
 from search.difference import RowKey
-from search.records.campaign import LOSS, VALIDATION, CampaignConfig, read_config
+from search.records.campaign import LOSS, VALIDATION, CampaignConfig
 from search.records.records import stored_search
 from search.records.runs import CampaignFolder, RunFolder
 from search.results.campaign import METRIC, ROLE, CampaignResult, Cell, columns_of, joined, row_axes, stored_result
@@ -170,7 +170,7 @@ def _differences(config: CampaignConfig, result: CampaignResult) -> TextTable:
 
 def campaign_report(folder: CampaignFolder) -> ReportPage:
     """Build the report of a campaign, finished or not."""
-    config = read_config(folder.content())
+    config = folder.stored()
     begun = [name for name in folder.searches() if (folder.runs / name / "search.yaml").exists()]
     searches = [stored for name in begun if (stored := stored_search(folder.runs, name)).folder.journal.exists()]
     if folder.result.exists():

@@ -19,7 +19,7 @@ from search import __version__
 from search.records.records import Records, stored_search
 from search.records.runs import find_campaigns, find_runs
 from search.records.status import SearchStatus, status_of
-from search.records.work import Pace, planned_work, seconds_left
+from search.records.work import pace_of, planned_work, seconds_left
 from search.records.writable import WritableRecords, in_memory
 from search.results.rows import Result
 from search.show.document import environment, plotly_script, search_report, shared_file
@@ -149,7 +149,7 @@ def _left(search: Records) -> float | None:
     works = list(planned_work(search.plan, search.config.stages, search.trials))
     if not any(work.tally.ended for work in works):
         return None
-    return seconds_left(works, Pace([search]).means(), max(1, search.slots))
+    return seconds_left(works, pace_of([search]), max(1, search.slots))
 
 
 def _running(search: WritableRecords, loss: str, stage: Stage, trial: FrozenTrial) -> LiveTrial:

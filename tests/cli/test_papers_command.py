@@ -106,7 +106,7 @@ def configs_of(line: str, trees: Trees) -> dict[str, SearchConfig]:
     for command, params in parsed(line):
         if command == "run" and is_campaign(read_file(params["file"])):
             campaign = campaign_of(params, trees)
-            made |= {member.config.name: member.config for member in campaign.members}
+            made |= {each.name: each for each in campaign.searches}
         elif command == "run":
             config = parse_config(search_of(params, trees))
             made[config.name] = config

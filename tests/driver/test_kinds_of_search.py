@@ -51,7 +51,7 @@ def test_after_dying_again_and_again_it_ends_as_undisturbed(kinds: Kinds, kind: 
 
 def test_a_campaign_ends_as_undisturbed_as_well(lot: FinishedCampaign, tmp_path: Path) -> None:
     """Its searches are chosen and tested together."""
-    files = [member.config.model_dump(mode="json", by_alias=True) for member in lot.campaign.members]
+    files = [each.model_dump(mode="json", by_alias=True) for each in lot.campaign.searches]
     for epochs in cycle(STEPS):
         searches = run_here(tmp_path, files, opener="lot", family=campaign_family(lot.campaign), epochs=epochs)
         for search in searches:

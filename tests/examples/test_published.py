@@ -63,7 +63,7 @@ def test_the_optima_are_the_printed_ones_and_are_searched(name: str, trees: Tree
         "soft_triple coordinate": {**soft_triple, "gamma": pytest.approx(1 / 58, abs=1e-5)},
         "proxy_anchor coordinate": {"margin": 0.1, "scale": 32},
     }
-    spaces = spaces_of(shipped_campaign(name, trees).members[0].config)
+    spaces = spaces_of(shipped_campaign(name, trees).searches[0])
     for key, params in choices["cells"].items():
         searched = spaces[key.split()[0]].searched
         assert params.keys() == searched.keys()

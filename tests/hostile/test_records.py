@@ -83,7 +83,7 @@ def head_of(length: int, content: bytes = b"") -> Change:
 
 ROWS = [
     ("split.json", in_json(seed=7), EXPORT, "The split was edited: its digest is "),
-    ("selection.json", in_json(future=1), COMPARE, "selection.json is damaged, or another version wrote it (TypeError: "),
+    ("selection.json", in_json(future=1), COMPARE, "selection.json is damaged, or another version wrote it (ValidationError: "),
     ("selection.json", in_json(rule="mine"), COMPARE, "selection.json was changed after it was frozen (its digest does not match); restore it"),
     ("summary.json", in_json(format=99), COMPARE, "its format is 99 and this version reads 10"),
     ("summary.json", in_json(losses=3), COMPARE, "summary.json is damaged, or another version wrote it ("),

@@ -18,8 +18,7 @@ from search.driver.choice import freeze
 from search.driver.make_plan import read_plan
 from search.driver.stages import confirm_stage, final_stage, search_stage
 from search.records.disk import plan_removal
-from search.records.growth import growth
-from search.records.plan import Plan
+from search.records.plan import Plan, growth
 from search.records.records import Records, stored_search
 from search.records.selection import Selection
 from search.records.work import planned_budgets

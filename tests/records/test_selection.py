@@ -16,7 +16,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from scipy import stats
 
-from search.difference import CLASS_POINTS, Basis, Difference, Family, Recommendation, shown_points
+from search.difference import CLASS_POINTS, Basis, Difference, Family, Recommendation, RowKey, shown_points
 from search.goal import Constraint, Goal
 from search.records.selection import (
     Confirmation,
@@ -27,6 +27,7 @@ from search.records.selection import (
     recommend,
     unmet_sentence,
 )
+from search.stages import Role
 from trainables.common.errors import InvalidInput
 
 
@@ -328,11 +329,8 @@ def test_nothing_is_chosen_beyond_the_constraints() -> None:
 
 # The frozen selection.
 
-FAMILY = Family(
-    metrics=frozenset({"recall_at_1"}),
-    rows=frozenset({("s", "mpa", "default"), ("s", "mpa", "tuned")}),
-    pairs=frozenset({frozenset({("s", "mpa", "default"), ("s", "mpa", "tuned")})}),
-)
+ROWS = [RowKey("s", "mpa", Role.DEFAULT), RowKey("s", "mpa", Role.TUNED)]
+FAMILY = Family.of(["recall_at_1"], ROWS, [ROWS], None)
 
 
 FROZEN = Selection(

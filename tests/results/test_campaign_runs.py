@@ -215,7 +215,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     weights = save_convnet(tmp_path_factory.mktemp("weights"))
     base = {**CONTENT["base"], "model": {**CONTENT["base"]["model"], "weights": str(weights)}}
     with campaign_here(runs, {**CONTENT, "base": base}) as (campaign, result):
-        summaries = [summary_of(stored_search(runs, member.config.name)) for member in campaign.members]
+        summaries = [summary_of(stored_search(runs, each.name)) for each in campaign.searches]
         return runs, campaign, result, summaries
 
 
@@ -249,7 +249,7 @@ def test_the_report_begins_with_every_mean_and_the_live_page_lists_the_searches(
     runs, campaign, result, _ = finished
     status, _, body = asked(live_app(runs), "/api/campaigns", "", (b"host", b"localhost"))
     assert status == 200, body
-    names = [member.config.name for member in campaign.members]
+    names = [each.name for each in campaign.searches]
     assert json.loads(body) == [{"name": "sizes", "searches": names, "problem": None}]
     page = Path(holdout_here("report", "sizes", "--runs", runs).stdout.strip())
     assert "untrained" in page.read_text()

@@ -49,17 +49,17 @@ def test_every_campaign_is_made_of_search_files(name: str, trees: Trees) -> None
     assert name not in SMALL or any(other.startswith(f"{name}-") for other in campaigns())
     campaign = shipped_campaign(name, trees)
     assert campaign.name == name
-    names = [member.config.name for member in campaign.members]
+    names = [each.name for each in campaign.searches]
     assert len(set(names)) == len(names)
-    for member in campaign.members:
-        assert member.config.tracking.experiment == name
+    for each in campaign.searches:
+        assert each.tracking.experiment == name
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_campaign_can_be_run_and_is_affordable(name: str, trees: Trees, tmp_path: Path) -> None:
     campaign, plans = read_campaign_plans(shipped_file(name, trees), tmp_path)
-    assert len(plans) == len(campaign.members)
-    assert sum(images_seen(member.config) for member in campaign.members) < AFFORDABLE
+    assert len(plans) == len(campaign.searches)
+    assert sum(images_seen(each) for each in campaign.searches) < AFFORDABLE
 
 
 def tiny(**changes: Any) -> dict[str, Any]:
@@ -79,12 +79,10 @@ def tiny(**changes: Any) -> dict[str, Any]:
 
 def test_settings_make_the_searches() -> None:
     campaign = parse_campaign(tiny(vary={**tiny()["vary"], "size": {"8": {"model.embedding_dim": 8}, "16": {}}}))
-    assert [member.config.name for member in campaign.members] == ["tiny-1-8", "tiny-1-16", "tiny-2-8", "tiny-2-16"]
-    assert [member.config.space["mpa"] for member in campaign.members] == [
-        {"proxies_per_class": count} for count in (1, 1, 2, 2)
-    ]
-    assert [member.config.model.embedding_dim for member in campaign.members] == [8, 64, 8, 64]
-    assert {member.config.metrics.test for member in campaign.members} == {("recall_at_1",)}
+    assert [each.name for each in campaign.searches] == ["tiny-1-8", "tiny-1-16", "tiny-2-8", "tiny-2-16"]
+    assert [each.space["mpa"] for each in campaign.searches] == [{"proxies_per_class": count} for count in (1, 1, 2, 2)]
+    assert [each.model.embedding_dim for each in campaign.searches] == [8, 64, 8, 64]
+    assert {each.metrics.test for each in campaign.searches} == {("recall_at_1",)}
 
 
 def test_a_recipe_is_built_upon(trees: Trees) -> None:
@@ -92,7 +90,7 @@ def test_a_recipe_is_built_upon(trees: Trees) -> None:
     base = {"dataset": on_tree(trees, "cub200"), "losses": ["mpa"], "search": {"trials": 3}}
     campaign = parse_campaign(tiny(recipe="mpa-cub200", base=base))
     recipe = read_yaml(recipes()["mpa-cub200"])
-    config = campaign.members[1].config
+    config = campaign.searches[1]
     assert config.space == {"mpa": {"proxies_per_class": 2}}
     assert (config.search.trials, config.search.objective) == (3, recipe["search"]["objective"])
     assert config.training.epochs == recipe["training"]["epochs"]
@@ -231,7 +229,7 @@ def test_the_table_has_the_shape_that_is_asked_for() -> None:
         tuned=made_row(confirmed=plain_statistics(number), test=dict.fromkeys(("recall_at_1", "dists_intra"), number))
     )
     losses = ({"mpa": entry, "pnp": entry}, {"mpa": entry, "pnp": made_loss()})
-    summaries = [made_summary(of, member.config.name) for of, member in zip(losses, campaign.members, strict=True)]
+    summaries = [made_summary(of, each.name) for of, each in zip(losses, campaign.searches, strict=True)]
     found = table_of(campaign, summaries, ["a note"])
     columns = [f"{loss}\n{metric}" for loss in ("mpa", "pnp") for metric in (VALIDATION, "recall_at_1", "dists_intra")]
     assert found.header == ("K", *columns)

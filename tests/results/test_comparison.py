@@ -18,7 +18,7 @@ from support.small_search import GLYPHS
 
 import holdout as library
 from search.config.search_config import parse_config
-from search.difference import Family
+from search.difference import RowKey
 from search.driver.choice import freeze
 from search.driver.stages import confirm_stage
 from search.driver.synchronise import loss_run, search_run
@@ -104,15 +104,14 @@ def test_searches_compare_in_one_table_whatever_their_seeds(runs: Path) -> None:
 @pytest.mark.parametrize(
     ("frozen", "said"),
     [
-        ({"metrics": ["recall_at_1"]}, "map_at_r, recall_at_1; the metrics frozen with the choice were recall_at_1"),
-        ({"rows": [["one", "mpa", "tuned"]]}, "rows (4 shown, 1 frozen with the choice)"),
-        ({"pairs": []}, "pairs (3 shown, 0 frozen with the choice)"),
+        ({"metrics": ("recall_at_1",)}, "map_at_r, recall_at_1; the metrics frozen with the choice were recall_at_1"),
+        ({"rows": (RowKey("one", "mpa", Role.TUNED),)}, "rows (4 shown, 1 frozen with the choice)"),
+        ({"pairs": ()}, "pairs (3 shown, 0 frozen with the choice)"),
     ],
 )
 def test_another_table_than_the_frozen_one_says_so(runs: Path, frozen: dict[str, Any], said: str) -> None:
     selection = frozen_selection("one", ["mpa", "pnp"])
-    family = Family.from_json({**selection.family.to_json(), **frozen})
-    replace(selection, family=family).save(runs / "one" / "selection.json")
+    replace(selection, family=replace(selection.family, **frozen)).save(runs / "one" / "selection.json")
     assert compared(runs, "one").warnings == (f"chosen after opening: {said}",)
     assert f"chosen after opening: {said}" in plain(holdout_here("compare", "one", "--runs", runs).stdout)
 
@@ -313,7 +312,7 @@ def test_the_margin_is_frozen_with_the_choice(opened: Callable[..., WritableReco
 def alike(runs: Path) -> Path:
     """The search, with a margin of 99 points that was frozen with its choice."""
     selection = frozen_selection("one", ["mpa", "pnp"])
-    replace(selection, family=replace(selection.family, within=99)).save(runs / "one" / "selection.json")
+    replace(selection, family=replace(selection.family, within=99.0)).save(runs / "one" / "selection.json")
     return runs
 
 

@@ -144,15 +144,16 @@ RECIPES = {"data-sets-mpa": "mpa-{}", "data-sets-sampling": "topk-{}", "data-set
 @pytest.mark.parametrize("name", RECIPES)
 def test_each_data_set_is_trained_by_its_recipe(name: str, shipped: Shipped) -> None:
     campaign = parse_campaign(shipped(name))
-    assert {member.labels["data"] for member in campaign.members} == set(NAMES)
-    for member in campaign.members:
-        recipe = read_search(Path(RECIPES[name].format(member.labels["data"])))
-        alone = parse_config({**recipe, "dataset": member.config.dataset.model_dump(mode="json")})
-        assert recipe["dataset"]["name"] == member.labels["data"] == member.config.dataset.name
+    assert {place["data"] for place in campaign.labels.values()} == set(NAMES)
+    for search in campaign.searches:
+        data = campaign.labels[search.name]["data"]
+        recipe = read_search(Path(RECIPES[name].format(data)))
+        alone = parse_config({**recipe, "dataset": search.dataset.model_dump(mode="json")})
+        assert recipe["dataset"]["name"] == data == search.dataset.name
         for section in ("model", "split", "final", "objective"):
-            assert getattr(member.config, section) == getattr(alone, section), section
-        for loss in member.config.loss_names:
-            assert member.config.training_of(loss) == alone.training_of(loss)
+            assert getattr(search, section) == getattr(alone, section), section
+        for loss in search.loss_names:
+            assert search.training_of(loss) == alone.training_of(loss)
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def campaign_here(runs: Path, written: dict[str, Any]) -> Iterator[tuple[Campaig
     campaign = parse_campaign(written)
     folder = CampaignFolder(runs, campaign.name)
     folder.begin(campaign.config)
-    files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
+    files = [each.model_dump(mode="json", by_alias=True) for each in campaign.searches]
     searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
     result = campaign_result(campaign, [*map(recorded, searches)])
     folder.end(result.model_dump(mode="json"))

@@ -17,7 +17,7 @@ from support.summaries import (
     plain_statistics,
 )
 
-from search.difference import Family, Recommendation
+from search.difference import Family, Recommendation, RowKey
 from search.records.ledger_file import LedgerFile
 from search.records.records import Records
 from search.records.runs import RunFolder
@@ -145,18 +145,14 @@ def recommendation(loss: str) -> Recommendation:
 
 def frozen_selection(name: str, losses: list[str]) -> Selection:
     """What was frozen: trial 7 of each loss, and the table of the search by itself."""
-    rows = {loss: ((name, loss, "default"), (name, loss, "tuned")) for loss in losses}
+    rows = {loss: (RowKey(name, loss, Role.DEFAULT), RowKey(name, loss, Role.TUNED)) for loss in losses}
     pairs = [*rows.values(), *itertools.combinations((tuned for _, tuned in rows.values()), 2)]
     return Selection(
         id=name,
         search=name,
         objective="map_at_r",
         test_metrics=("map_at_r", "recall_at_1"),
-        family=Family(
-            metrics=frozenset({"map_at_r", "recall_at_1"}),
-            rows=frozenset(itertools.chain.from_iterable(rows.values())),
-            pairs=frozenset(map(frozenset, pairs)),
-        ),
+        family=Family.of(("map_at_r", "recall_at_1"), itertools.chain.from_iterable(rows.values()), pairs, None),
         split_digest=SPLIT.digest,
         test_digest=SPLIT.test_digest,
         studies={},

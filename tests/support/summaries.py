@@ -46,10 +46,7 @@ def made_summary(losses: Mapping[str, LossSummary], name: str = "made", **fields
 
 def blank_summaries(campaign: Campaign) -> list[Summary]:
     """Return the summaries of a campaign's searches before their first trials."""
-    return [
-        made_summary(dict.fromkeys(member.config.loss_names, made_loss()), member.config.name)
-        for member in campaign.members
-    ]
+    return [made_summary(dict.fromkeys(each.loss_names, made_loss()), each.name) for each in campaign.searches]
 
 
 def made_loss(**fields: Any) -> LossSummary:

@@ -221,4 +221,4 @@ def recipe_on(trees: Trees, name: str) -> SearchConfig:
 
 
 def varied_on(trees: Trees, name: str) -> list[SearchConfig]:
-    return [member.config for member in shipped_campaign(name, trees).members]
+    return [*shipped_campaign(name, trees).searches]

@@ -213,7 +213,7 @@ STUDIES = ("pnp", "pnp@confirm", "pnp@final")
 
 def test_a_sync_shows_the_campaign_above_its_searches_once(lot: FinishedCampaign, tmp_path: Path) -> None:
     runs = Copied(lot.runs, tmp_path / "runs", "lot").runs
-    names = [member.config.name for member in lot.campaign.members]
+    names = [each.name for each in lot.campaign.searches]
     trials = sum(len(stored(runs, name, study)) for name in names for study in STUDIES)
     rows = []
     for _ in range(2):

@@ -221,21 +221,19 @@ class UntrainedSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ValidatedUntrained:
-    """The validation metrics of the initial network, without and with whitening.
+    """The validation of the initial network, ``untrained`` and ``whitened``, as in ``baselines.json``.
 
-    ``network`` is the digest of the backbone, ``loaded`` a sentence that says what its file of weights held, and
-    ``whitening`` the content of a checkpoint: the layer to ``dimensions`` dimensions behind the backbone, fitted to the
-    classes of the test's trainings. ``classes_untrained`` and ``classes_whitened`` are the objective of each class that
-    validates in the confirmation.
+    ``network`` is the digest of the backbone, ``loaded`` a sentence on what its file of weights held, ``validation``
+    has the metrics, and ``classes`` the objective of each class that validates in the confirmation. ``whitening`` is
+    the content of a checkpoint: the layer to ``dimensions`` dimensions behind the backbone, fitted to the classes of
+    the test's trainings.
     """
 
     network: str
     loaded: str | None
     dimensions: int
-    untrained: dict[str, float | None]
-    whitened: dict[str, float | None]
-    classes_untrained: dict[str, float]
-    classes_whitened: dict[str, float]
+    validation: dict[str, dict[str, float | None]]
+    classes: dict[str, dict[str, float]]
     whitening: bytes
 
 

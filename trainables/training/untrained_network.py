@@ -45,11 +45,10 @@ def validate(spec: UntrainedSpec) -> ValidatedUntrained:
         )
     validated = _validations(spec, spec.divisions, inputs, features_NF)
     plain, white = zip(*((scored.scores(raw), scored.scores(white)) for scored, raw, white in validated), strict=True)
-    classes_plain: dict[str, float] = {}
-    classes_white: dict[str, float] = {}
-    for scored, embeddings, whitened_embeddings in _validations(spec, spec.confirming, inputs, features_NF):
-        classes_plain |= scored.by_class(embeddings, spec.objective)
-        classes_white |= scored.by_class(whitened_embeddings, spec.objective)
+    classes: dict[str, dict[str, float]] = {"untrained": {}, "whitened": {}}
+    for scored, *both in _validations(spec, spec.confirming, inputs, features_NF):
+        for of_network, embeddings in zip(classes.values(), both, strict=True):
+            of_network |= scored.by_class(embeddings, spec.objective)
     layer = whitening(features_NF[inputs.view(spec.fitted_on).rows_N], spec.model.embedding_dim)
     backbone_alone, dimensions = of_backbone(spec.model), len(layer[BIAS])
     network, loaded = described_backbone(backbone_alone)
@@ -64,10 +63,8 @@ def validate(spec: UntrainedSpec) -> ValidatedUntrained:
         network=network,
         loaded=loaded,
         dimensions=dimensions,
-        untrained=_means(plain),
-        whitened=_means(white),
-        classes_untrained=classes_plain,
-        classes_whitened=classes_white,
+        validation={"untrained": _means(plain), "whitened": _means(white)},
+        classes=classes,
         whitening=tensors_bytes(layer, embedder_spec(spec, model, origin).to_json()),
     )
 
