@@ -18,15 +18,17 @@ from search.driver.inputs import sealed_images, untrained_spec
 from search.driver.progress_view import StoreProgress, phase, say
 from search.records import (
     BaselineScoring,
+    FailedScoring,
     ImageSet,
     Opening,
     Scored,
+    ScoredBaseline,
+    ScoredModel,
     ScoredOpening,
     Scoring,
     Selection,
     frozen_baselines,
     images_in,
-    scored_parts,
 )
 from search.records.plan import Plan, best_checkpoint, training_of
 from search.records.records import Records
@@ -238,16 +240,24 @@ def _scores(candidate: _Candidate, opening: Opening, console: Console, run: Run)
         if known := ledger.before(opening):
             logger.warning("%s: %s.", plan.config.name, known)
         entries: list[Scored] = [*chain.from_iterable(run(score, candidate.scorings(images)))]
-        parts = scored_parts([each.row for each in entries], [each.entry for each in entries])
-        failed = [each for each in entries if "reason" in each.entry]
-        if first := [each for each in failed if each.is_repairable] or ([] if parts["scores"] else failed):
-            what = "; ".join(f"{each.row['per_image'].removesuffix('.npz')}: {each.entry['reason']}" for each in first)
+        scored = [entry for entry in entries if isinstance(entry.record, ScoredModel)]
+        baselines = [entry.record for entry in entries if isinstance(entry.record, ScoredBaseline)]
+        failed = [entry.record for entry in entries if isinstance(entry.record, FailedScoring)]
+        repairable = {entry.record.per_image for entry in entries if entry.is_repairable}
+        if first := [record for record in failed if record.per_image in repairable] or ([] if scored else failed):
+            what = "; ".join(f"{record.per_image.removesuffix('.npz')}: {record.reason}" for record in first)
             raise Failure(f"{plan.config.name} cannot be scored on the test classes ({what}). {RESUMABLE}")
-        scored = [each for each in entries if "loss" in each.row and "metrics" in each.entry]
         written = {THUMBNAILS: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
-    for each in entries:
-        written |= each.files
-    return written, {"finished": time.time(), "overlap": overlap, "copies": found.copies, **parts}
+    for entry in entries:
+        written |= entry.files
+    return written, {
+        "finished": time.time(),
+        "overlap": overlap,
+        "copies": found.copies,
+        "scores": [entry.record.content() for entry in scored],
+        "baselines": [record.content() for record in baselines],
+        "failed": [record.content() for record in failed],
+    }
 
 
 def test_scorings(
@@ -256,7 +266,7 @@ def test_scorings(
     """Return the requests to score the final ``models`` and the frozen baselines; raise if their files changed."""
     common: dict[str, Any] = {"images": images, "metrics": selection.test_metrics, "gpu": gpu}
     scorings: list[Scoring | BaselineScoring] = [
-        Scoring(row=scored_as(loss, trial), spec=spec, checkpoint=checkpoint, **common)
+        Scoring(**scored_as(loss, trial), spec=spec, checkpoint=checkpoint, **common)
         for loss, trial, spec, checkpoint in models
     ]
     if frozen := frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines):
@@ -360,7 +370,13 @@ def scores_of_vault(plan: Plan, selection: Selection, scorings: Scorings, run: R
 
 def parts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of an opening's record that are in the content of a vault's ``answer``."""
-    found = scored_parts(answer["rows"], answer["scores"])
+    found: dict[str, list[dict[str, Any]]] = {"scores": [], "baselines": [], "failed": []}
+    for row, entry in zip(answer["rows"], answer["scores"], strict=True):
+        if "reason" in entry:
+            named = {"loss": row["name"], "seed": None, "per_image": row["per_image"]} if "name" in row else row
+            found["failed"].append({**named, **entry})
+        else:
+            found["baselines" if "name" in row else "scores"].append({**row, **entry})
     said = {name: answer[name] for name in ("key", "number", "of", "labels_only", "isolated")}
     return {**{name: answer[name] for name in ("finished", "overlap", "copies")}, **found, "vault": said}
 

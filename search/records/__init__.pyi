@@ -26,14 +26,16 @@ from .runs import (
 from .score_files import (
     Baselines as Baselines,
     BaselineScoring as BaselineScoring,
+    FailedScoring as FailedScoring,
     Scored as Scored,
+    ScoredBaseline as ScoredBaseline,
+    ScoredModel as ScoredModel,
     ScoredOpening as ScoredOpening,
     Scoring as Scoring,
     baseline_entry as baseline_entry,
     frozen_baselines as frozen_baselines,
     save_baselines as save_baselines,
     scored_openings as scored_openings,
-    scored_parts as scored_parts,
     validate_untrained as validate_untrained,
 )
 from .scoring import (

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from search.records.score_files import Scored
+from search.records.score_files import Scored, ScoredModel
 from search.records.selection import Confirmation, Selection
 from trainables.common.files import in_digest_order, read_arrays, reading
 from trainables.data.dataset import Dataset
@@ -240,12 +240,13 @@ def _images(
 
 def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: Sequence[Scored]) -> Thumbnails:
     """Make thumbnails of opened images: the queries', then those of their neighbours by each configuration."""
-    per_image = read_arrays(scored[0].files[scored[0].row["per_image"]])
+    per_image = read_arrays(scored[0].files[scored[0].record.per_image])
     keys, labels_N = per_image["keys"].tolist(), per_image["labels"]
     models: dict[tuple[str, int], list[Scored]] = {}  # of each configuration, that of the first seed and fold first
     for model in scored:
-        models.setdefault((model.row["loss"], model.row["source_trial"]), []).append(model)
-    ranked = [read_arrays(first.files[f"{FOLDER}/{first.row['per_image']}"]) for first, *_ in models.values()]
+        assert isinstance(model.record, ScoredModel)
+        models.setdefault((model.record.loss, model.record.source_trial), []).append(model)
+    ranked = [read_arrays(first.files[f"{FOLDER}/{first.record.per_image}"]) for first, *_ in models.values()]
     names = (selection.objective, *selection.test_metrics)
     metric = next((name for name in names if is_retrieval(name) and name in per_image), None)
     queries: list[GalleryQuery] = []
@@ -268,7 +269,7 @@ def _mean_score(
     of_losses: list[NDArray[np.float64]] = []
     for loss, entry in role.items():
         of = models.get((loss, entry.number), ())
-        found = [read_arrays(model.files[model.row["per_image"]], metric)[metric] for model in of]
+        found = [read_arrays(model.files[model.record.per_image], metric)[metric] for model in of]
         of_losses += [np.mean(found, axis=0)] if found else []
     mean_N: NDArray[np.float64] = np.mean(of_losses, axis=0) if of_losses else np.zeros(1)
     return mean_N

@@ -4,7 +4,7 @@ These are ``baselines.json``, those of networks without training, and ``test.jso
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from operator import methodcaller
@@ -99,15 +99,25 @@ def frozen_baselines(path: Path, whitening: Path, digest: str | None) -> tuple[B
 class Scoring:
     """A request to score a model (``checkpoint``, trained as in ``spec``) on ``images``.
 
-    ``row`` is the part of its entry in ``test.json`` that follows from the trial, ``gpu`` True if the task has a GPU.
+    ``seed`` is that of the final training, shared by the models of its folds; ``fold`` is None without folds.
+    ``per_image`` is the file with the per-image results, ``gpu`` True if the task has a GPU.
     """
 
-    row: Mapping[str, Any]
+    loss: str
+    source_trial: int
+    seed: int
+    fold: int | None
     spec: TrialSpec
     checkpoint: str
     images: StoreSpec
     metrics: tuple[str, ...]
+    per_image: str
     gpu: bool
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The part of its entry in ``test.json`` that follows from the trial."""
+        return {name: getattr(self, name) for name in ("loss", "source_trial", "seed", "fold", "per_image")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,32 +136,6 @@ def baseline_entry(name: str, network: str, whitening_sha256: str) -> dict[str, 
     """Return the part of a baseline's entry in ``test.json`` that follows from its validation."""
     digest = whitening_sha256 if name == WHITENED else None
     return {"name": name, "network": network, "whitening_sha256": digest, "per_image": f"{name}@baseline.npz"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scored:
-    """What came of scoring a model or a network without training.
-
-    ``row`` identifies it in ``test.json``, and ``entry`` has its scores, or the ``reason`` why it has none.
-    ``is_repairable`` is True if it failed and another attempt may succeed.
-    """
-
-    row: Mapping[str, Any]
-    entry: Mapping[str, Any]
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    is_repairable: bool = False
-
-
-def scored_parts(rows: Sequence[Mapping[str, Any]], entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the scores, the baselines and the failures of an opening's record, in the order of the ``rows``."""
-    found: dict[str, Any] = {"scores": [], "baselines": [], "failed": []}
-    for row, entry in zip(rows, entries, strict=True):
-        if "reason" in entry:
-            named = {"loss": row["name"], "seed": None, "per_image": row["per_image"]} if "name" in row else row
-            found["failed"].append({**named, **entry})
-        else:
-            found["baselines" if "name" in row else "scores"].append({**row, **entry})
-    return found
 
 
 # The openings of the test classes by a search, with the scores of each model.
@@ -200,6 +184,18 @@ class FailedScoring(_Stored):
     seed: int | None
     per_image: str
     reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """What came of scoring a model or a network without training: its record, and its ``files`` by name.
+
+    ``is_repairable`` is True if it failed and another attempt may succeed.
+    """
+
+    record: ScoredModel | ScoredBaseline | FailedScoring
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    is_repairable: bool = False
 
 
 class ScoredOpening(_Stored):

@@ -12,7 +12,15 @@ import numpy as np
 import torch
 
 from search.records.retrieval_file import FOLDER, MOST_NEIGHBOURS, RANKS, RetrievalFile, map_images, sampled_queries
-from search.records.score_files import BaselineScoring, Scored, Scoring, baseline_entry
+from search.records.score_files import (
+    BaselineScoring,
+    FailedScoring,
+    Scored,
+    ScoredBaseline,
+    ScoredModel,
+    Scoring,
+    baseline_entry,
+)
 from search.stages import UNTRAINED, WHITENED
 from trainables.common.errors import InvalidInput
 from trainables.common.files import as_path, digest_of
@@ -91,37 +99,38 @@ def score(scoring: Scoring | BaselineScoring) -> list[Scored]:
     The files, per-image results and the ranking, are returned, since a worker may not have access to the runs folder.
     Embeddings are computed in float32, independently of the precision of the training.
     """
-    trainable, row = getattr(scoring.spec, "trainable", None), dict[str, Any]()
+    entry: dict[str, Any] = {}
     try:
-        view, embedded = _embedded(scoring, row)
+        view, embedded = _embedded(scoring, entry)
     except Exception as error:  # of a user's training, or of the machine
         if isinstance(scoring, BaselineScoring):
             raise
-        return [_failed(row, error, trainable)]
+        return [_failed(entry, error, scoring.spec.trainable)]
     scores = []
-    for row, embeddings_ND in embedded:
+    for entry, embeddings_ND in embedded:
         try:
-            scores.append(_scored(row, embeddings_ND, view, scoring))
+            scores.append(_scored(entry, embeddings_ND, view, scoring))
         except Exception as error:  # of a user's metric, or of the machine
-            scores.append(_failed(row, error, trainable))
+            named = {"loss": entry["name"], "seed": None, "per_image": entry["per_image"]} if "name" in entry else entry
+            scores.append(_failed(named, error, getattr(scoring.spec, "trainable", None)))
     return scores
 
 
 def _embedded(
-    scoring: Scoring | BaselineScoring, row: dict[str, Any]
+    scoring: Scoring | BaselineScoring, entry: dict[str, Any]
 ) -> tuple[StoreView, list[tuple[dict[str, Any], torch.Tensor]]]:
-    """Return the items, and the row of the model, or of each baseline, with its embeddings [N, D].
+    """Return the items, and the entry of the model, or of each baseline, with its embeddings [N, D].
 
-    The ``row`` of a model is completed step by step.
+    The ``entry`` of a model is completed step by step.
     """
     # Not `torch.cuda.is_available()`: a Ray task without a GPU sees them all.
     device = torch.device("cuda" if scoring.gpu else "cpu")
     if isinstance(scoring, Scoring):
-        row |= scoring.row
+        entry |= scoring.row
         checkpoint = as_path(scoring.checkpoint)
-        row["model_sha256"] = digest_of(checkpoint.read_bytes())
+        entry["model_sha256"] = digest_of(checkpoint.read_bytes())
         view, embeddings_ND = training_class(scoring.spec).tested(scoring.spec, checkpoint, scoring.images, device)
-        return view, [(row, embeddings_ND)]
+        return view, [(entry, embeddings_ND)]
     spec = scoring.spec
     raise_if_other(of_backbone(spec.model), scoring.network)
     inputs = Inputs(scoring.images, spec.model, spec.training, device)
@@ -135,8 +144,8 @@ def _embedded(
 
 @contained()
 def embeddings_of(scoring: Scoring | BaselineScoring) -> list[tuple[dict[str, Any], bytes]]:
-    """Return for a model, or each baseline, its row and a file with its embeddings of the items."""
-    return [(row, tensors_bytes({"embeddings": found.cpu()})) for row, found in _embedded(scoring, {})[1]]
+    """Return for a model, or each baseline, its entry and a file with its embeddings of the items."""
+    return [(entry, tensors_bytes({"embeddings": found.cpu()})) for entry, found in _embedded(scoring, {})[1]]
 
 
 @contained()
@@ -152,12 +161,12 @@ def kept_problem(model: tuple[TrialSpec, str, bool]) -> str | None:
         return failure_of(error).reason
 
 
-def _failed(row: Mapping[str, Any], error: Exception, trainable: str | None) -> Scored:
+def _failed(entry: Mapping[str, Any], error: Exception, trainable: str | None = None) -> Scored:
     """Return a failure; it is repairable unless it is a property of the model."""
     failure = failure_of(error)
     repairable = isinstance(error, OSError | ImportError) or (trainable is None and isinstance(error, InvalidInput))
     of_model = failure.cause in ("DIVERGED", "CODE_ERROR") and not repairable
-    return Scored(row=row, entry={"reason": failure.reason}, is_repairable=not of_model)
+    return Scored(record=FailedScoring(**entry, reason=failure.reason), is_repairable=not of_model)
 
 
 def test_scores(
@@ -208,9 +217,9 @@ def kept_metrics(
 
 
 def _scored(
-    row: Mapping[str, Any], embeddings_ND: torch.Tensor, view: StoreView, scoring: Scoring | BaselineScoring
+    entry: Mapping[str, Any], embeddings_ND: torch.Tensor, view: StoreView, scoring: Scoring | BaselineScoring
 ) -> Scored:
-    """Return the scores of the embeddings of ``view``, with the files of their per-image results."""
+    """Return ``entry`` with the scores of the embeddings of ``view``, and the files of their per-image results."""
     if bad := without_order(embeddings_ND):
         raise Diverged(f"Of the test {scoring.images.dataset.noun}, {bad}.")
     dataset = scoring.images.dataset
@@ -219,5 +228,6 @@ def _scored(
     np.savez_compressed(content, labels=view.labels_N.numpy(), keys=np.array(view.image_keys), **parts)  # type: ignore[arg-type]
     protocol = protocol_for(dataset, view.image_keys)
     retrieval = retrieval_of(embeddings_ND, view.labels_N, view.image_keys, view.class_names, protocol)
-    files = {row["per_image"]: content.getvalue(), f"{FOLDER}/{row['per_image']}": retrieval.to_bytes()}
-    return Scored(row=row, entry=scores, files=files)
+    files = {entry["per_image"]: content.getvalue(), f"{FOLDER}/{entry['per_image']}": retrieval.to_bytes()}
+    record = (ScoredBaseline if "name" in entry else ScoredModel)(**entry, **scores)
+    return Scored(record=record, files=files)

@@ -15,7 +15,7 @@ from support.simulated_gpu.fixtures import CPU, GPU, spec_of, trained
 import holdout
 from search.config.sections import ResourcesSection
 from search.engines.capacity import roomier
-from search.records.score_files import Scoring
+from search.records.score_files import ScoredModel, Scoring
 from search.records.scoring import score
 from trainables.data.loading import prefetched
 from trainables.data.store import view
@@ -116,8 +116,8 @@ def on_gpu(images: StoreSpec, tmp_path: Path) -> Training:
 def scoring_of(training: Training, *, gpu: bool) -> Scoring:
     spec = training.spec
     return Scoring(
-        row={"loss": "mpa", "source_trial": 0, "seed": 0, "fold": None, "per_image": "mpa.npz"}, spec=spec,
-        checkpoint=checkpoint_of(training), images=spec.images, metrics=all_metrics(), gpu=gpu,
+        loss="mpa", source_trial=0, seed=0, fold=None, spec=spec, checkpoint=checkpoint_of(training),
+        images=spec.images, metrics=all_metrics(), per_image="mpa.npz", gpu=gpu,
     )  # fmt: skip
 
 
@@ -135,8 +135,10 @@ def test_a_test_is_scored_on_the_device_of_its_task(on_gpu: Training) -> None:
     assert torch.cuda.max_memory_reserved() == before
     (by_gpu,) = score(scoring_of(on_gpu, gpu=True))
     assert torch.cuda.max_memory_reserved() > before
-    assert by_gpu.entry["metrics"] == pytest.approx(by_cpu.entry["metrics"], abs=1e-6)
-    assert set(by_gpu.entry["metrics"]) == set(all_metrics())
+    assert isinstance(by_gpu.record, ScoredModel)
+    assert isinstance(by_cpu.record, ScoredModel)
+    assert by_gpu.record.metrics == pytest.approx(by_cpu.record.metrics, abs=1e-6)
+    assert set(by_gpu.record.metrics) == set(all_metrics())
 
 
 def test_a_model_is_used_on_either_device(on_gpu: Training) -> None:

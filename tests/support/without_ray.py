@@ -13,7 +13,7 @@ from support.driving import record
 
 from search.engines.base import Engine
 from search.records.retrieval_file import FOLDER
-from search.records.score_files import Scored, Scoring
+from search.records.score_files import Scored, ScoredModel, Scoring
 from search.records.scoring import kept_problem, retrieval_of
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.data.store.contents import read_contents
@@ -93,12 +93,20 @@ def _scores(task: Scoring) -> Scored:
     contents = read_contents(task.images.make())
     label_of = {name: label for label, name in enumerate(task.images.class_names)}
     labels = np.array([label_of[contents.class_names[label]] for label in contents.labels_N])
-    generator, name = np.random.default_rng(task.row["seed"]), task.row["per_image"]
+    generator = np.random.default_rng(task.seed)
     values = {name: generator.random(len(labels)) for name in task.metrics}
     content = io.BytesIO()
     np.savez_compressed(content, labels=labels, keys=np.array(contents.image_keys), **values)
     embeddings = torch.from_numpy(generator.normal(size=(len(labels), 4)))
     retrieval = retrieval_of(embeddings, torch.from_numpy(labels), contents.image_keys, task.images.class_names)
-    files = {name: content.getvalue(), f"{FOLDER}/{name}": retrieval.to_bytes()}
-    metrics = {name: float(found.mean()) for name, found in values.items()}
-    return Scored(row={**task.row, "model_sha256": ""}, entry={"metrics": metrics}, files=files)
+    files = {task.per_image: content.getvalue(), f"{FOLDER}/{task.per_image}": retrieval.to_bytes()}
+    record = ScoredModel(
+        loss=task.loss,
+        source_trial=task.source_trial,
+        seed=task.seed,
+        fold=task.fold,
+        metrics={name: float(found.mean()) for name, found in values.items()},
+        per_image=task.per_image,
+        model_sha256="",
+    )
+    return Scored(record=record, files=files)

@@ -18,6 +18,7 @@ from search.driver.make_plan import plan_from_rules
 from search.driver.verify.studies import Check, check, differing
 from search.records import (
     BaselineScoring,
+    FailedScoring,
     ImageSet,
     ScoredOpening,
     Scoring,
@@ -170,17 +171,16 @@ def again_problems(what: str, scorings: Sequence[Scoring | BaselineScoring], rec
             trained_on = replace(scoring.spec.images, cache=scoring.images.cache)
             scoring = replace(scoring, spec=replace(scoring.spec, images=trained_on))
             tolerance = trainable_class(scoring.spec.trainable).tolerance if scoring.spec.trainable else 0.0
-        for again in score(scoring):
-            name, entry = again.row["per_image"], again.entry
-            place, kept = f"{what} {name} scored again, ", stored.get(name)
-            if "reason" in entry:
+        for again in (scored.record for scored in score(scoring)):
+            place, kept = f"{what} {again.per_image} scored again, ", stored.get(again.per_image)
+            if isinstance(again, FailedScoring):
                 if kept is not None:
-                    yield f"{place}its model gives no scores ({entry['reason']})."
+                    yield f"{place}its model gives no scores ({again.reason})."
                 continue
             if kept is None:
                 yield f"{place}its model has scores, and the record says that it could not be scored."
                 continue
-            for name, value in entry["metrics"].items():
+            for name, value in again.metrics.items():
                 close = partial(math.isclose, rel_tol=0, abs_tol=max(tolerance, AGAIN[is_retrieval(name)]))
                 yield from differing(f"{place}{name}", kept.get(name), value, close)
 
