@@ -80,7 +80,7 @@ def shown_checks(results: Iterable["CheckResult"], as_json: bool) -> "list[Check
     warnings = f", with {counted(warned, 'warning')}" if warned else ""
     passed = f"All {len(done)} checks passed{warnings}."
     if not as_json:
-        say([f"{len(failed)} of {len(done)} checks failed: {', '.join(failed)}." if failed else passed])
+        say([f"{len(failed)} of {len(done)} checks failed: {' '.join(failed)}" if failed else passed])
     return done
 
 
