@@ -1,4 +1,4 @@
-"""What a search stores: its records, the choice of a configuration, the ledger of openings, and scores of models."""
+"""The records of a search: its folder, plan and studies, the choice, the ledger of openings, and scores of models."""
 
 import lazy_loader
 
