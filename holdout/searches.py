@@ -88,7 +88,8 @@ class Search:
         parameters = pandas.DataFrame([{f"params_{name}": value for name, value in row.params.items()} for row in rows])
         facts = pandas.DataFrame(map(vars, rows), columns=[*TrialRow.__dataclass_fields__])
         facts = facts.astype({"seed": "Int64", "replicate_of": "Int64"})
-        return pandas.concat([facts.iloc[:, :3], parameters, facts.iloc[:, 4:]], axis=1)
+        first = ["number", "state", "value"]
+        return pandas.concat([facts[first], parameters, facts.drop(columns=[*first, "params"])], axis=1)
 
     def _study(self, loss: Loss) -> str:
         """Return the name of a loss's study; a part of the user's own may be given as in the search file."""

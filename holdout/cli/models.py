@@ -207,13 +207,17 @@ class EmbeddedFiles:
     unreadable: "tuple[Unreadable, ...]"
     seconds: float
 
+    @property
+    def images_per_second(self) -> float:
+        return (len(self.paths) + len(self.unreadable)) / self.seconds
+
     def record(self) -> dict[str, Any]:
         return {
             "images": len(self.paths),
             "dimensions": self.embeddings_ND.shape[1],
             "unreadable": [{"path": image.key, "reason": image.reason} for image in self.unreadable],
             "seconds": self.seconds,
-            "images_per_second": (len(self.paths) + len(self.unreadable)) / self.seconds,
+            "images_per_second": self.images_per_second,
         }
 
 
@@ -258,7 +262,7 @@ def embedded_files(
     kept = tuple(str(paths[position]) for position in found.positions_N.tolist())
     files = EmbeddedFiles(embeddings_ND=found.embeddings_ND, paths=kept, unreadable=found.unreadable, seconds=seconds)
     skipped = f"; skipped {len(found.unreadable):,} that cannot be read" if found.unreadable else ""
-    pace = f"{files.record()['images_per_second']:,.1f} images per second"
+    pace = f"{files.images_per_second:,.1f} images per second"
     say([f"{counted(len(kept), 'image')} in {seconds:.1f} s, {pace}{skipped}."], "dim")
     return files
 

@@ -192,9 +192,10 @@ def verify(
     if as_json:
         checks = [check._asdict() for check in found]
         show({"name": name, "ok": problem is None, "missing": missing, "checks": checks}, as_json, str)
-    for check in found if not as_json else ():
-        if not check.problem:
-            show_line(f"{'ok ' if check.is_there else '-- '} {check.what}")
+    else:
+        for check in found:
+            if not check.problem:
+                show_line(f"{'ok ' if check.is_there else '-- '} {check.what}")
     if refused:
         raise refused
     if problem:

@@ -49,9 +49,14 @@ def at_once(
         return min(fit, max_concurrent or fit)
     asked = wanted(resources)
     largest = {kind: max((node.get(kind, 0) for node in (*nodes, *may_come)), default=0) for kind in asked}
+    short = [
+        f"resources: a trial asks for {count:g} {kind}s and no machine of the cluster has more than {largest[kind]:g}; "
+        "ask for fewer."
+        for kind, count in asked.items()
+        if count > largest[kind]
+    ]
     raise InvalidInput(
-        f"resources: a trial asks for {asked['CPU']:g} CPUs and {asked['GPU']:g} GPUs, and no machine of the cluster "
-        f"has them (at most {largest['CPU']:g} and {largest['GPU']:g}); ask for fewer."
+        short or f"resources: no machine of the cluster has {asked['CPU']:g} CPUs and {asked['GPU']:g} GPUs together."
     )
 
 

@@ -90,7 +90,10 @@ class RayEngine(Engine):
         with ExitStack() as stack:
             probe_files = {folder: stack.enter_context(probe_file(folder)) for folder in shared}
             answers = on_other_nodes(_ready, images, probe_files)
-        raise_if_any(sorted({sentence for answer in answers for sentence in answer}))
+        raise_if_any(sorted({sentence for answer in answers if isinstance(answer, tuple) for sentence in answer}))
+        for answer in answers:
+            if isinstance(answer, DiskFull):
+                raise answer
 
     def run(self, queue: Queue, concurrent: int) -> None:
         from search.engines.ray_tune import run_queue
@@ -125,21 +128,21 @@ def probe_file(folder: str) -> Iterator[str]:
         ask(file, lambda: file.unlink(missing_ok=True))
 
 
-def _ready(images: Sequence[StoreSpec], probe_files: dict[str, str]) -> list[str]:
-    """Prepare this node; return sentences on what it lacks, or raise :class:`DiskFull`."""
+def _ready(images: Sequence[StoreSpec], probe_files: dict[str, str]) -> tuple[str, ...] | DiskFull:
+    """Prepare this node; return sentences on what it lacks, so that those of all nodes are raised together."""
     node = socket.gethostname()
     missing = [folder for folder, address in probe_files.items() if not in_time(as_path(address).exists)]
     if missing:
-        return [
+        return tuple(
             f"{folder} is not the same on {node}, and checkpoints go there; name a folder that all machines of the "
             "cluster share with --runs, or a URL with checkpoints.storage_path."
             for folder in missing
-        ]
+        )
     try:
         for recipe in images:
             recipe.make()
     except InvalidInput as error:
-        return [f"On {node}: {sentence}" for sentence in error.sentences]
+        return tuple(f"On {node}: {sentence}" for sentence in error.sentences)
     except DiskFull as error:
-        raise DiskFull(f"On {node}: {error}") from error
-    return []
+        return DiskFull(f"On {node}: {error}")
+    return ()

@@ -219,10 +219,9 @@ def test_trials_are_counted_node_by_node(cpus: float, gpus: float, nodes: list[d
 
 def test_a_trial_that_fits_nowhere_is_refused() -> None:
     wanted = ResourcesSection(cpus_per_trial=2, gpus_per_trial=1)
-    sentence = r"asks for 2 CPUs and 1 GPUs, and no machine of the cluster has them \(at most 8 and {}\)"
-    with pytest.raises(InvalidInput, match=sentence.format(0)):
+    with pytest.raises(InvalidInput, match="asks for 1 GPUs and no machine of the cluster has more than 0"):
         at_once(wanted, None, [{"CPU": 8}])
-    with pytest.raises(InvalidInput, match=sentence.format(1)):
+    with pytest.raises(InvalidInput, match="has 2 CPUs and 1 GPUs together"):
         at_once(wanted, None, [{"CPU": 8}, {"CPU": 1, "GPU": 1}])
 
 
