@@ -1,4 +1,4 @@
-"""What a sampler learns from, as in a study of Optuna's told the same, and what is said before it learns."""
+"""The trials that a sampler learns from, compared with an Optuna study of the same ones, and the proposals before that."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict

@@ -135,7 +135,7 @@ def _batches(training: TrainingConfig) -> tuple[str, int, int]:
 
 def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) -> Iterator[str]:
     """Yield the metrics that need more images, or other groups of classes, than the data set has."""
-    # a list that was left out is replaced by a default, of which nothing is said
+    # a list that was left out was replaced by a default, which is not the user's mistake
     objective = () if found.replaced("search.objective") else (config.search.objective,)
     during = (*(() if found.replaced("metrics.validation") else config.metrics.validation), *objective)
     is_named = not (isinstance(config.metrics.test, str) or found.replaced("metrics.test"))
