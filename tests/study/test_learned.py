@@ -1,4 +1,4 @@
-"""The trials that a sampler learns from, compared with an Optuna study of the same ones, and the proposals before that."""
+"""The trials that a sampler learns from, compared with an Optuna study of the same ones, and the proposals before."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
