@@ -32,7 +32,7 @@ SHARED = {
 MOST_PAIRS = 14
 """Pairs of rooms that know each other, of 36; the driver knows all."""
 MOST_LINES = {
-    "holdout": 3380, "search": 1115, "search/config": 2130, "search/driver": 4835, "search/engines": 1600,
+    "holdout": 3390, "search": 1115, "search/config": 2130, "search/driver": 4835, "search/engines": 1605,
     "search/records": 3855, "search/results": 2270, "search/show": 2625, "search/study": 1560,
     "search/tracking": 1145, "search/vault": 1085, "spaces": 1495, "trainables": 5, "trainables/common": 1735,
     "trainables/data": 3825, "trainables/inference": 1055, "trainables/losses": 1505, "trainables/metrics": 1065,
