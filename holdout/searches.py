@@ -239,7 +239,6 @@ def run(
     """
     from holdout.cli.output import Tables, Terminal, ignore_warnings_of_libraries
     from search.config.recipes import read_search
-    from search.driver.progress_view import in_notebook
     from search.driver.start import run_search
     from search.driver.synchronise import where_to_look
     from search.results.comparison import comparison_of
@@ -249,7 +248,7 @@ def run(
     content: dict[str, Any] = dict(file) if isinstance(file, Mapping) else read_search(Path(file))
     for key, value in dict(settings or {}).items():
         content = with_value(content, str(key).split("."), value)
-    if in_notebook(sys.stdout):  # no terminal, though it says so; and its standard error is red
+    if type(sys.stdout).__module__.startswith("ipykernel."):  # a notebook, whose standard error is red
         console = Terminal(quiet=quiet, force_jupyter=False, force_terminal=False)
     else:
         console = Terminal(stderr=True, quiet=quiet)

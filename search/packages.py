@@ -1,9 +1,9 @@
-"""Packages: Holdout's own, the extra ``search``, and libraries whose private parts are used.
+"""Packages: Holdout's own, and those of the extra ``search``.
 
 Our packages are side by side in the repository, and below ``holdout`` in an installed wheel (``setup.py``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -45,24 +45,3 @@ def _is_installed(package: str) -> bool:
     except ValueError:  # sys.modules holds None: importing it is forbidden
         return False
     return found is not None and found.origin is not None  # not just a folder of that name, such as our mlflow/
-
-
-# Libraries whose private parts are used.
-
-TESTED: Mapping[str, str] = {"ray": ">=2.60,<2.61", "optuna": ">=5.0,<6", "mlflow": ">=3.17,<4"}
-"""The tested versions, as in ``pyproject.toml``; ``tests/test_private_parts.py`` lists the parts."""
-
-
-def untested(library: str) -> str | None:
-    """Return a sentence if the installed version of ``library`` is not one of those tested."""
-    from importlib.metadata import version
-
-    from packaging.specifiers import SpecifierSet
-
-    found = version(library)
-    if SpecifierSet(TESTED[library]).contains(found, prereleases=True):
-        return None
-    return (
-        f"{library} {found} is installed, and Holdout's use of its private parts was tested with "
-        f"{library}{TESTED[library]}."
-    )

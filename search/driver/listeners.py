@@ -1,4 +1,4 @@
-"""Trial listeners: the display of progress, phases of a start-up, updates of MLflow, and checks of files and memory."""
+"""Trial listeners: the display of progress, updates of MLflow, and checks of files and memory."""
 
 import logging
 import math
@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from search.driver.progress_view import Cells, MovingLine, in_notebook, say, time_left, view
+from search.driver.progress_view import Cells, say, time_left, view
 from search.engines.base import Resources
 from search.engines.capacity import too_tight
 from search.records.plan import trial_directory
@@ -43,7 +43,7 @@ VERBS = {Stage.SEARCH: "", Stage.SELECT: "confirming ", Stage.TEST: "training fo
 
 
 class Progress(TrialListener, AbstractContextManager["Progress"]):
-    """Listener that shows the trials: in a live table on a terminal, a moving line in a notebook, elsewhere in lines.
+    """Listener that shows the trials: in a live table on a terminal, elsewhere in lines.
 
     The time left is that of all remaining ``stages`` without the scoring of the test, with ``concurrent`` trials at
     once; the command began at ``started``, in seconds since 1970.
@@ -59,7 +59,6 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         self._printed = time.monotonic()
         self._stage: Stage | None = None
         self._classes = 0  # the most that validate a training of the stage
-        self._tests = Stage.TEST in stages
         # The drawing thread reads these dictionaries, so they are replaced and never changed in place.
         works = (work for search in searches for work in planned_work(search.plan, stages, search.trials))
         self._works = {work.study: work for work in works}
@@ -68,7 +67,6 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         # Redrawn at a fixed rate: hundreds of slots report every few milliseconds.
         live = Live(console=console, get_renderable=self.rendered, refresh_per_second=4, transient=True)
         self._live = live if console.is_terminal else None
-        self._moving = MovingLine(console.file) if in_notebook(console.file) and not console.quiet else None
 
     def __enter__(self) -> "Progress":
         if self._live:
@@ -78,8 +76,6 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
     def __exit__(self, *error: object) -> None:
         if self._live:
             self._live.stop()
-        if self._moving:
-            self._moving.end()
 
     def on_start(self, running: RunningTrial) -> None:
         """Show the trial, and the title of its stage if it is the first one of it."""
@@ -94,8 +90,6 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
 
     def _begin(self, stage: Stage) -> None:
         self._stage, self._classes = stage, 0
-        if self._moving:
-            self._moving.end()
         if not self._live:
             lower = "; each learned from half of the classes, so values may be lower than in the search"
             halves = lower * (stage is Stage.SELECT and self._learns_less)
@@ -108,7 +102,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
 
     def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
         self._pace[search_of(running.study.name), running.loss].append(record["end"] - record["start"])
-        if time.monotonic() - self._printed <= QUIET_S or self._live or self._moving:
+        if time.monotonic() - self._printed <= QUIET_S or self._live:
             return
         if (trained := len(epochs_of(running.stored))) < (most := running.spec.epochs):
             name = f"{search_of(running.study.name)}/{running.loss}"
@@ -129,11 +123,8 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         """Clear the trial's slot; without a terminal, print its outcome; pruned ones are a number in the next."""
         self.on_lost(running)
         budget, study = running.queued.budget, running.study
-        if self._moving:
-            self._moving.show(printable(self._line(running)))
-        elif not self._live and (
-            running.stored.state is not TrialState.PRUNED or budget.done(study.trials(), study.tally)
-        ):
+        is_shown = running.stored.state is not TrialState.PRUNED or budget.done(study.trials(), study.tally)
+        if is_shown and not self._live:
             self._print(self._line(running))
 
     def seconds_left(self) -> float | None:
@@ -151,10 +142,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         if work.stage is Stage.SEARCH or not value:
             value = ", ".join(filter(None, (value, trial.user_attrs.get("outcome", ""))))
         elif running.spec.validation_classes:
-            classes = counted(len(running.spec.validation_classes), "class", "classes")
-            split = self._searches[search_of(work.study)].plan.split
-            same = "half" in running.spec.origin and {*running.spec.validation_classes} == {*split.validation}
-            value += f" ({classes}{', those of the search' if same else ''})"
+            value += f" ({counted(len(running.spec.validation_classes), 'class', 'classes')})"
         else:
             value = f"training loss {-(trial.value or 0):.4f}"
         pruned = f", {work.tally.pruned} pruned" if work.tally.pruned else ""
@@ -174,7 +162,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
 
     def _left(self) -> str:
         of = f"; {self._concurrent} of {self._all} workers" if self._concurrent < self._all else ""
-        return time_left(self.seconds_left(), tests=self._tests) + of
+        return time_left(self.seconds_left()) + of
 
     def rendered(self) -> RenderableType:
         size = self._console.size
@@ -233,27 +221,6 @@ def _slot_cells(running: RunningTrial) -> Cells:
 
 STILL_WRITING = 50
 """Most trials that ended early and are measured again: their workers, one a slot, may still write a checkpoint."""
-
-
-class Phases(TrialListener):
-    """Messages on the phases of a start-up until the first epoch; ``started`` is in seconds since 1970."""
-
-    def __init__(self, console: Console, started: float) -> None:
-        self._console, self._started = console, started
-        self._begun, self._waits = 0.0, True
-
-    def begin(self, text: str) -> None:
-        self._begun = time.time()
-        say(self._console, [text])
-
-    def end(self, text: str) -> None:
-        """Print that the phase ended, with its duration."""
-        say(self._console, [f"{text} after {time.time() - self._begun:.1f} s."])
-
-    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
-        if self._waits:
-            self._waits = False
-            say(self._console, [f"First epoch {time.time() - self._started:.1f} s after the start."])
 
 
 class FolderCheck(TrialListener):

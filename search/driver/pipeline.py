@@ -1,11 +1,9 @@
 """The pipeline that runs the stages of one or more searches side by side: search, select, test."""
 
 import logging
-import time
 from collections.abc import Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from functools import cache, partial
 from threading import Thread
 
@@ -24,14 +22,14 @@ from search.driver.inputs import (
     with_training_images,
     without_baselines,
 )
-from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Phases, Progress
+from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Progress
 from search.driver.notices import at_ceiling, first_proposals, pruning, resumed
 from search.driver.progress_view import StoreProgress, phase, say
 from search.driver.sealed import catch_up
 from search.driver.stages import STAGES, Order, RunStage, SelectStage, summarise, trials_in_turn
 from search.driver.synchronise import behind, make_projection
 from search.engines.base import Engine, make_engine
-from search.packages import TESTED, check_extra, untested
+from search.packages import check_extra
 from search.records import validate_untrained
 from search.records.disk import check_space
 from search.records.plan import Plan
@@ -46,8 +44,6 @@ from trainables.common.storage import full_disk_errors
 
 logger = logging.getLogger(__name__)
 
-STALL_S = 600.0
-
 
 def run_stages(plans: Sequence[Plan], order: Order) -> list[WritableRecords]:
     """Run the stages of ``order`` that are not done, for searches with the same resources.
@@ -58,11 +54,10 @@ def run_stages(plans: Sequence[Plan], order: Order) -> list[WritableRecords]:
         DiskFull: the disk filled up during the run. The same call resumes it.
     """
     check_extra("Running a search")
-    phases = Phases(order.console, order.started)
     with ExitStack() as stack:
         stack.enter_context(full_disk_errors(plans[0].folder.runs.absolute()))
         stack.enter_context(folder_if_needed(plans[0].folder.runs))
-        engine_ready = cache(lambda: _engine_ready(plans, order.console, phases, stack))
+        engine_ready = cache(lambda: _engine_ready(plans, order.console, stack))
         # If a new search cannot run, it leaves nothing; one without its split.json computes the images' digest again.
         if is_new := not all(plan.folder.config.exists() and plan.split.images for plan in plans):
             engine_ready()
@@ -81,16 +76,15 @@ def run_stages(plans: Sequence[Plan], order: Order) -> list[WritableRecords]:
             if not order.allow_failed and left[0].stage is not Stage.SEARCH:
                 refuse_failed(unchosen(), Stage.SEARCH)  # before anything is started
             engine, slots = engine_ready()
-            if not order.continues:
-                say(order.console, resumed(searches, [stage.stage for stage in left], slots))
+            say(order.console, resumed(searches, [stage.stage for stage in left], slots))
             if not is_new:
                 check_weights(plans)
                 for plan in plans:
                     with_training_images(plan)  # raises if the images changed
             for search in searches:
                 search.begin_session(order.started, slots)
-            phases.begin(f"Starting {counted(slots, 'worker')} …")
-            _carry_out(searches, left, engine, slots, replace(order, listeners=[phases, *order.listeners]))
+            say(order.console, [f"Starting {counted(slots, 'worker')} …"])
+            _carry_out(searches, left, engine, slots, order)
         if not order.allow_failed:
             refuse_failed(unchosen(), Stage.SEARCH)
         return searches
@@ -136,34 +130,31 @@ def _carry_out(
     images.join(CHECK_S)
 
 
-def _engine_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: ExitStack) -> tuple[Engine, int]:
+def _engine_ready(plans: Sequence[Plan], console: Console, stack: ExitStack) -> tuple[Engine, int]:
     """Check the space and start an engine; return it with the number of trials at once."""
     check_space(plans)
     say(console, filter(None, (slow_precision(plan.config) for plan in plans)))
     config = plans[0].config
     engine = make_engine(config.resources, config.search.max_concurrent)
-    return engine, get_ready(plans, engine, console, phases, stack)
+    return engine, get_ready(plans, engine, console, stack)
 
 
-def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: Phases, stack: ExitStack) -> int:
+def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, stack: ExitStack) -> int:
     """Decode the images of the training halves while ``engine`` starts; return the number of trials at once.
 
     ``stack`` keeps the engine's session and the decoded images. Raise if images cannot be read, machines are too small
     or the engine does not start.
     """
-    for sentence in filter(None, map(untested, TESTED)):
-        logger.warning("%s", sentence)
     images = list(dict.fromkeys(plan.images for plan in plans))
     nouns = " and ".join(dict.fromkeys(entry.dataset.noun for entry in images))
-    phases.begin(f"Reading {nouns} and starting {engine.title} …")
+    say(console, [f"Reading {nouns} and starting {engine.title} …"])
     held = stack.enter_context(ExitStack())  # while it is open, no other search removes the images
-    progresses = [StoreProgress(console, entry.dataset.noun) for entry in images]
     preparation = Future[None]()
 
     def prepare() -> None:
         try:
-            for entry, progress in zip(images, progresses, strict=True):
-                held.enter_context(entry.held(progress))
+            for entry in images:
+                held.enter_context(entry.held(StoreProgress(console, entry.dataset.noun)))
             engine.load()
             preparation.set_result(None)
         except BaseException as error:
@@ -171,26 +162,12 @@ def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: P
 
     Thread(target=prepare, daemon=True).start()
     if engine.images_first:
-        _wait_for(preparation, progresses)
+        preparation.result()
     stack.enter_context(engine.session())
-    _wait_for(preparation, progresses)
+    preparation.result()
     concurrent = engine.slots()
     engine.prepare(images, list(dict.fromkeys(plan.checkpoint_storage for plan in plans)))
-    phases.end(f"{nouns.capitalize()} and {engine.title} are ready")
     return concurrent
-
-
-def _wait_for(preparation: Future[None], images: Sequence[StoreProgress]) -> None:
-    """Wait for a preparation, with a warning for every :data:`STALL_S` without progress; raise its exception."""
-    while not wait([preparation], STALL_S).done:
-        silent_s = time.monotonic() - max(progress.heard for progress in images)
-        if silent_s >= STALL_S:
-            logger.warning(
-                "Nothing was read for %.0f minutes. Check that the disk or network of the data set responds, and "
-                "that no other process that reads it is stuck (dataset.cache).",
-                silent_s / 60,
-            )
-    preparation.result()
 
 
 def _opened(plans: Sequence[Plan], order: Order, stack: ExitStack) -> list[WritableRecords]:

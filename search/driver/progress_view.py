@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import IO
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
@@ -38,42 +37,16 @@ def phase(console: Console, text: str) -> Iterator[None]:
 
 
 class StoreProgress:
-    """Callback that prints how many items are read, now and then; ``heard`` is the time of the last call."""
+    """Callback that prints how many items are read, now and then."""
 
     def __init__(self, console: Console, noun: str) -> None:
         self._console, self._noun = console, noun
-        self.heard = time.monotonic()
-        self._next = self.heard + EVERY_S
+        self._next = time.monotonic() + EVERY_S
 
     def __call__(self, done: int, total: int) -> None:
-        self.heard = time.monotonic()
-        if self.heard >= self._next:
+        if time.monotonic() >= self._next:
             say(self._console, [f"Reading {self._noun}: {done:,} of {total:,}"])
             self._next = time.monotonic() + EVERY_S
-
-
-def in_notebook(file: object) -> bool:
-    """Return True if ``file`` is the output of a notebook's cell."""
-    return type(file).__module__.startswith("ipykernel.")
-
-
-class MovingLine:
-    """One line of a notebook's ``file``, which each text replaces."""
-
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
-        self._width = 0
-
-    def show(self, text: str) -> None:
-        self._width = max(self._width, len(text))
-        self._file.write(f"\r{text.ljust(self._width)}")
-        self._file.flush()
-
-    def end(self) -> None:
-        """Keep what is shown; the next text is on another line."""
-        if self._width:
-            self._file.write("\n")
-            self._width = 0
 
 
 # The live display
@@ -98,13 +71,11 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60:02d}:{minutes % 60:02d}:{rest:02d}"
 
 
-def time_left(seconds: float | None, *, tests: bool = False) -> str:
-    """Return the text on the time left for all trainings, None if it is not known; then ``tests`` are scored."""
+def time_left(seconds: float | None) -> str:
+    """Return the text on the time left for all trainings, None if it is not known."""
     if seconds is None:
         return "time left known after the first trial"
-    if round(seconds):
-        return f"about {duration(seconds)} left in all"
-    return "the scoring of the test is left" if tests else "nothing left"
+    return f"about {duration(seconds)} left in all" if round(seconds) else "no training left"
 
 
 def view(

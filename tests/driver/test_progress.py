@@ -13,17 +13,14 @@ from optuna.trial import create_trial
 from rich.console import Console
 from support.driving import Opened, begun, record, train
 
-from search.driver.choice import freeze
 from search.driver.listeners import Progress
 from search.driver.progress_view import time_left, view
-from search.driver.stages import confirm_stage, final_stage, search_stage, unchanged_selection
-from search.records.records import Records
-from search.records.status import status_of
-from search.records.writable import WritableRecords, open_search
+from search.driver.stages import confirm_stage, search_stage
+from search.records.writable import WritableRecords
 from search.stages import Stage
 from search.study.pruners import Hyperband, Median, Pruner
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
-from search.text_table import NOTHING, sparkline
+from search.text_table import NOTHING
 from trainables.training.spec import Epochs
 
 KNOWN_LATER = "time left known after the first trial"
@@ -136,37 +133,6 @@ def test_the_time_left_is_that_of_all_stages(opened: Opened) -> None:
     assert shown(two)[1] == "about 00:00:33 left in all; 1 of 2 workers"
 
 
-def test_after_a_resume_it_counts_what_status_counts(opened: Opened) -> None:
-    search = opened(search={"trials": 5})
-    queue = TrialQueue(iter([search_stage(search)]))
-    for _ in range(6):
-        train(queue, begun(queue), by_number)
-    search.close()
-    again = open_search(search.plan)
-    progress = progress_of(again, [Stage.SEARCH])
-    assert shown(progress)[0].startswith("Starting workers")
-    assert (progress.seconds_left() or 0) > 0
-    assert TrialQueue(iter([search_stage(again)]), listeners=[progress]).next_trial()
-    again.close()
-    status = {row.study: row for row in status_of(Records(search.folder)).studies}
-    found = {line.split()[0]: line.split()[1:] for line in shown(progress)[3:5]}
-    assert found == {
-        name: [
-            f"{row.complete + row.pruned + row.failed}/{row.planned}",
-            *map(str, (row.interrupted, row.pruned, row.failed)),  # no driver holds the search
-            f"{100 * row.best:.2f}",
-        ]
-        for name, row in status.items()
-    }
-
-
-def test_while_the_test_is_to_come_something_is_left() -> None:
-    assert time_left(None, tests=True) == KNOWN_LATER
-    assert time_left(61, tests=True) == time_left(61) == "about 00:01:01 left in all"
-    assert time_left(0.4, tests=True) == "the scoring of the test is left"
-    assert time_left(0) == "nothing left"
-
-
 @pytest.mark.parametrize("width", [40, 200])
 @pytest.mark.parametrize("height", [10, 24, 50])
 @pytest.mark.parametrize(("studies", "slots"), [(1, 1), (3, 64), (30, 256)])
@@ -187,83 +153,35 @@ def test_it_fits_the_terminal_and_counts_what_is_not_shown(studies: int, slots: 
     assert "26:03:04" in lines[1]
 
 
-@pytest.mark.parametrize(
-    ("values", "width", "expected"),
-    [([], 4, ""), ([0.5], 4, "▁"), ([0.0, 1.0], 4, "▁█"), ([9.0, 0.0, 0.5, 1.0], 3, "▁▄█"), ([0.3] * 9, 4, "▁▁▁▁")],
-)
-def test_a_sparkline_goes_from_the_least_to_the_greatest(values: list[float], width: int, expected: str) -> None:
-    assert sparkline(values, width) == expected
-
-
 def test_a_confirmation_shows_its_half_and_classes_and_no_best_value(opened: Opened) -> None:
     search = opened(losses=["pnp"], search={"trials": 4, "pruner": "none"}, selection={"finalists": 2, "seeds": 2})
     progress, out = printing(search, [Stage.SEARCH, Stage.SELECT])
     queue = TrialQueue(stages_of(search), listeners=[progress])
-    slots, last = [], [""]
     while job := queue.next_trial():
-        slots.append(shown(progress)[-1].split()[:4])
         train(queue, job, by_number)
-        last = shown(progress)
-        if job.stage is Stage.SELECT:
-            assert last[0].startswith("Confirming the finalists")
-            assert "best" not in last[2]
-            assert int(last[3].split()[1].split("/")[0]) == len(slots) - 4
     confirmed, split = search.trials("pnp", Stage.SELECT), search.plan.split
-    assert last[3].split()[1] == f"{len(confirmed)}/{len(confirmed)}"
+    assert shown(progress)[3].split()[1] == f"{len(confirmed)}/{len(confirmed)}"
     assert progress.seconds_left() == 0
     lines = [line for line in out.getvalue().splitlines() if line.startswith("confirming ")]
-    assert len(lines) == len(confirmed) > 0
-    for line, trial, slot in zip(lines, confirmed, slots[-len(confirmed) :], strict=True):
-        source, of = trial.user_attrs["source_trial"], trial.user_attrs["half"]
-        classes = len(split.half(of)[1])
-        same = ", those of the search" * ({*split.half(of)[1]} == {*split.validation})
-        seed = trial.user_attrs["seed"]
-        value = f"{100 * trial.value:.2f} ({classes} classes{same}) ["
-        assert line.startswith(f"confirming small/pnp trial {source}, half {of}, seed {seed}: {value}")
+    for line, trial in zip(lines, confirmed, strict=True):
+        source, half, seed = (trial.user_attrs[key] for key in ("source_trial", "half", "seed"))
+        value = f"{100 * trial.value:.2f} ({len(split.half(half)[1])} classes) ["
+        assert line.startswith(f"confirming small/pnp trial {source}, half {half}, seed {seed}: {value}")
         assert "best" not in line
-        assert slot[:3] == ["pnp", f"{source},", "half"]
     assert out.getvalue().count("values may be lower than in the search") == 1
 
 
-def test_a_final_training_on_all_classes_shows_its_training_loss(opened: Opened) -> None:
-    search = opened(
-        losses=["pnp"], search={"trials": 2, "pruner": "none"}, selection={"finalists": 1, "seeds": 1},
-        final={"seeds": 1, "train_on": "all"},
-    )  # fmt: skip
-
-    def stages() -> Iterator[QueuedStage]:
-        yield from stages_of(search)
-        freeze(search)
-        yield final_stage(search, unchanged_selection(search))
-
-    progress, out = printing(search, list(Stage))
-    queue = TrialQueue(stages(), listeners=[progress])
-    while job := queue.next_trial():
-        if job.stage is Stage.TEST:
-            losses = [2.5 - epoch / 4 for epoch in range(1, job.spec.epochs + 1)]
-            records = [{**record(at, 0), "loss": loss, "metrics": {}} for at, loss in enumerate(losses, 1)]
-            queue.on_trial_result(job, Epochs(records, finished=True))
-        else:
-            train(queue, job, by_number)
-    (line, *_) = [line for line in out.getvalue().splitlines() if line.startswith("training for the test: ")]
-    assert f": training loss {min(losses):.4f} [" in line
-
-
-@pytest.mark.parametrize("folds", [None, 4])
-def test_without_a_terminal_a_long_training_is_heard_of(
-    folds: int | None, opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    search = opened(losses=["pnp"], search={"trials": 1}, split={"folds": folds})
+def test_without_a_terminal_a_long_training_is_heard_of(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = opened(losses=["pnp"], search={"trials": 1}, split={"folds": 4})
     minutes = count(int(time.monotonic()) + 60, 60)
     progress, out = printing(search, [Stage.SEARCH])
     queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
     job = begun(queue)
     monkeypatch.setattr(time, "monotonic", lambda: float(next(minutes)))
-    each, most = search.config.training.epochs, search.config.training.epochs * (folds or 1)
+    each, most = search.config.training.epochs, 4 * search.config.training.epochs
     for step in range(1, most):
         fold, epoch = divmod(step - 1, each)
-        found = record(epoch + 1, 0.5, fold=fold + 1) if folds else record(step, 0.5)
-        queue.on_trial_result(job, Epochs([found], finished=False))
+        queue.on_trial_result(job, Epochs([record(epoch + 1, 0.5, fold=fold + 1)], finished=False))
     lines = [f"small/pnp trial 0: epoch {step} of {most}" for step in range(1, most)]
     assert out.getvalue().splitlines()[-len(lines) :] == lines
 
@@ -286,4 +204,4 @@ def test_without_a_terminal_it_prints_lines_and_pruned_trials_as_a_number(opened
     assert len(lines) == states.count("COMPLETE") + 1, "the last trial ends the count, pruned or not"
     assert not any("pruned after" in line for line in lines[:-1])
     assert f"[8/8, {states.count('PRUNED')} pruned; best " in lines[-1]
-    assert lines[-1].endswith("nothing left]")
+    assert lines[-1].endswith("no training left]")
