@@ -75,50 +75,32 @@ WRONG: list[Row] = [
     ({"dataset.store_size": 3}, (), "dataset.store_size: must be at least 8"),
     ({"dataset.colour": 1}, (), "dataset.colour: glyphs has no such option"),
     ({"dataset.images_per_class": 1}, ("dataset.centres",), "dataset.images_per_class is 1, but"),
-    ({"split.seed": 1.5}, (), "split.seed: must be a whole number"),
     ({"split.folds": 2, "split.ratio": 0.5}, (), "split.folds is 2"),
     ({"model.head": "none"}, ("model.embedding_dim",), "model.head is none, which"),
-    ({"model.embedding_dim": 0}, (), "model.embedding_dim: must be"),
     ({"model.freeze": "backbone", "model.head": "linear"}, ("model.weights",), "model.freeze is backbone and"),
     ({"model.lora": {"rank": 0}}, (), "model.lora.rank: must be"),
-    ({"training.epochs": 0}, (), "training.epochs: must be"),
     ({"training.lr": "fast"}, (), "training.lr: must be a number"),
     ({"training.warmup_epochs": 99}, ("training.epochs",), "training.warmup_epochs must be at most"),
-    ({"training.resize_size": 8}, ("training.image_size",), "training.resize_size must be at least image_size"),
     ({"training.schedule": {"step": 2, "milestones": [3]}}, (), "training.schedule.step is 2 and milestones are [3]"),
-    ({"training.schedule": {"milestones": [3, 2]}}, (), "training.schedule.milestones must be epochs, each later"),
-    ({"training.schedule": {"decay": "linear", "step": 2}}, (), "training.schedule.decay is linear, and step or"),
     ({"training.batch_size": 100_000}, OF_DATA, "training: A balanced batch of 100000"),
     ({"training.resize_size": 400}, ("dataset.store_size", "training.image_size"), "dataset.store_size is 256 and the"),
     ({"training_by_loss.pnp.warmup_epochs": 9}, ("training.epochs",), "training_by_loss.pnp.warmup_epochs must be"),
-    ({"training_by_loss.pnp.epochs": 3}, (), "training_by_loss.pnp.epochs: it must be the same"),
     ({"training_by_loss.pnp.lrr": 3}, (), "training_by_loss.pnp.lrr: no such key (did you mean lr?)"),
     ({"training_by_loss.mpa": {"lr": 0.1}}, (), "training_by_loss.mpa: this is not one of the search's losses"),
     ({"space.pnp.alfa": 1}, (), "space.pnp.alfa: there is no such"),
     ({"space.mpa": {}}, (), "space.mpa: this is not one of the search's losses"),
     ({"search.trials": 0}, (), "search.trials: must be at least 1"),
-    ({"search.epochs": 0}, (), "search.epochs: must be at least 1"),
     ({"search.budget": "together"}, ("search.epochs", "search.hours"), "search.budget is together"),
     ({"search.sampler": "gp"}, ("search.pruner",), "search.sampler is gp, which models complete trials alone"),
     ({"search.pruner": "nono"}, (), "search.pruner: must be one of"),
-    ({"search.seed": "x"}, (), "search.seed: must be a whole number"),
     ({"search.objective": "nmi", "metrics.gallery": "training_half"}, (), "metrics.gallery is training_half and"),
     ({"search.constraints.embed_ms": "fast"}, (), "search.constraints.embed_ms: it must be <, <=, > or >="),
-    (
-        {"search": {"constraints": {"nmi": "> 0"}, "sampler": "coordinate", "pruner": "none"}},
-        (),
-        "search.sampler is co",
-    ),
+    ({"search": {"constraints": {"nmi": "> 0"}, "sampler": "coordinate", "pruner": "none"}}, (), "search.sampler is"),
     ({"metrics.validation": []}, (), "metrics.validation: must have at least one entry"),
-    (
-        {"metrics.test": ["recall_at_10000"]},
-        OF_DATA,
-        "metrics: k = 10000 needs a gallery of 10000 images and that of the 48 test",
-    ),
+    ({"metrics.test": ["recall_at_10000"]}, OF_DATA, "metrics: k = 10000 needs a gallery of 10000 images and that of"),
     ({"resources.cpus_per_trial": 9999}, (), "resources.cpus_per_trial is 9999"),
     ({"tracking.uri": "ftp://x"}, (), "tracking.uri must begin with"),
     ({"checkpoints.storage_path": "x/y"}, (), "checkpoints.storage_path: must be an absolute path"),
-    ({"final.seeds": 0}, (), "final.seeds: must be at least 1"),
 ]
 
 
@@ -213,18 +195,10 @@ def classes_as(change: Callable[[str, tuple[str, ...]], tuple[Any, Any]]) -> dic
     ("answers", "sentence"),
     [
         (classes_as(lambda name, keys: (int(name[-1]), keys)), "names that are no text in UTF-8 (8): 0, 1, 2"),
-        (
-            classes_as(lambda name, keys: (f"{name}\udc80", keys)),
-            r"names that are no text in UTF-8 (8): 'grey-0\udc80'",
-        ),
         (classes_as(lambda name, keys: (name, (*keys, KEY))), "images that are listed twice (1): '0/0'"),
-        (
-            classes_as(lambda name, keys: (name, set(keys))),
-            "8 classes whose images are in no tuple or list: grey-0 (set)",
-        ),
+        (classes_as(lambda name, keys: (name, set(keys))), "8 classes whose images are in no tuple or list: grey-0"),
         ({"groups": {"none": "a"}}, "images of groups() that are not in classes() (1): 'none'"),
         ({"parts": {KEY: "Query"}}, "parts that are neither query nor gallery (1): 'Query'"),
-        ({"parts": {7: "query"}}, "images of parts() that are not in classes() (1): 7"),
         ({"cameras": {KEY: "a"}}, "images without a camera (47): '0/1', '0/2', '0/3'"),
         ({"superclasses": {"grey-0": "a"}}, "classes without a superclass (7): 'grey-1'"),
         ({"test_subsets": {"few": ("grey-9",)}}, "classes of test_subsets() that are not in classes() (1)"),
@@ -245,15 +219,9 @@ def sentence_on(code: str, module: str, content: dict[str, Any], folder: Path) -
     return found
 
 
-@pytest.mark.parametrize(
-    ("method", "error"),
-    [
-        (method, ("KeyError('x')", "SystemExit(3)")[place % 2])
-        for place, method in enumerate((*METHODS, "features", "identity", "published_split", "left_out", "stamp"))
-    ],
-)
-def test_what_a_method_raises_is_a_sentence(method: str, error: str, search_file: Any, tmp_path: Path) -> None:
-    module = f"raising_{method}_{error[:3]}"
+@pytest.mark.parametrize("method", [*METHODS, "features", "identity", "published_split", "left_out", "stamp"])
+def test_what_a_method_raises_is_a_sentence(method: str, search_file: Any, tmp_path: Path) -> None:
+    module, error = f"raising_{method}", "SystemExit(3)" if method.startswith("c") else "KeyError('x')"
     code = (
         "from support.own_parts import Greys\n"
         f"class Raising(Greys):\n    def {method}(self, *_):\n        raise {error}\n"

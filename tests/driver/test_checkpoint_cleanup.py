@@ -82,12 +82,6 @@ def kept(search: WritableRecords, stage: Stage = Stage.SEARCH) -> set[int]:
     return {int(path.parts[len(parent.parts)]) for path in parent.rglob("attempt-*/best.safetensors")}
 
 
-def test_the_better_models_are_kept_up_to_the_limit(session: Session) -> None:
-    search, cleanup = session(2)
-    good, _worst, better, _worse = (train(cleanup, search, value) for value in (0.8, 0.1, 0.9, 0.2))
-    assert kept(search) == {good, better}
-
-
 def test_a_model_that_is_written_after_its_trial_ended_counts(session: Session) -> None:
     """It counts every time, even if an earlier model of the trial was counted and removed."""
     search, cleanup = session(1)

@@ -45,6 +45,7 @@ def test_a_machine_and_a_search_are_examined(search_file: SearchFile, tmp_path: 
         "halves of all 8 training classes (4 points)"
     )
     assert f" GB free in {tmp_path}/runs" in by_check["disk"]["found"]
+    assert "all 3 trials are drawn at random" in by_check["sampling"]["found"]
     assert not (tmp_path / "runs").exists()
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import printed, write_search
 from support.refusals import sentences_of
 from support.small_search import draw_folder, small_search
 
@@ -47,28 +46,18 @@ def test_the_largest_batch_that_fits(
     assert not any(batch_problems(of.sampler, [10] * 6, of.batch_size, of.images_per_class) for of in each)
 
 
-def test_of_folds_it_fits_the_smallest_training(root: Path, tmp_path: Path) -> None:
+def test_of_folds_it_fits_the_smallest_and_a_default_that_fits_is_not_mentioned(root: Path, tmp_path: Path) -> None:
     plan = read_plan(small_search(root, training=NOT_GIVEN, split={"folds": 2}), tmp_path / "runs")
     assert plan.config.training.batch_size == 4 * 5
-
-
-def test_a_batch_that_fits_is_the_default_and_not_mentioned(tmp_path: Path) -> None:
-    plan = read_plan(small_search(draw_folder(tmp_path / "images", 60, 2), training=NOT_GIVEN), tmp_path / "runs")
+    plan = read_plan(small_search(draw_folder(tmp_path / "many", 60, 2), training=NOT_GIVEN), tmp_path / "runs")
     assert plan.config.training.batch_size == 120
     assert "batch_size" not in " ".join(plan.notices)
 
 
-@pytest.mark.parametrize(
-    ("training", "said"),
-    [
-        ({"batch_size": 120}, "A balanced batch of 120 with 5 images a class needs 24 classes"),
-        ({"images_per_class": 500}, "batch_size must be at least 2 and images_per_class (500), not 120"),
-    ],
-)
-def test_what_cannot_be_filled_is_refused(root: Path, tmp_path: Path, training: dict[str, int], said: str) -> None:
-    content = small_search(root, training={**NOT_GIVEN, **training})
+def test_what_cannot_be_filled_is_refused(root: Path, tmp_path: Path) -> None:
+    content = small_search(root, training={**NOT_GIVEN, "images_per_class": 500})
     (found,) = sentences_of(lambda: read_plan(content, tmp_path / "runs"))
-    assert found.startswith(f"training: {said}")
+    assert found.startswith("training: batch_size must be at least 2 and images_per_class (500), not 120")
 
 
 def test_a_search_keeps_its_batch_when_it_is_resumed_and_extended(root: Path, tmp_path: Path) -> None:
@@ -82,15 +71,10 @@ def test_a_search_keeps_its_batch_when_it_is_resumed_and_extended(root: Path, tm
 
 
 def test_doctor_says_what_run_would_take(root: Path, tmp_path: Path) -> None:
-    """Also beside a mistake, after which nothing is measured."""
     content = small_search(root, training=NOT_GIVEN)
     *_, notice = examine(parse_config(content), tmp_path / "runs", [], [], fits_batch=True)
     assert (notice.check, notice.state) == ("batch_size", "ok")
     assert notice.found.startswith("30, the largest batch that 6 training classes fill")
-    file = write_search(tmp_path / "small.yaml", {**content, "resources": {"cpus_per_trial": 9999}})
-    said = printed("doctor", file, "--runs", tmp_path / "runs", code=1)
-    assert "resources.cpus_per_trial is 9999" in said
-    assert "batch_size" not in said
 
 
 def test_a_campaign_verifies_with_fitted_batches(root: Path, tmp_path: Path) -> None:
