@@ -79,18 +79,13 @@ def test_the_test_stage_succeeds_with_restored_images(finished: FinishedSearch) 
     _, line, read, scored = map(json.loads, (finished.runs / "test_openings.jsonl").read_text().splitlines())
     (opening,) = json.loads((finished.runs / "small" / "test.json").read_text())["openings"]
     assert line["id"] == read["read"] == scored["scored"] == opening["id"]
-    entry = result["losses"][LOSS]
+    entry, times = result["losses"][LOSS], result["time"]
     assert entry["trials"] == {"complete": 2, "pruned": 0, "failed": 0}
-    assert entry["best"]["value"] >= entry["default"]["search_value"]
-    assert entry["default"]["clipped"] is False
-    assert len(entry["tuned"]["confirmed"]["values"]) == 1
     for tested in (entry["tuned"]["test"], entry["default"]["test"]):
         assert len(tested["recall_at_1"]["values"]) == 2
-        assert (tested["recall_at_1"]["ci95"] is None) == (tested["recall_at_1"]["std"] == 0)
-        assert 0 <= tested["recall_at_1"]["mean"] <= 1
         assert {"map", "nmi", "f1", "dists_intra", "ndcg_at_8"} <= tested.keys()
-    times = result["time"]
     assert 0 < times["trial_work_s"] <= times["search_wall_s"] * times["slots"]
+    assert_mlflow_equals_the_studies(finished.runs, "small", (LOSS,))
 
 
 def test_a_kill_loses_and_doubles_nothing(finished: FinishedSearch) -> None:
@@ -116,26 +111,5 @@ def test_a_killed_trial_goes_on_from_its_checkpoint(finished: FinishedSearch) ->
         assert starts[-1] == sorted(starts[-1])
     # A trial that was killed within its first epoch had nothing to go on from, one after its last had ended.
     assert any(first < finished.killed < last for first, *_, last in starts), "no trial was taken up again"
-
-
-def test_only_what_is_worth_keeping_stays_on_disk(finished: FinishedSearch) -> None:
-    assert not list(finished.trials.rglob("last.pt"))
-    assert not list(finished.trials.rglob(".*"))
-    assert list((finished.trials / f"{LOSS}@final").rglob("best.safetensors"))
+    assert not [*finished.trials.rglob("last.pt"), *finished.trials.rglob(".*")], "only what is worth keeping stays"
     assert not (finished.runs / "small" / "trials").exists()
-
-
-def test_the_comparison_goes_from_the_search_to_the_test(finished: FinishedSearch) -> None:
-    found = json_of("compare", "small", "--runs", finished.runs)
-    assert {row["role"] for row in found["rows"]} == {"default", "tuned"}
-    for row in found["rows"]:
-        trained = [
-            max(entry["metrics"]["map_at_r"] for entry in epochs_of(trial))
-            for trial in stored(finished.runs, "small", f"{LOSS}@final")
-            if trial.user_attrs["source_trial"] == row["number"]
-        ]
-        assert row["final"]["values"] == trained, "the best epoch's validation of each final training"
-
-
-def test_mlflow_equals_the_studies(finished: FinishedSearch) -> None:
-    assert_mlflow_equals_the_studies(finished.runs, "small", (LOSS,))

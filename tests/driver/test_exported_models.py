@@ -14,20 +14,17 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from mlflow import MlflowClient
 from onnxruntime import InferenceSession
-from support.commands import holdout_here, printed, refusal, summary
+from support.commands import holdout_here, refusal, summary
 from support.forks import forked
-from support.kinds import FEATURES, Finished, Kinds, example, on_features
+from support.kinds import FEATURES, Finished, Kinds, on_features
 from support.refusals import sentences_of
 from support.small_search import small_search
 
 import holdout
 from examples.texts import Languages
-from search.config.recipes import read_search
-from search.config.search_config import parse_config
-from search.driver.make_plan import make_plan, read_plan
+from search.driver.make_plan import read_plan
 from search.records.retrieval_file import FOLDER, RetrievalFile
 from trainables.inference.model_files import FROZEN
 
@@ -152,30 +149,19 @@ def test_a_file_of_embeddings_is_indexed_and_queried(runs: Path, file: Path, tmp
     assert found.paths[-1].endswith("queries.npz: row 1")
 
 
-def test_what_is_no_feature_is_a_sentence(runs: Path, tmp_path: Path) -> None:
+def test_what_a_model_does_not_take_is_a_sentence(runs: Path, kinds: Kinds, tmp_path: Path) -> None:
     model = holdout.load(runs / "small/models/contrastive")
     for items, sentence in (
         (np.ones((2, 5)), "The model takes 12 features of each item, and they are of 2 × 5; give items × 12."),
         (np.full((1, FEATURES), np.nan), "not finite"),
         ([b"x"], "The model takes features and not images"),
-        ("photo.jpg", r"must be one of \.npz"),
     ):
         with pytest.raises(holdout.InvalidInput, match=sentence):
             model.embed(items)
-    (tmp_path / "photo.jpg").write_bytes(b"x")
-    arguments = (runs / "small/models/contrastive", tmp_path / "photo.jpg", "--to", tmp_path / "x.npz")
-    assert "the suffix sets the format" in refusal("embed", *arguments)
-
-
-def test_init_writes_a_search_of_a_file(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    said = printed("init", file)
-    assert f"160 embeddings of {FEATURES} numbers, of 16 classes" in said
-    plan = make_plan(parse_config(read_search(Path("mine.yaml"))), tmp_path / "runs")
-    assert (plan.config.name, plan.config.model.backbone) == ("mine", f"features:{FEATURES}")
-    assert len(plan.split.test) == 8
-    said = refusal("init", file, "--backbone", "resnet18", "-o", "other.yaml")
-    assert "leave out --backbone and --weights" in said
+    (words := tmp_path / "words.txt").write_text("dada bibi")
+    own = kinds("own class").folder / "models/languages"
+    assert "is no file of embeddings" in refusal("embed", own, words, "--to", tmp_path / "x.npz", "--trust-code")
+    assert not (tmp_path / "x.npz").exists()
 
 
 def test_mlflow_serves_the_model(runs: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,20 +179,6 @@ def test_mlflow_serves_the_model(runs: Path, file: Path, monkeypatch: pytest.Mon
 
 
 # Trainings of a user's own.
-
-
-@pytest.fixture(scope="module")
-def texts(kinds: Kinds) -> Path:
-    """The runs folder of the texts example."""
-    return kinds("own class").runs
-
-
-def test_the_class_is_the_row_of_every_table(texts: Path) -> None:
-    assert list(summary(texts, "texts")["losses"]) == ["languages"]
-    assert holdout.open("texts", runs=texts).losses == ("languages",)
-    stored = yaml.safe_load((texts / "texts/search.yaml").read_text())
-    assert stored["losses"] == [{"name": "languages", "part": "examples.texts:LanguageTraining"}]
-    assert parse_config(stored).losses == parse_config(example("texts")).losses
 
 
 def test_the_exported_model_is_what_the_training_saved_and_embeds_as_the_test_did(kinds: Kinds, tmp_path: Path) -> None:
@@ -237,26 +209,17 @@ def test_a_training_without_predictor_says_so(kinds: Kinds) -> None:
         search.best_model("discriminant")
 
 
-def test_the_command_line_gives_a_model_files_of_embeddings_only(texts: Path, tmp_path: Path) -> None:
-    (tmp_path / "words.txt").write_text("dada bibi")
-    arguments = (texts / "texts/models/languages", tmp_path / "words.txt", "--to", tmp_path / "found.npz")
-    assert "is no file of embeddings" in refusal("embed", *arguments, "--trust-code")
-    assert not (tmp_path / "found.npz").exists()
-
-
 # What is refused.
 
 ROWS: list[tuple[dict[str, Any], str]] = [
-    ({"model": {"backbone": "resnet18"}}, "model.backbone is resnet18, and the data are 12 features, not images"),
     (
         {"training": {**TRAINING, "image_size": 64, "augment": "crop"}},
         "training.image_size, training.augment: settings for images",
     ),
     ({"space": {"model": {"pooling": ["avg", "gem"]}}}, "space.model.pooling: settings for images"),
-    ({"model": {"backbone": "features:9"}}, "model.backbone is features:9, and the data are 12 features"),
-    ({"dataset": {"name": "features"}}, "dataset.file is missing: give a file of embeddings."),
+    ({"model": {"backbone": "features:9"}}, "model.backbone is features:9, and the data are 12 features, not images"),
     ({"dataset": {"name": "features", "file": "nowhere.npz"}}, "which does not exist. Give a file of embeddings."),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("changes", "sentence"), ROWS, ids=[sentence[:40] for _, sentence in ROWS])

@@ -125,19 +125,17 @@ def test_each_finalist_trains_both_halves_with_shared_seeds(runs: Path, name: st
         of_losses.append(seeds)
         for trial in confirmed:
             for record in best_records(trial, objective_of(name)):
+                assert record["batches"] >= 1, "also where a half fills no whole batch"
                 half = trial.user_attrs.get("half")
                 validating = split["halves"][half - 1] if half else split["validation"]
                 assert list(record["classes"]) == ([] if name == "clusters" else validating)
     assert all(seeds == of_losses[0] for seeds in of_losses)
 
 
-def test_confirmations_have_seeds_of_the_searchs_seed(runs: Path) -> None:
+def test_halves_share_no_class_and_seeds_are_of_the_searchs_seed(runs: Path, features: Path) -> None:
     seeds = {name: {trial.user_attrs["seed"] for trial in stored(runs, name, "pnp@confirm")} for name in VARIANTS}
     assert seeds["halves"] == seeds["clusters"] <= seeds["folds"]
     assert not seeds["halves"] & seeds["bound"]
-
-
-def test_the_trainings_of_halves_share_no_class(runs: Path, features: Path) -> None:
     plan = make_plan(parse_config(search_file(features, "anew")), runs)
     split = record_of(runs, "halves", "split")
     assert [list(half) for half in plan.split.halves] == split["halves"]
@@ -205,31 +203,12 @@ def test_the_choice_follows_from_the_records(runs: Path, name: str, loss: str) -
         assert f"trial {number} is " in reason
         assert f"{100 * gain:.1f} " in reason
     assert summary(runs, name)["losses"][loss]["choice"] == selection["reasons"][loss]
-
-
-def test_the_classes_of_both_halves_confirm(runs: Path) -> None:
-    for name in ("halves", "folds", "bound"):
-        split, selection = record_of(runs, name, "split"), record_of(runs, name, "selection")
-        training = {*split["train"], *split["validation"]}
-        for loss in losses_of(name):
-            assert set(selection["chosen"][loss]["classes"]) == set(selection["defaults"][loss]["classes"]) == training
-    assert summary(runs, "halves")["split"]["halves"]
-    split, selection = record_of(runs, "split", "split"), record_of(runs, "split", "selection")
-    assert all(set(entry["classes"]) == set(split["validation"]) for entry in selection["chosen"].values())
-    assert not summary(runs, "split")["split"]["halves"]
-
-
-def test_reasons_name_the_classes_that_validated(runs: Path) -> None:
-    words = {
-        "halves": ("the 3 validation classes", "on halves of the 10 training classes"),
+    searched, confirmed = {
         "split": ("the 3 validation classes", "on the 3 validation classes with fresh seeds"),
         "folds": ("the 10 training classes in 2 folds", "on halves of the 10 training classes"),
-    }
-    for name, (searched, confirmed) in words.items():
-        selection = record_of(runs, name, "selection")
-        assert confirmed in selection["rule"]
-        assert all(searched in reason for reason in selection["reasons"].values())
-        assert confirmed in selection["recommended"]["basis"]
+    }.get(name, ("the 3 validation classes", "on halves of the 10 training classes"))
+    assert searched in reason
+    assert confirmed in selection["rule"]
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -302,8 +281,3 @@ def test_many_validation_classes_confirm_themselves(tmp_path: Path) -> None:
         dataset = {"name": "glyphs", "num_classes": classes, "images_per_class": 6, "size": 20}
         content = {**GLYPHS, "name": "many", "dataset": dataset, "split": {"ratio": 0.5}, "selection": selection}
         assert make_plan(parse_config(content), tmp_path).on_halves == on_halves
-
-
-def test_a_half_that_fills_no_whole_batch_trains_smaller_ones(runs: Path) -> None:
-    records = [record for trial in stored(runs, "clusters", "pnp@confirm") for record in epochs_of(trial)]
-    assert min(record["batches"] for record in records) >= 1
