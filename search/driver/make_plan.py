@@ -17,7 +17,7 @@ from search.driver.checks.data import (
     with_batch_size,
     with_fitting_batch,
 )
-from search.driver.checks.parts import check_compiler, check_network, check_parts
+from search.driver.checks.parts import check_network, check_parts
 from search.driver.checks.services import FROZEN, check_addresses, check_folder, check_machine, check_vault
 from search.records.campaign import Campaign, parse_campaign
 from search.records.plan import Growth, Plan, check_spaces, growth, in_order
@@ -101,7 +101,6 @@ def make_plan(
     spaces = check_spaces(found, config, accepted=resumed)
     check_machine(found, config)
     check_parts(found, config)
-    check_compiler(found, config)
     if not resumed:
         check_addresses(found, config)
         found.check(lambda: check_folder("--runs", runs))

@@ -5,33 +5,10 @@ from collections.abc import Iterator, Sequence
 from search.driver.progress_view import duration
 from search.records.records import Records
 from search.records.work import pace_of, planned_work, seconds_left
-from search.stages import Stage, baseline_phrase, study_name
+from search.stages import Stage, study_name
 from search.study import Sampler
 from search.tables import PRUNERS
 from trainables.common.errors import counted
-from trainables.metrics import is_bounded, score_text
-from trainables.models.backbones import on_features
-
-CEILING = 0.9
-"""From this value on, validation classes leave little by which configurations could differ."""
-
-
-def at_ceiling(searches: Sequence[Records]) -> Iterator[str]:
-    """Yield a sentence for each search whose validation is nearly perfect before any training."""
-    for search in searches:
-        found, objective = search.baselines, search.config.objective
-        validated = found.validation if found and is_bounded(objective) else {}
-        values = {name: of.get(objective) or 0.0 for name, of in validated.items()}
-        best = max(values, key=values.__getitem__, default="")
-        if best and values[best] >= CEILING:
-            shown, classes = score_text(objective, values[best]), search.plan.split.validating
-            name = baseline_phrase(best, of_vectors=on_features(search.config.model.backbone))
-            yield (
-                f"The {objective} of {name} is already {shown} on the {classes} validation classes, so "
-                "configurations hardly differ there; let more classes validate (split.ratio), or rank their items "
-                "among training items too (metrics.gallery: training_half)."
-            )
-
 
 KEPT = {Stage.SEARCH: "trial", Stage.SELECT: "confirmation", Stage.TEST: "training for the test"}
 

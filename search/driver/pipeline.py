@@ -23,7 +23,7 @@ from search.driver.inputs import (
     without_baselines,
 )
 from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Progress
-from search.driver.notices import at_ceiling, first_proposals, pruning, resumed
+from search.driver.notices import first_proposals, pruning, resumed
 from search.driver.progress_view import StoreProgress, phase, say
 from search.driver.sealed import catch_up
 from search.driver.stages import STAGES, Order, RunStage, SelectStage, summarise, trials_in_turn
@@ -103,7 +103,7 @@ def _carry_out(
         with phase(order.console, f"Scoring {baseline_phrase(UNTRAINED, of_vectors=on_vectors)} …"):
             validate_baselines(missing, partial(engine.map, validate_untrained))
     if Stage.SEARCH in of:
-        say(order.console, (*pruning(searches), *first_proposals(searches, slots), *at_ceiling(searches)))
+        say(order.console, (*pruning(searches), *first_proposals(searches, slots)))
     projections = {search.name: make_projection(search.plan) for search in searches}
     if engine.trains_here:
         import_mlflow()

@@ -161,15 +161,6 @@ def test_batches_without_pairs_are_refused_for_losses_of_pairs(
     assert found.startswith(f"training: no batch holds {missing}, which triplet, pnp compare, so")
 
 
-def test_searched_poolings_that_a_network_of_ones_own_does_not_take(search_file: SearchFile, tmp_path: Path) -> None:
-    model = {"backbone": "support.tiny_transformer:TinyTransformer", "pooling": "cls", "embedding_dim": 4}
-    space = {"model": {"pooling": ["cls", "mean", "gem"]}}
-    training = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 32}
-    content = search_file(model=model, space=space, training=training)
-    (found,) = sentences(content, tmp_path / "runs")
-    assert found.startswith("space.model.pooling is gem, which needs maps, and support.tiny_transformer:Tiny")
-
-
 # What a user's data set lists or raises, or a metric or a network does, before anything is trained.
 
 KEY = "0/0"

@@ -7,9 +7,7 @@ import pytest
 from support.refusals import sentences_of
 from support.small_search import draw_folder, small_search
 
-from search.config.search_config import parse_config
 from search.driver.campaigns import verify_campaign
-from search.driver.doctor import examine
 from search.driver.make_plan import read_campaign_plans, read_plan
 from search.driver.verify import Check
 from search.records.runs import CampaignFolder
@@ -68,13 +66,6 @@ def test_a_search_keeps_its_batch_when_it_is_resumed_and_extended(root: Path, tm
     fixed = {**grown, "training": {**NOT_GIVEN, "batch_size": 20}}
     (found,) = sentences_of(lambda: read_plan(fixed, runs))
     assert found.startswith("training.batch_size: the search small began with 30 and the file now says 20")
-
-
-def test_doctor_says_what_run_would_take(root: Path, tmp_path: Path) -> None:
-    content = small_search(root, training=NOT_GIVEN)
-    *_, notice = examine(parse_config(content), tmp_path / "runs", [], [], fits_batch=True)
-    assert (notice.check, notice.state) == ("batch_size", "ok")
-    assert notice.found.startswith("30, the largest batch that 6 training classes fill")
 
 
 def test_a_campaign_verifies_with_fitted_batches(root: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from optuna.trial import TrialState
 from support.driving import Opened, only, record
 
 from search.driver.choice import freeze
+from search.driver.finish import write_summary
 from search.driver.stages import confirm_stage, final_stage, search_stage
 from search.records.writable import WritableRecords
 from search.stages import Stage
@@ -72,6 +73,10 @@ def test_a_trial_trains_every_fold_and_its_value_is_their_mean(opened: Opened) -
         assert [(entry["fold"], entry["epoch"]) for entry in epochs_of(trial)] == [
             (fold, epoch) for fold in (1, 2, 3, 4) for epoch in (1, 2, 3)
         ]
+    assert write_summary(search).split.model_dump() | {"digest": ""} == {
+        "digest": "", "train_classes": 8, "validation_classes": 0, "training_half": False,
+        "test_classes": 8, "folds": 4, "halves": True, "merge": 1, "label_noise": 0.0, "marks": (),
+    }  # fmt: skip
 
 
 def test_trials_are_compared_from_within_the_first_fold(opened: Opened) -> None:

@@ -13,7 +13,7 @@ from support.finished_search import finish
 from support.small_search import GLYPHS
 
 from search.config.search_config import parse_config
-from search.driver.make_plan import make_plan, read_plan
+from search.driver.make_plan import make_plan
 from search.trials import epochs_of
 from trainables.common.errors import InvalidInput
 
@@ -132,17 +132,10 @@ def test_each_finalist_trains_both_halves_with_shared_seeds(runs: Path, name: st
     assert all(seeds == of_losses[0] for seeds in of_losses)
 
 
-def test_halves_share_no_class_and_seeds_are_of_the_searchs_seed(runs: Path, features: Path) -> None:
+def test_confirmations_have_seeds_of_the_searchs_seed(runs: Path) -> None:
     seeds = {name: {trial.user_attrs["seed"] for trial in stored(runs, name, "pnp@confirm")} for name in VARIANTS}
     assert seeds["halves"] == seeds["clusters"] <= seeds["folds"]
     assert not seeds["halves"] & seeds["bound"]
-    plan = make_plan(parse_config(search_file(features, "anew")), runs)
-    split = record_of(runs, "halves", "split")
-    assert [list(half) for half in plan.split.halves] == split["halves"]
-    for half in (1, 2):
-        train, validation = plan.split.half(half)
-        assert set(train).isdisjoint(validation)
-        assert {*train, *validation} == {*split["train"], *split["validation"]}
 
 
 def naive_choice(runs: Path, name: str, loss: str) -> tuple[int, dict[int, dict[str, float]], dict[int, list[float]]]:
@@ -209,6 +202,7 @@ def test_the_choice_follows_from_the_records(runs: Path, name: str, loss: str) -
     }.get(name, ("the 3 validation classes", "on halves of the 10 training classes"))
     assert searched in reason
     assert confirmed in selection["rule"]
+    assert summary(runs, name)["split"]["halves"] == (name != "split")
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -263,16 +257,6 @@ def test_too_few_classes_for_halves_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=words):
         make_plan(parse_config(content), tmp_path)
     assert not make_plan(parse_config({**content, "selection": {"finalists": 1}}), tmp_path).on_halves
-
-
-def test_a_new_search_says_which_differences_its_classes_show(runs: Path, features: Path, tmp_path: Path) -> None:
-    # A difference varies by 6 points from class to class: 2 * 6 / 3 ** 0.5 and 2 * 6 / 10 ** 0.5.
-    said = "3 classes validate: differences below about 7 points are noise between classes"
-    notice, *_ = read_plan(search_file(features, "new"), tmp_path).notices
-    assert notice == f"{said}; the choice is confirmed on halves of all 10 training classes (4 points)."
-    assert notice not in read_plan(search_file(features, "halves"), runs).notices, "it is resumed"
-    on_split = search_file(features, "other", selection={"finalists": FINALISTS, "on": "split"})
-    assert read_plan(on_split, tmp_path).notices[0] == f"{said}."
 
 
 def test_many_validation_classes_confirm_themselves(tmp_path: Path) -> None:

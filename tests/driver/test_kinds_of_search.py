@@ -6,7 +6,6 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from support.commands import holdout_here, refusal, stored
 from support.finished_search import run_here
@@ -14,7 +13,6 @@ from support.kinds import KINDS, Finished, FinishedCampaign, Kinds
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.tampered import Copied
 
-import holdout
 from search.records.runs import RunFolder
 from search.results.campaign import campaign_family
 from search.stages import Stage
@@ -61,17 +59,6 @@ def test_a_campaign_ends_as_undisturbed_as_well(lot: FinishedCampaign, tmp_path:
     assert all(len(search.sessions) > 1 for search in searches)
     for file in files:
         assert told(Finished(file, tmp_path)) == told(Finished(file, lot.runs))
-
-
-def test_low_rank_updates_are_searched_and_merged_into_the_model(kinds: Kinds) -> None:
-    search = kinds("LoRA")
-    ranks = {trial.params["model.lora.rank"] for trial in stored(search.runs, "small", "proxy_anchor")}
-    assert ranks <= {2, 4}
-    folder = search.folder / "models/proxy_anchor"
-    assert "lora" not in json.loads((folder / "model.json").read_text())["model"]
-    model = holdout.load(folder, trust_code=True)
-    assert not any("lora" in name for name in model.network.state_dict())
-    assert model.embed([np.zeros((20, 20, 3), np.uint8)]).shape == (1, 8)
 
 
 def told(search: Finished) -> tuple[dict[str, Any], dict[str, Any], dict[str, list[Any]]]:

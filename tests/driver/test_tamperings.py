@@ -60,24 +60,16 @@ def _chosen_again(copied: Copied) -> None:
     selection.save(path)
 
 
-def _swapped_seeds(study: str) -> Change:
-    def change(copied: Copied) -> None:
-        first, *_, last = copied.trials(study)
-        copied.attribute(study, first.number, "seed", lambda _: last.user_attrs["seed"])
-        copied.attribute(study, last.number, "seed", lambda _: first.user_attrs["seed"])
-
-    return change
+def _swapped_seeds(copied: Copied) -> None:
+    first, *_, last = copied.trials("pnp")
+    copied.attribute("pnp", first.number, "seed", lambda _: last.user_attrs["seed"])
+    copied.attribute("pnp", last.number, "seed", lambda _: first.user_attrs["seed"])
 
 
 def _finalist(copied: Copied) -> int:
     """Return the number of the trial that is confirmed first."""
     number: int = copied.trials("pnp@confirm")[0].user_attrs["source_trial"]
     return number
-
-
-def _of_trial_1(copied: Copied) -> None:
-    other = next(copied.path.glob("trials/pnp/0001/**/best.safetensors"))
-    copied.write(next(copied.path.glob("trials/pnp/0000/**/best.safetensors")), other.read_bytes())
 
 
 def seal_again(copied: Copied) -> None:
@@ -267,7 +259,7 @@ FOUND: dict[str, tuple[Change, str]] = {
     "an epoch's other metric": (lambda c: c.metric("pnp", 1, 1, "recall_at_1", 0.123), "selection.json studies"),
     "an epoch's number": (attribute("pnp", 0, "epoch:000002", lambda record: {**record, "epoch": 3}), "pnp trial 0: epochs.1.1: 3 is stored, 2 recomputed"),
     "an epoch's model": (epoch("pnp", 0, 1, checkpoint=None), "epoch 1: metrics, checkpoint, classes.1: false"),
-    "swapped seeds": (_swapped_seeds("pnp"), "pnp trial 0: seed"),
+    "swapped seeds": (_swapped_seeds, "pnp trial 0: seed"),
     "a parameter": (lambda c: c.param("pnp", _finalist(c), "temperature", lambda line: line.update(param_value_internal=0.0123)), "pnp@confirm trial 0: params.temperature"),
     "a study more": (_another_study, "study.journal: small/other is not of this search"),
     "a range": (lambda c: c.param("pnp", 2, "temperature", lambda line: line.update(distribution=line["distribution"].replace('"high": ', '"high": 1'))), "the range of temperature"),
@@ -293,7 +285,7 @@ FOUND: dict[str, tuple[Change, str]] = {
     "the exported model": (lambda c: shutil.copy(c.path / "models/proxy_anchor/model.safetensors", c.path / "models/pnp/"), "models/pnp/ model.safetensors"),
     "an unexpected file of a model": (lambda c: (c.path / "models/pnp/more.bin").touch(), "models/pnp/ more.bin:"),
     "the description of the exported model": (entry("models/pnp/model.json", "origin/trial", 1), "models/pnp/model.json origin.trial"),
-    "the best model of another trial": (_of_trial_1, "best.safetensors: origin.trial: 1 is stored, 0 recomputed"),
+    "the best model of another trial": (swapped("trials/pnp/0000/*/best.safetensors", "trials/pnp/0001/*/best.safetensors"), "best.safetensors: origin.trial: 1 is stored, 0 recomputed"),
     "a removed line of the ledger": (ledger(lambda lines: lines[1:]), "Line 1 of the ledger"),
     "no images that were opened": (ledger(lambda lines: lines[:1]), "test.json openings"),
     "a line that is chained again": (chained(lambda line: {**line, "reason": "another"} if "id" in line else line), "reason"),

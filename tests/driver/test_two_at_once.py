@@ -39,27 +39,17 @@ def runs(kinds: Kinds) -> Path:
     return kinds("images").runs
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("sync", "small"), ("select", "small"), ("test", "small"), ("remove", "small", "--yes")],
-    ids=lambda arguments: arguments[0],
-)
-def test_writing_commands_are_refused_while_a_search_runs(arguments: tuple[str, ...], runs: Path) -> None:
-    before = contents(runs)
+def test_while_a_search_runs_others_read_it_and_none_writes(runs: Path) -> None:
     with RunFolder(runs, "small").only_driver():
-        refused = refusal(*arguments, "--runs", runs)
-    assert "The search small is being run by process" in refused
-    assert contents(runs) == before
-
-
-def test_reading_commands_work_while_a_search_runs(runs: Path) -> None:
-    before = contents(runs / "small")
-    with RunFolder(runs, "small").only_driver():
+        before, of_search = contents(runs), contents(runs / "small")
+        for command, *options in (("sync",), ("select",), ("test",), ("remove", "--yes")):
+            refused = refusal(command, "small", *options, "--runs", runs)
+            assert "The search small is being run by process" in refused
+        assert contents(runs) == before
         for arguments in (("status",), ("trials", "small"), ("trials", "small", "pnp", "0"), ("compare", "small")):
             holdout_here(*arguments, "--runs", runs)
-        refused = refusal("verify", "small", "--runs", runs)
-    assert "verify it when that has ended" in refused
-    assert contents(runs / "small") == before
+        assert "verify it when that has ended" in refusal("verify", "small", "--runs", runs)
+        assert contents(runs / "small") == of_search
 
 
 def test_only_one_of_many_writers_creates_a_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.metrics import normalized_mutual_info_score
-from support.commands import holdout_here, printed, refusal, write_search
+from support.commands import holdout_here, refusal, write_search
 from support.finished_search import run_here
 from support.kinds import OF_LISTS, OF_QUERIES, QUALITY, SHORT, WEIGHT, Kinds, by_group, on_features, trade
 from support.small_search import SearchFile
@@ -37,22 +37,13 @@ LISTS = {"small": "test_list_800", "medium": "test_list_1600", "large": "test_li
 # Queries and a gallery.
 
 
-@pytest.fixture(scope="module")
-def runs(kinds: Kinds) -> Path:
-    return kinds(KIND).runs
-
-
-@pytest.fixture(scope="module")
-def manifest(kinds: Kinds) -> Path:
-    return Path(kinds(KIND).content["dataset"]["file"])
-
-
-def test_queries_are_scored_against_the_gallery(runs: Path, manifest: Path) -> None:
+def test_queries_are_scored_against_the_gallery(kinds: Kinds) -> None:
     """Compare with plain loops over the stored neighbours."""
-    row_of = {row["path"]: row for row in csv.DictReader(manifest.read_text().splitlines())}
-    (opening,) = json.loads((runs / "small" / "test.json").read_text())["openings"]
-    folder = runs / "small" / "test" / opening["id"]
-    for model in opening["scores"]:
+    search = kinds(KIND)
+    manifest = Path(search.content["dataset"]["file"]).read_text()
+    row_of = {row["path"]: row for row in csv.DictReader(manifest.splitlines())}
+    folder = search.folder / "test" / search.opening["id"]
+    for model in search.opening["scores"]:
         assert list(model["metrics"]) == OF_QUERIES
         retrieval = RetrievalFile.read(folder / FOLDER / model["per_image"])
         with np.load(folder / model["per_image"]) as stored:
@@ -78,22 +69,11 @@ def test_queries_are_scored_against_the_gallery(runs: Path, manifest: Path) -> N
             assert model["metrics"][name] == pytest.approx(np.nanmean(kept[name]))
 
 
-def test_a_class_without_queries_is_in_no_comparison_by_class(runs: Path) -> None:
-    for entry in chain.from_iterable(class_scores(Records(RunFolder(runs, "small")), "map_at_r").values()):
+def test_a_class_without_queries_is_in_no_comparison_by_class(kinds: Kinds) -> None:
+    records = Records(RunFolder(kinds(KIND).runs, "small"))
+    for entry in chain.from_iterable(class_scores(records, "map_at_r").values()):
         assert entry.labels_C.tolist() == list(range(7))
         assert entry.counts_C.tolist() == [3] * 7
-
-
-def test_tables_and_the_report_say_so(runs: Path, tmp_path: Path) -> None:
-    shown = printed("compare", "small", "--runs", runs)
-    assert "the test's queries are ranked against its gallery only; a query ignores the images of its class" in shown
-    split = json.loads((runs / "small" / "split.json").read_text())
-    assert split["joined"] == [["class-00", "class-01"]]
-    assert set(split["marks"]) == {"groups", "parts", "cameras"}
-    holdout_here("report", "small", "--runs", runs, "--output", tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "The hardest of 7 test classes" in page
-    assert "Best queries" in page
 
 
 def test_metrics_that_cannot_be_computed_are_refused(tmp_path: Path) -> None:
@@ -237,16 +217,14 @@ def test_costs_of_a_network_are_measured(search_file: SearchFile, tmp_path: Path
     holdout_here("verify", "small", "--runs", tmp_path, "--retrain", "triplet:1")
 
 
-@pytest.mark.parametrize("place", ["model", "space"])
-def test_the_time_of_a_frozen_network_is_not_measured(search_file: SearchFile, place: str) -> None:
-    model: dict[str, Any] = {"weights": "weights.pth"}
-    choices = {"space": {"model": {"freeze": [None, "backbone"]}}} if place == "space" else {}
-    model |= {"freeze": "backbone"} if place == "model" else {}
-    content = search_file(search={"constraints": {"embed_ms": "< 5"}}, model=model, **choices)
-    (sentence,) = validate_config(content).sentences
+@pytest.mark.parametrize(
+    "freeze", [{"model": {"freeze": "backbone"}}, {"space": {"model": {"freeze": [None, "backbone"]}}}]
+)
+def test_the_time_of_a_frozen_network_is_not_measured(search_file: SearchFile, freeze: dict[str, Any]) -> None:
+    changes = {**freeze, "model": {"weights": "weights.pth", **freeze.get("model", {})}}
+    (sentence,) = validate_config(search_file(search={"constraints": {"embed_ms": "< 5"}}, **changes)).sentences
     assert sentence.startswith("search.constraints: embed_ms is the time of the whole network")
-    del content["search"]["constraints"]
-    assert not validate_config(content).sentences
+    assert not validate_config(search_file(**changes)).sentences
 
 
 # Trainings that cannot be tested.

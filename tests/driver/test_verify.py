@@ -16,11 +16,11 @@ import pytest
 from optuna.trial import TrialState
 from PIL import Image
 from support.commands import holdout_here, plain, stored
-from support.finished_search import campaign_here, finish, run_here
+from support.finished_search import finish, run_here
 from support.journals import of_trial, rewrite
 from support.kinds import FinishedCampaign, Kinds
 from support.refusals import contents
-from support.small_search import GLYPHS, SHORTEST, small_search
+from support.small_search import GLYPHS, small_search
 from support.tampered import Change, Copied, array, attribute, entry, epoch, ledger, verified
 from support.without_ray import only_records
 
@@ -221,6 +221,8 @@ def test_what_cannot_be_verified_is_refused_before_the_checks(
 
 def test_a_campaign_cannot_be_retrained_and_a_missing_member_is_listed(lot: FinishedCampaign, tmp_path: Path) -> None:
     assert "--retrain: lot is a campaign" in verified(lot.runs, "--retrain", "pnp:0", code=2, name="lot")
+    said = verified(lot.runs, "--images", str(tmp_path), code=2, name="lot")
+    assert "--images: the data set of lot-fixed has no folder and no file" in said
     copied = Copied(lot.runs, tmp_path / "runs", "lot")
     copied.text("campaign.yaml", "trials: 2", "trials: 3")  # more trials are asked for; those that are there stay
     (copied.runs / "lot-all").rename(tmp_path / "gone")
@@ -276,16 +278,6 @@ def test_without_its_images_the_digests_are_checked(copied: Copied, images: Path
         assert "search.yaml was changed: its digest is " in verified(copied.runs, code=1)
 
 
-def test_a_folder_that_is_sent_without_the_ledger_says_whom_to_ask(finished: Path, tmp_path: Path) -> None:
-    shutil.copytree(finished / "small", tmp_path / "runs" / "small")
-    said = verified(tmp_path / "runs", code=1)
-    assert said.count("FAILED: ") == 1
-    assert (
-        "is missing; it lies beside the folder of the search: ask who sent small for it and test_openings.images/."
-        in said
-    )
-
-
 @pytest.mark.parametrize("place", ["", "x.csv", "mine.npz"])
 def test_images_elsewhere_are_read_there(
     place: str, finished: Path, images: Path, kinds: Kinds, tmp_path: Path
@@ -309,22 +301,6 @@ def test_images_elsewhere_are_read_there(
             _blank(sorted(other.rglob("*/03.png"))[0].parent)
         assert "split.json" in verified(runs, "--images", str(other), code=1, name=name).splitlines()[-1]
     assert contents(runs) == before
-
-
-def test_the_images_of_a_campaign_are_read_elsewhere(images: Path, lot: FinishedCampaign, tmp_path: Path) -> None:
-    base = {**small_search(images, **SHORTEST), "selection": {"finalists": 1, "seeds": 1}}
-    del base["name"]
-    file = {"name": "two", "study": "two splits", "base": base, "table": {"rows": ["loss"]}}
-    with campaign_here(runs := tmp_path / "runs", {**file, "vary": {"seed": {"a": {}, "b": {"split.seed": 1}}}}):
-        pass
-    with moved(images, here := tmp_path / "elsewhere"):
-        assert ", campaign.json (dataset.root is " in verified(runs, name="two")
-        assert VERIFIED in verified(runs, "--images", str(here), name="two")
-        entry("search.yaml", "dataset/root", "/another")(Copied(runs, tmp_path / "changed", "two-b"))
-        said = verified(tmp_path / "changed", "--images", str(here), code=2, name="two")
-        assert "--images: two has several data sets" in said
-    said = verified(lot.runs, "--images", str(images), code=2, name="lot")
-    assert "--images: the data set of lot-fixed has no folder and no file" in said
 
 
 def _better_copy(copied: Copied) -> None:

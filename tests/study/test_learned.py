@@ -1,7 +1,6 @@
 """The trials that a sampler learns from, compared with an Optuna study of the same ones, and the proposals before."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import optuna
@@ -10,13 +9,11 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import Opened, drive, only, record, train, train_side_by_side
 
 from search.driver.finish import write_summary
-from search.driver.notices import at_ceiling, first_proposals, without_model
+from search.driver.notices import first_proposals, without_model
 from search.driver.stages import search_stage
-from search.records import Baselines
 from search.records.writable import WritableRecords
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
-from trainables.common.files import write_json
 from trainables.training.spec import Epochs, Failed, derived_seed
 
 TRIALS = {"tpe": 9, "random": 4, "gp": 5}
@@ -233,21 +230,3 @@ def test_a_space_of_one_configuration_is_told_and_its_best_seed_is_not_tuned(
     assert (entry.tuned.search_value, entry.default.search_value) == (0, 0)
     one = opened(name="one", losses=["proxy_anchor"], space=pinned, search={"trials": 1})
     assert not [*first_proposals([one], slots=1)]
-
-
-@pytest.mark.parametrize(
-    ("untrained", "whitened", "best"), [(0.97, 0.93, "the untrained network"), (0.5, 0.9, "the whitened network")]
-)
-def test_a_nearly_perfect_validation_is_told(opened: Opened, untrained: float, whitened: float, best: str) -> None:
-    search = opened(losses=["pnp"])
-    assert not list(at_ceiling([search])), "without pretrained weights there is nothing to score"
-    values = {"untrained": {"map_at_r": untrained}, "whitened": {"map_at_r": whitened}}
-    found = Baselines(network="", loaded=None, dimensions=8, validation=values, classes=values, whitening_sha256="")
-    write_json(search.folder.baselines, asdict(found))
-    (sentence,) = at_ceiling([search])
-    assert sentence.startswith(
-        f"The map_at_r of {best} is already {100 * max(untrained, whitened):.2f} on the 2 validation classes, so "
-    )
-    found = Baselines(**{**asdict(found), "validation": {"untrained": {"map_at_r": 0.89}, "whitened": {}}})
-    write_json(search.folder.baselines, asdict(found))
-    assert not list(at_ceiling([search]))

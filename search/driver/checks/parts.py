@@ -1,7 +1,5 @@
 """Checks of user-defined parts, spaces and the network."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -61,16 +59,6 @@ def _tried_metric(path: str) -> None:
 
     embeddings_ND = torch.randn(60, 16, generator=torch.Generator().manual_seed(0))
     evaluate(embeddings_ND, torch.arange(60) % 12, [path])
-
-
-def check_compiler(found: Findings, config: SearchConfig) -> None:
-    """Check that training steps can be compiled, if the file asks for it."""
-    modes = [mode for loss in config.loss_names if (mode := config.training_of(loss).compile) not in (None, "auto")]
-    there = any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
-    if modes and not there and config.trainable is None:
-        text = f"is {modes[0]}, which needs a C++ compiler, and this machine has neither g++ nor clang++"
-        fix = "install one, or set training.compile: null"
-        found.add([Mistake("training.compile", text, fix, of_trainings(config, "compile"))])
 
 
 class Notice(Mistake):
