@@ -19,7 +19,7 @@ from search.results.comparison import comparison_of
 from search.results.summarise import summarise, written_before
 from search.results.summary import Summary
 from search.show.model_cards import model_to_hand_out, write_model_folders
-from search.text_table import NOTHING, TextTable, rows_as_markdown
+from search.text_table import NOTHING, TextTable, rows_as_markdown, writing
 from search.tracking import Projection
 from search.trust import check_trusted, is_trusted, own_code
 from trainables.common.errors import InvalidInput
@@ -120,13 +120,8 @@ def export(search: Records, loss: str | None, folder: Path) -> "tuple[str, tuple
             embedder = load_model(str(draft), device="cpu", trust_code=is_trusted(search.folder.path, named))
             programs = (write_program(draft, embedder, images),)
             write_text(draft / CARD, model.card(comparison, rows_as_markdown(programs_table(programs))))
-        try:
+        with writing("--to", folder):
             draft.rename(folder)
-        except OSError as error:
-            raise InvalidInput(
-                f"--to is {str(folder)!r}, to which the model cannot be moved ({error.strerror or error}); name a new "
-                "folder."
-            ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return model.loss, programs

@@ -123,8 +123,9 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         """Clear the trial's slot; without a terminal, print its outcome; pruned ones are a number in the next."""
         self.on_lost(running)
         budget, study = running.queued.budget, running.study
-        is_shown = running.stored.state is not TrialState.PRUNED or budget.done(study.trials(), study.tally)
-        if is_shown and not self._live:
+        if not self._live and (
+            running.stored.state is not TrialState.PRUNED or budget.done(study.trials(), study.tally)
+        ):
             self._print(self._line(running))
 
     def seconds_left(self) -> float | None:

@@ -47,14 +47,11 @@ def test_a_missing_or_wrong_required_key_hides_nothing_that_does_not_rest_on_it(
 # A wrong entry, and beside it one that would be wrong beside the default that stands in its stead.
 NOT_KNOWN: list[dict[str, Any]] = [
     {"training": {"batch_size": "20", "images_per_class": 7}},
-    {"training": {"epochs": "80", "batch_size": 20}, "space": {"training": {"warmup_epochs": [20]}}},
     {"model": {"backbone": 5, "weights": "imagenet"}},
     {"split": {"folds": 4, "ratio": "0.9"}},
     {"losses": ["proxy_anchr", "pnp"], "space": {"proxy_anchor": {"margin": 0.1}}},
-    {"metrics": {"validation": "recall_at_500"}},
     {"dataset": {"name": "glyphs", "images_per_class": "many"}, "metrics": {"validation": ["recall_at_1000"]}},
     {"dataset": {"name": "folder", "root": "/nonexistent"}, "training": {"batch_size": 100000}},
-    {"dataset": {"name": "folder", "root": 5}},
     {"losses": ["proxy_anchr", "pnp"], "training_by_loss": {"proxy_anchor": {"lr": 0.1}}},
 ]
 

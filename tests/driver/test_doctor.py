@@ -1,13 +1,10 @@
 """What ``holdout doctor`` finds."""
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.commands import holdout, json_of, write_search
-from support.services import ray_nodes
+from support.commands import json_of, write_search
 from support.small_search import SearchFile, draw_folder, small_search
 
 from search.config.search_config import SearchConfig, parse_config
@@ -99,21 +96,3 @@ def test_damaged_images_are_told_of_before_a_search(tmp_path: Path) -> None:
         "1 of 40 images of test classes looks damaged: class-12/01.png (the file is empty)",
     )
     assert test.fix.startswith("Repair them before the test")
-
-
-@pytest.mark.cluster
-def test_the_trials_of_the_cluster_are_counted(
-    search_file: SearchFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def counted(cpus: int, code: int, **resources: Any) -> dict[str, dict[str, str]]:
-        content = search_file(losses=["proxy_anchor"], resources={"engine": "ray", **resources})
-        file = write_search(tmp_path / "x.yaml", content)
-        with ray_nodes(tmp_path / "auth_token", cpus=cpus) as nodes:
-            monkeypatch.setenv("RAY_ADDRESS", nodes.gcs_address)
-            done = holdout("doctor", file, "--runs", tmp_path / "runs", "--json", code=code)
-        return {entry["check"]: entry for entry in json.loads(done.stdout)}
-
-    assert "with 5 trials at once" in counted(5, 0)["time"]["found"]
-    small = counted(1, 1, cpus_per_trial=2)
-    assert "a trial asks for 2 CPUs and no machine of the cluster has more than 1" in small["cluster"]["fix"]
-    assert "time" not in small

@@ -26,12 +26,8 @@ from trainables.training.spec import Epochs
 KNOWN_LATER = "time left known after the first trial"
 
 
-def terminal(width: int = 100, height: int = 40) -> Console:
-    return Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
-
-
-def shown(progress: Progress, width: int = 100, height: int = 40) -> list[str]:
-    return lines_of(progress.rendered(), width, height)
+def shown(progress: Progress) -> list[str]:
+    return lines_of(progress.rendered(), 100, 40)
 
 
 def lines_of(rendered: object, width: int, height: int) -> list[str]:
@@ -41,15 +37,11 @@ def lines_of(rendered: object, width: int, height: int) -> list[str]:
 
 
 def progress_of(
-    search: WritableRecords, stages: list[Stage], console: Console | None = None, concurrent: int = 1
+    search: WritableRecords, stages: list[Stage], out: io.StringIO | None = None, concurrent: int = 1
 ) -> Progress:
-    return Progress(console or terminal(), [search], stages, concurrent=concurrent, started=time.time())
-
-
-def printing(search: WritableRecords, stages: list[Stage]) -> tuple[Progress, io.StringIO]:
-    """Return the display of a search without a terminal, and what it prints."""
-    out = io.StringIO()
-    return progress_of(search, stages, Console(file=out, width=200)), out
+    """Return the display of a search on a terminal, or in lines that are written to ``out``."""
+    console = Console(file=out or io.StringIO(), force_terminal=out is None, width=200 if out else 100, height=40)
+    return Progress(console, [search], stages, concurrent=concurrent, started=time.time())
 
 
 def stages_of(search: WritableRecords) -> Iterator[QueuedStage]:
@@ -155,7 +147,7 @@ def test_it_fits_the_terminal_and_counts_what_is_not_shown(studies: int, slots: 
 
 def test_a_confirmation_shows_its_half_and_classes_and_no_best_value(opened: Opened) -> None:
     search = opened(losses=["pnp"], search={"trials": 4, "pruner": "none"}, selection={"finalists": 2, "seeds": 2})
-    progress, out = printing(search, [Stage.SEARCH, Stage.SELECT])
+    progress = progress_of(search, [Stage.SEARCH, Stage.SELECT], out := io.StringIO())
     queue = TrialQueue(stages_of(search), listeners=[progress])
     while job := queue.next_trial():
         train(queue, job, by_number)
@@ -174,7 +166,7 @@ def test_a_confirmation_shows_its_half_and_classes_and_no_best_value(opened: Ope
 def test_without_a_terminal_a_long_training_is_heard_of(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     search = opened(losses=["pnp"], search={"trials": 1}, split={"folds": 4})
     minutes = count(int(time.monotonic()) + 60, 60)
-    progress, out = printing(search, [Stage.SEARCH])
+    progress = progress_of(search, [Stage.SEARCH], out := io.StringIO())
     queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
     job = begun(queue)
     monkeypatch.setattr(time, "monotonic", lambda: float(next(minutes)))
@@ -189,7 +181,7 @@ def test_without_a_terminal_a_long_training_is_heard_of(opened: Opened, monkeypa
 def test_without_a_terminal_it_prints_lines_and_pruned_trials_as_a_number(opened: Opened) -> None:
     training = {"epochs": 8, "batch_size": 20, "images_per_class": 5, "image_size": 16}
     search = opened(losses=["pnp"], search={"trials": 8}, training=training)
-    progress, out = printing(search, [Stage.SEARCH])
+    progress = progress_of(search, [Stage.SEARCH], out := io.StringIO())
     queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
     with progress:
         while job := queue.next_trial():
