@@ -22,7 +22,6 @@ Row = tuple[dict[str, Any], tuple[str, ...], str]
 
 
 def sentences(content: dict[str, Any], runs: Path) -> list[str]:
-    """Return the mistakes of a search file."""
     found = list(sentences_of(lambda: read_plan(content, runs)))
     assert len(set(found)) == len(found)
     assert not runs.exists()

@@ -77,7 +77,6 @@ def train(cleanup: CheckpointCleanup, search: WritableRecords, value: float) -> 
 
 
 def kept(search: WritableRecords, stage: Stage = Stage.SEARCH) -> set[int]:
-    """Return the numbers of the trials that have a model."""
     parent = as_path(directory(search, 0, stage)).parent
     return {int(path.parts[len(parent.parts)]) for path in parent.rglob("attempt-*/best.safetensors")}
 

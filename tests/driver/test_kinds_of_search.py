@@ -87,7 +87,6 @@ def told(search: Finished) -> tuple[dict[str, Any], dict[str, Any], dict[str, li
 
 @pytest.fixture
 def copied(kinds: Kinds, tmp_path: Path) -> Copied:
-    """A finished search whose files may be removed."""
     return Copied(kinds("merged and wrong labels").runs, tmp_path / "runs")
 
 

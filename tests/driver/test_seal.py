@@ -63,7 +63,6 @@ def images(tmp_path: Path) -> Path:
 
 
 def run(root: Path, runs: Path, name: str = "small", *, code: int = 0, **changes: Any) -> str:
-    """Run a search in this process and return its output."""
     runs.mkdir(exist_ok=True)
     file = write_search(runs.parent / f"{name}.yaml", small_search(root, **{**SMALL, "name": name, **changes}))
     done = holdout_here("run", file, "--runs", runs, code=code)
@@ -294,7 +293,6 @@ def test_final_trainings_of_something_else_are_not_scored(images: Path, runs: Pa
 
 
 def forget_finals(runs: Path) -> None:
-    """Remove the final trials from the studies."""
     with rewritten(runs / "small" / "study.journal") as found:
         studies = [entry["study_name"] for entry in found if entry["op_code"] == CREATE_STUDY]
         for study in [name for name in studies if name.endswith("@final")]:

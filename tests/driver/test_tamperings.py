@@ -67,7 +67,6 @@ def _swapped_seeds(copied: Copied) -> None:
 
 
 def _finalist(copied: Copied) -> int:
-    """Return the number of the trial that is confirmed first."""
     number: int = copied.trials("pnp@confirm")[0].user_attrs["source_trial"]
     return number
 
@@ -130,8 +129,6 @@ def removed(pattern: str) -> Change:
 
 
 def added(name: str, content: str = "{}") -> Change:
-    """Add a file to the search."""
-
     def change(copied: Copied) -> None:
         (path := copied.path / name).parent.mkdir(exist_ok=True)
         assert not path.exists()
@@ -141,8 +138,6 @@ def added(name: str, content: str = "{}") -> Change:
 
 
 def half(pattern: str) -> Change:
-    """Cut a file of the search in half."""
-
     def change(copied: Copied) -> None:
         path = next(copied.path.glob(pattern))
         copied.write(path, path.read_bytes()[: path.stat().st_size // 2])
@@ -151,8 +146,6 @@ def half(pattern: str) -> Change:
 
 
 def swapped(first: str, second: str) -> Change:
-    """Swap the contents of two files of the search."""
-
     def change(copied: Copied) -> None:
         paths = next(copied.path.glob(first)), next(copied.path.glob(second))
         contents = [path.read_bytes() for path in paths]
@@ -175,7 +168,6 @@ def weights(pattern: str) -> Change:
 
 
 def _another_rate(copied: Copied) -> None:
-    """Change the learning rate, and its digests in the studies."""
     entry("search.yaml", "training/lr", 0.002)(copied)
     content = read_yaml(copied.path / "search.yaml")
     changing = ("losses", "space", "training_by_loss", "dataset", "checkpoints")
@@ -237,7 +229,6 @@ def _failed_score(copied: Copied) -> None:
 
 
 def _never_opened(copied: Copied) -> None:
-    """Remove the opening and its note in the journal."""
     for pattern in ("test.json", "test", "summary.json", f"../{NAME}"):
         removed(pattern)(copied)
     rewrite(copied.journal, without_openings)

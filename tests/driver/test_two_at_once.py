@@ -35,7 +35,6 @@ def write_openings(parent: Connection, runs: Path, name: str) -> None:
 
 @pytest.fixture
 def runs(kinds: Kinds) -> Path:
-    """Return the runs folder of a finished search."""
     return kinds("images").runs
 
 

@@ -74,7 +74,6 @@ def runs(kinds: Kinds, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def data(kinds: Kinds) -> tuple[Path, Path]:
-    """The images and the weights of that search."""
     content = kinds("frozen backbone").content
     return Path(content["dataset"]["root"]), Path(content["model"]["weights"])
 
@@ -278,7 +277,6 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
 
 
 def words(content: dict[str, Any]) -> str:
-    """Return the recommendation's sentence."""
     return f"Recommended: the {content['loss']} network ({content['basis']})"
 
 
