@@ -40,7 +40,7 @@ from trainables.common.errors import InvalidInput, counted, listed
 from trainables.common.process import allotted_cpus, allotted_memory, driver_problem
 from trainables.common.storage import DiskFull
 from trainables.data.images import inspect
-from trainables.metrics.gallery import import_faiss
+from trainables.metrics.gallery import faiss_wheels, import_faiss
 from trainables.training.cost import Cost, ImageCounts, measured_costs
 from trainables.training.spec import DeviceMemory, TrialSpec
 
@@ -158,6 +158,10 @@ def _faiss() -> Iterator[CheckResult]:
     if faiss is None:
         fix = "Run `make setup`; without it torch searches neighbours, on a CPU more slowly."
         yield CheckResult("faiss", "warning", f"cannot be imported: {problem}", fix)
+        return
+    if len(wheels := faiss_wheels()) > 1:
+        fix = f"Run `pip uninstall --yes {' '.join(wheels)} && pip install {wheels[0]}`."
+        yield CheckResult("faiss", "warning", f"{' and '.join(wheels)} share a folder; removing one breaks both", fix)
         return
     there = torch.cuda.device_count()
     on_gpus = f"; on {'the GPU' if there == 1 else f'{there} GPUs'} torch searches" if there else ""

@@ -143,7 +143,10 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         if work.stage is Stage.SEARCH or not value:
             value = ", ".join(filter(None, (value, trial.user_attrs.get("outcome", ""))))
         elif running.spec.validation_classes:
-            value += f" ({counted(len(running.spec.validation_classes), 'class', 'classes')})"
+            classes = counted(len(running.spec.validation_classes), "class", "classes")
+            split = self._searches[search_of(work.study)].plan.split
+            same = "half" in running.spec.origin and {*running.spec.validation_classes} == {*split.validation}
+            value += f" ({classes}{', those of the search' if same else ''})"
         else:
             value = f"training loss {-(trial.value or 0):.4f}"
         pruned = f", {work.tally.pruned} pruned" if work.tally.pruned else ""

@@ -76,7 +76,8 @@ def run_stages(plans: Sequence[Plan], order: Order) -> list[WritableRecords]:
             if not order.allow_failed and left[0].stage is not Stage.SEARCH:
                 refuse_failed(unchosen(), Stage.SEARCH)  # before anything is started
             engine, slots = engine_ready()
-            say(order.console, resumed(searches, [stage.stage for stage in left], slots))
+            if not order.continues:
+                say(order.console, resumed(searches, [stage.stage for stage in left], slots))
             if not is_new:
                 check_weights(plans)
                 for plan in plans:

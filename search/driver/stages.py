@@ -43,6 +43,7 @@ class Order:
         on_begin: called after the last check that can refuse the run, just before the searches are opened.
         allow_failed: continue without the losses that failed in every trial.
         listeners: called with the events of all trials.
+        continues: True if the same command has just run the earlier stages.
     """
 
     console: Console
@@ -54,6 +55,7 @@ class Order:
     on_begin: Callable[[], None] = lambda: None
     allow_failed: bool = False
     listeners: Sequence[TrialListener] = ()
+    continues: bool = False
 
 
 class RunStage(ABC):

@@ -82,7 +82,7 @@ def run_search(
             stays = "The test stays sealed; repeat the command with --yes to open it (in Python yes=True)."
             say(console, [f"{doubt} {stays}"], style=None)
             return search
-        plan, order = search.plan, replace(order, started=time.time())  # with the digest of the images
+        plan, order = search.plan, replace(order, started=time.time(), continues=True)  # with the digest of the images
     (search,) = run_stages([plan], order)
     return search
 

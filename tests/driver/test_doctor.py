@@ -45,6 +45,17 @@ def test_a_machine_and_a_search_are_examined(search_file: SearchFile, tmp_path: 
     assert not (tmp_path / "runs").exists()
 
 
+def test_two_wheels_with_one_folder_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("faiss-cpu", "faiss-gpu"):
+        record = tmp_path / f"{name.replace('-', '_')}-1.15.1.dist-info"
+        record.mkdir()
+        (record / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.15.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    findings = [finding for check in doctor.MACHINE_CHECKS for finding in check()]
+    assert found(findings, "faiss").found == "faiss-gpu and faiss-cpu share a folder; removing one breaks both"
+    assert "`pip uninstall --yes faiss-gpu faiss-cpu && pip install faiss-gpu`" in found(findings, "faiss").fix
+
+
 @pytest.mark.slow
 def test_a_training_that_fails_is_found(search_file: SearchFile, tmp_path: Path) -> None:
     config = parse_config(search_file(losses=["support.own_parts:Raising"]))

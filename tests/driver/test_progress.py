@@ -157,7 +157,8 @@ def test_a_confirmation_shows_its_half_and_classes_and_no_best_value(opened: Ope
     lines = [line for line in out.getvalue().splitlines() if line.startswith("confirming ")]
     for line, trial in zip(lines, confirmed, strict=True):
         source, half, seed = (trial.user_attrs[key] for key in ("source_trial", "half", "seed"))
-        value = f"{100 * trial.value:.2f} ({len(split.half(half)[1])} classes) ["
+        same = ", those of the search" * ({*split.half(half)[1]} == {*split.validation})
+        value = f"{100 * trial.value:.2f} ({len(split.half(half)[1])} classes{same}) ["
         assert line.startswith(f"confirming small/pnp trial {source}, half {half}, seed {seed}: {value}")
         assert "best" not in line
     assert out.getvalue().count("values may be lower than in the search") == 1
