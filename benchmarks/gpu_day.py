@@ -242,7 +242,7 @@ def losses(sizes: Sizes, keep: Keep, folder: Path) -> None:
         labels_B = torch.arange(batch, device=DEVICE) // 4
         ours = LOSSES[name](num_classes=100, embedding_dim=D, **params).to(DEVICE)
         ours.most_pairs = 3 * batch
-        found: list[Callable[..., torch.Tensor]] = [ours if way == "plain" else compiled(ours, "default", str(folder))]
+        found: list[Callable[..., torch.Tensor]] = [ours if way == "plain" else compiled(ours, str(folder))]
         if theirs is not None:
             found.append(theirs().to(DEVICE))
         row: Row = {"what": f"loss {name}, batch {batch}, {way}", "parameters": str(params or ""), "note": note}

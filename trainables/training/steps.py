@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from inspect import unwrap
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -110,8 +110,6 @@ class Steps:
         self._known = KNOWN[spec.model, config.image_size, config.batch_size, config.precision]
         self._begun, self._count, self._untimed = 0.0, 0, 0
         self.mode: Mode = "plain"
-        if config.compile not in (None, "auto"):
-            self._compile(config.compile)
 
     def begin_epoch(self, left: int, pairs: int, *, frozen: bool) -> int:
         """Choose how to compute the ``left`` steps of this training, and return the loss's ``most_pairs``.
@@ -144,17 +142,11 @@ class Steps:
     def use(self, mode: Mode) -> None:
         """Compute the steps from the next epoch on by ``mode``, on a GPU."""
         if mode == "compile":
-            self._compile("default")
+            self._network = compiled(self._model, self._spec.images.cache)
+            if self._spec.loss in LOSSES.rows:
+                numbers_as_tensors(self._loss, self._device)
+            self._objective = compiled(self._loss, self._spec.images.cache)
         self.mode = mode
-
-    def _compile(self, mode: str) -> None:
-        # Graphs of reduce-overhead overwrite their results, and those of the loss are read at the end of an epoch.
-        cache = self._spec.images.cache
-        self._network = cast(Callable[[Tensor], Tensor], compiled(self._model, mode, cache))
-        if self._spec.loss in LOSSES.rows:
-            numbers_as_tensors(self._loss, self._device)
-        self._objective = cast(Callable[[Tensor, Tensor], Tensor], compiled(self._loss, "default", cache))
-        self.mode = "compile"
 
     def end_epoch(self) -> None:
         """Remember the time of a plain step; call it once the device has finished the steps."""
@@ -222,13 +214,13 @@ class Steps:
 # Compiled steps.
 
 
-def compiled(module: nn.Module, mode: str, cache: str) -> Callable[..., Any]:
+def compiled(module: nn.Module, cache: str) -> Callable[..., Any]:
     """Return ``module`` compiled in its first call; equal modules share their programs, and a node inductor's files."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(cache, "inductor")))
     torch._dynamo.config.recompile_limit = PROGRAMS
     # A program for each size of batch: one for all sizes would depend on which of them came first, and a resumed
     # training would compute other last bits.
-    return torch.compile(module, backend=BACKEND, mode=mode, dynamic=False)
+    return torch.compile(module, backend=BACKEND, dynamic=False)
 
 
 def numbers_as_tensors(loss: Loss, device: torch.device) -> None:

@@ -120,10 +120,9 @@ class TrainingConfig:
     """The first epochs, at most `epochs`, which train only the embedding layer and the proxies; the schedule counts
     them.
     """
-    compile: Annotated[str | None, OneOf(("auto", "default", "reduce-overhead"), ("null",))] = "auto"
+    compile: Annotated[str | None, OneOf(("auto",), ("null",))] = "auto"
     """How training steps are computed. `auto`: on a GPU, small steps are captured as CUDA graphs and others compiled
-    where that saves time, except if `deterministic`; plain elsewhere. `default` and `reduce-overhead` compile network
-    and loss in the first epoch of a process, in that mode of `torch.compile`. null: plain.
+    where that saves time, except if `deterministic`; plain elsewhere. null: plain.
     """
     clip_grad: Annotated[float | None, Bounds(gt=0)] = 10.0
     """The bound of each gradient entry, as in Proxy-Anchor's code; null: unbounded."""

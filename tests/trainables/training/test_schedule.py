@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from support.exact_training import CPU
 from support.small_training import small_spec, with_training
 from torch import nn
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LinearLR, LRScheduler, MultiStepLR
@@ -15,6 +14,7 @@ from trainables.data.store.store_spec import StoreSpec
 from trainables.training.train import Training
 from trainables.training.training_config import OPTIMIZERS, Schedule
 
+CPU = torch.device("cpu")
 EPOCHS, STEPS = 6, 5
 LR = 3e-3
 

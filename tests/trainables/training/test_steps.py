@@ -2,23 +2,21 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.exact_training import assert_same, exact_spec, float64, trained_apart
+from support.small_training import small_spec, with_training
 
-from search.config.search_config import parse_config
-from search.driver.make_plan import make_plan
-from trainables.common.errors import InvalidInput
 from trainables.data.store.store_spec import StoreSpec
 from trainables.losses import LOSSES
 from trainables.losses.mining import most_pairs
 from trainables.models import ModelConfig
 from trainables.training import steps
-from trainables.training.spec import TrialSpec
-from trainables.training.steps import COMPILING_S, choose, compiled, numbers_as_tensors
+from trainables.training.steps import COMPILING_S, Mode, choose, compiled, numbers_as_tensors
+from trainables.training.train import Training
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # Dynamo looks at it
 
@@ -70,33 +68,52 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     torch.compiler.reset()
 
 
-def spec_of(images: StoreSpec, path: Path, compile: str | None = "default", **changes: Any) -> TrialSpec:
-    """Return a training whose last batch of an epoch is smaller than the others."""
-    training = {"compile": compile, "batch_size": 24, "sampler": "random", "warmup_epochs": 1}
-    model = ModelConfig(backbone="examples.tiny_network:TinyNetwork", embedding_dim=8)
-    changes = {"loss": "multi_similarity", "hyperparameters": {}} | changes
-    return exact_spec(images, path / str(compile), training=training, model=model, **changes)
+def trained(images: StoreSpec, path: Path, epochs: int, mode: Mode = "compile", **params: float) -> Training:
+    """Train four of six classes; the last batch of an epoch is smaller, and a warm-up freezes the backbone."""
+    spec = with_training(
+        small_spec(images, path / mode, epochs=3),
+        head_lr=2e-3, weight_decay=0.0, clip_grad=0.05, batch_size=24, sampler="random", warmup_epochs=1,
+    )  # fmt: skip
+    spec = replace(
+        spec, model=ModelConfig(backbone="examples.tiny_network:TinyNetwork", embedding_dim=8),
+        loss="multi_similarity", hyperparameters=params,
+        train_classes=images.class_names[:4], validation_classes=images.class_names[4:],
+    )  # fmt: skip
+    training = Training(spec, torch.device("cpu"))
+    training.steps.use(mode)
+    for _ in range(epochs):
+        training.run_epoch()
+    training.wait_for_checkpoints()
+    return training
 
 
-@float64()
+@pytest.fixture
+def float64() -> Iterator[None]:
+    """Differences are errors and not rounding, along whose gradients Adam takes full steps."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("float64")
 def test_a_process_compiles_once_for_all_its_trials(images: StoreSpec, tmp_path: Path, programs: list[int]) -> None:
-    """With batches of two sizes, and a warm-up that freezes the backbone.
-
-    A resumed training has the same bits, although its process meets the batches of epoch 2 first.
-    """
-    whole = trained_apart(spec_of(images, tmp_path), 2)
-    assert_same(whole, trained_apart(spec_of(images, tmp_path, None), 2))
+    """A resumed training has the same bits, although its process meets the batches of epoch 2 first."""
+    whole, plain = (trained(images, tmp_path, 2, mode) for mode in ("compile", "plain"))
+    for part in ("model", "loss", "optimizer"):
+        states = (getattr(training, part).state_dict() for training in (whole, plain))
+        torch.testing.assert_close(*states, rtol=1e-9, atol=1e-9)
+    for record, other in zip(whole.records, plain.records, strict=True):
+        assert record["used"] == other["used"]
+        assert record["loss"] == pytest.approx(other["loss"], rel=1e-9)
     count = len(programs)
     assert count > 0
-    params = {"margin": 0.6, "pos_scale": 1.5, "neg_scale": 30.0, "epsilon": 0.2}
-    trained_apart(spec_of(images, tmp_path / "other", hyperparameters=params), 2)
+    assert whole.steps.mode == "compile"
+    trained(images, tmp_path / "other", 2, margin=0.6, pos_scale=1.5, neg_scale=30.0, epsilon=0.2)
     assert len(programs) == count
-    spec = spec_of(images, tmp_path / "resumed")
-    trained_apart(spec, 1)
+    trained(images, tmp_path / "resumed", 1)
     torch.compiler.reset()
-    resumed = trained_apart(spec, 1)
-    for name, tensor in whole.model.state_dict().items():
-        assert torch.equal(tensor, resumed.model.state_dict()[name]), name
+    resumed = trained(images, tmp_path / "resumed", 1)
+    torch.testing.assert_close(resumed.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
     assert [record["metrics"] for record in resumed.records] == [record["metrics"] for record in whole.records]
 
 
@@ -114,7 +131,7 @@ def test_no_loss_is_compiled_again_for_other_numbers(name: str, programs: list[i
         numbers_as_tensors(made, torch.device("cpu"))
         embeddings_BD = torch.randn(12, 6)
         found = []
-        for loss in (plain, compiled(made, "default", str(tmp_path))):
+        for loss in (plain, compiled(made, str(tmp_path))):
             plain.most_pairs = made.most_pairs = most_pairs([labels_B])
             given_BD = embeddings_BD.clone().requires_grad_()
             torch.manual_seed(1)
@@ -125,13 +142,3 @@ def test_no_loss_is_compiled_again_for_other_numbers(name: str, programs: list[i
         torch.testing.assert_close(found[1], found[0])
     assert len(programs) == 2, "a forward and a backward program"
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "inductor"), "the workers of a node share files"
-
-
-def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = {"name": "birds", "dataset": {"name": "glyphs"}, "losses": ["mpa"], "training": {"compile": "default"}}
-    assert make_plan(parse_config(content), tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(InvalidInput, match=r"training\.compile is default, which needs a C\+\+ compiler"):
-        make_plan(parse_config(content), tmp_path)
-    assert make_plan(parse_config({**content, "training": {"compile": "auto"}}), tmp_path)
