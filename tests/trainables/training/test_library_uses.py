@@ -30,19 +30,13 @@ from sentence_transformers.base.sampler import DefaultBatchSampler
 from sentence_transformers.sentence_transformer.evaluation import TripletEvaluator
 from sentence_transformers.sentence_transformer.losses import (
     BatchAllTripletLoss,
-    CachedMultipleNegativesRankingLoss,
-    GlobalOrthogonalRegularizationLoss,
-    MatryoshkaLoss,
     MultipleNegativesRankingLoss,
     SoftmaxLoss,
 )
 from sklearn.decomposition import PCA
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier, RandomTreesEmbedding
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.kernel_approximation import Nystroem
-from sklearn.model_selection import GridSearchCV
-from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -50,8 +44,7 @@ from sklearn.random_projection import SparseRandomProjection
 from sklearn.svm import LinearSVC
 from torch import nn
 from torch.optim import lr_scheduler
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
-from torchmetrics import MeanMetric
+from torch.utils.data import DataLoader, TensorDataset
 from transformers import EarlyStoppingCallback, TrainerCallback
 
 from examples.texts import Languages
@@ -64,11 +57,8 @@ EPOCHS = 2
 VECTORS, LABELS = tiny.vectors()
 OF_VECTORS = Items(items=VECTORS, labels=LABELS, class_names=tuple("abcdefgh"))
 
-SLOW = {
-    "compiled_module", "average_of_a_compiled_part", "compiled", "round_robin", "iterable_evaluated", "cached",
-    "matryoshka", "components",
-}  # fmt: skip
-"""Uses of more than a second whose parts other uses have, too."""
+SLOW = {"compiled_module", "compiled"}
+"""Uses of more than a second."""
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning"),
@@ -302,51 +292,13 @@ class Data(LightningDataModule):
         return {"seen": np.arange(3)}
 
 
-class TwoLoaders(Net):
-    def training_step(self, batch: Any, number: int) -> Any:
-        return super().training_step(batch["a"], number) + self.loss(batch["b"])
-
-
-class Manual(Net):
-    automatic_optimization = False
-
-    def training_step(self, batch: Any, number: int) -> Any:
-        for optimizer in self.optimizers():  # type: ignore[union-attr]
-            loss = self.loss(batch)
-            optimizer.zero_grad()
-            self.manual_backward(loss)
-            optimizer.step()
-        self.log("loss", loss, on_step=False, on_epoch=True)
-
-    def configure_optimizers(self) -> Any:
-        return [torch.optim.Adam(part.parameters(), lr=0.01) for part in (self.network, self.classify)]
-
-
-class Metrics(Net):
-    """Logs a metric of torchmetrics, and its loss by step and by epoch."""
-
-    def make(self, norm: bool = False) -> None:
-        super().make(norm)
-        self.mean = MeanMetric()
+class ByStep(Net):
+    """Logs its loss by step and by epoch."""
 
     def training_step(self, batch: Any, number: int) -> Any:
         loss = self.loss(batch)
-        self.mean(loss)
-        self.log("mean", self.mean, on_step=False, on_epoch=True)
         self.log("train_loss", loss, on_step=True, on_epoch=True)
         return loss
-
-
-class Endless(IterableDataset[Any]):
-    def __iter__(self) -> Iterator[Any]:
-        for row in torch.randperm(len(VECTORS)).tolist():
-            yield VECTORS[row], LABELS[row]
-
-
-class Compiled(Net):
-    def make(self, norm: bool = False) -> None:
-        super().make(norm)
-        self.network = torch.compile(self.network, backend="eager")
 
 
 class Starts(WeightAveraging):
@@ -369,22 +321,18 @@ MODULES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "hand_written_average": (lambda: (Net(), loader()), {"callbacks": [StoresAverages()]}),
     "stochastic_average": (lambda: (Net(norm=True), loader()), {"callbacks": [StochasticWeightAveraging(0.01, 1)]}),
     "compiled_module": (lambda: (torch.compile(Net(), backend="eager"), loader()), {}),
-    "average_of_a_compiled_part": (lambda: (Compiled(), loader()), {"callbacks": [EMAWeightAveraging(decay=0.9)]}),
     "arrays_in_the_checkpoint": (lambda: (KeepsArrays(), loader()), {}),
     "data_module_and_hyperparameters": (lambda: (Watched(np.ones(3), Path("x"), len), Data(Path("x"))), {}),
-    "loaders_by_name": (lambda: (TwoLoaders(), {"a": loader(), "b": loader(batch_size=8)}), {}),
-    "manual_optimisation": (lambda: (Manual(), loader()), {}),
     "accumulated_and_clipped": (
         lambda: (Net(norm=True), loader()),
         {"callbacks": [GradientAccumulationScheduler({0: 3, 1: 2})], "gradient_clip_val": 0.1},
     ),
     "bf16_mixed": (lambda: (Net(), loader()), {"precision": "bf16-mixed"}),
     "bf16_true": (lambda: (Net(), loader()), {"precision": "bf16-true"}),
-    "iterable": (lambda: (Net(), DataLoader(Endless(), batch_size=16)), {}),
     "logger_and_checkpoints": (
         lambda: (Logged(), loader()), {"logger": True, "callbacks": [ModelCheckpoint(save_last=True)]},
     ),
-    "metrics_of_half_an_epoch": (lambda: (Metrics(), loader()), {"limit_train_batches": 0.5}),
+    "half_an_epoch": (lambda: (ByStep(), loader()), {"limit_train_batches": 0.5}),
 }  # fmt: skip
 
 
@@ -545,14 +493,9 @@ def trainer(
     return SentenceTransformerTrainer(model, options, data, loss=losses, **(given or {}))
 
 
-def two(**arguments: Any) -> Any:
+def two() -> Any:
     data = DatasetDict({"pairs": pairs(), "classes": by_label()})
-    losses = {"pairs": MultipleNegativesRankingLoss, "classes": BatchAllTripletLoss}
-    return trainer(data, losses, **arguments)
-
-
-def iterable(**arguments: Any) -> Any:
-    return trainer(pairs().to_iterable_dataset(), **arguments)
+    return trainer(data, {"pairs": MultipleNegativesRankingLoss, "classes": BatchAllTripletLoss})
 
 
 def evaluated(**arguments: Any) -> Any:
@@ -581,33 +524,21 @@ TRAINERS: dict[str, Callable[[], Any]] = {
         given={"evaluator": TripletEvaluator(SENTENCES[:6], SENTENCES[1:7], SENTENCES[-6:])},
     ),
     "two_losses": two,
-    "round_robin": lambda: two(multi_dataset_batch_sampler="round_robin"),
     "grouped_by_label": lambda: trainer(by_label(), BatchAllTripletLoss, batch_sampler="group_by_label"),
     "own_sampler": lambda: trainer(batch_sampler=GroupOfFour),
     "saved_and_logged_often": lambda: trainer(given={"callbacks": [SavesAndLogsOften()]}),
-    "saved_in_steps": lambda: trainer(save_strategy="steps", save_steps=2, logging_steps=1),
-    "iterable_many_passes": lambda: iterable(max_steps=12, gradient_accumulation_steps=2),
-    "iterable_evaluated": lambda: iterable(
-        max_steps=9, given={"eval_dataset": pairs()}, eval_strategy="steps", eval_steps=2
+    "iterable_many_passes": lambda: trainer(
+        pairs().to_iterable_dataset(), max_steps=12, gradient_accumulation_steps=2
     ),
-    "steps": lambda: trainer(max_steps=5),
     "accumulated": lambda: trainer(gradient_accumulation_steps=3, batch_sampler="no_duplicates"),
     "bf16": lambda: trainer(bf16=True),
-    "matryoshka": lambda: trainer(
-        loss=lambda model: MatryoshkaLoss(model, MultipleNegativesRankingLoss(model), [32, 8])
-    ),
-    "cached": lambda: trainer(loss=lambda model: CachedMultipleNegativesRankingLoss(model, mini_batch_size=4)),
     "loss_with_parameters": lambda: trainer(labelled(), lambda model: SoftmaxLoss(model, 32, 2)),
-    "components": lambda: trainer(loss=GlobalOrthogonalRegularizationLoss),
     "adapters": with_adapters,
     "model_init": of_model_init,
     "compiled": lambda: trainer(torch_compile=True, torch_compile_backend="eager"),
     "plateau_and_patience": lambda: evaluated(
         lr_scheduler_type="reduce_lr_on_plateau", metric_for_best_model="loss",
         given={"callbacks": [EarlyStoppingCallback(3)]},
-    ),
-    "options": lambda: trainer(
-        weight_decay=0.1, warmup_steps=0.1, lr_scheduler_type="cosine", prompts={"anchor": "a ", "positive": "b "}
     ),
 }  # fmt: skip
 
@@ -649,10 +580,7 @@ def test_a_sentence_transformer_that_stops_keeps_its_last_state(tmp_path: Path) 
 # scikit-learn.
 
 ESTIMATORS: dict[str, Callable[[], Any]] = {
-    "discriminant": LinearDiscriminantAnalysis,
     "pipeline": lambda: make_pipeline(StandardScaler(), FeatureUnion([("a", PCA(2)), ("b", Nystroem(n_components=3))])),
-    "searched": lambda: GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-3]}, cv=2),
-    "searched_pipeline": lambda: GridSearchCV(make_pipeline(PCA()), {"pca__n_components": [2, 3]}, cv=2),
     "probabilities": lambda: RandomForestClassifier(5),
     "unseeded": lambda: SparseRandomProjection(4),
     "sparse": lambda: RandomTreesEmbedding(3, max_depth=2),
