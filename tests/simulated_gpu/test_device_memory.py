@@ -1,7 +1,6 @@
 """The memory that trainings take on the simulated GPU and give back, and scores and models on either device."""
 
 import gc
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from search.config.sections import ResourcesSection
 from search.engines.capacity import roomier
 from search.records.score_files import ScoredModel, Scoring
 from search.records.scoring import score
-from trainables.data.loading import prefetched
 from trainables.data.store import view
 from trainables.data.store.store_spec import StoreSpec
 from trainables.inference.portable import _network_of
@@ -82,27 +80,6 @@ def test_the_images_of_another_search_are_removed_before_these_are_judged(images
     (key,) = view._resident
     view._resident[key[0] / "another", GPU] = view._resident.pop(key)
     assert isinstance(view.on_device(store, GPU), view.ResidentStore)
-
-
-def test_images_are_held_for_each_device(images: StoreSpec) -> None:
-    store = images.open()
-    first = view.on_device(store, GPU)
-    assert view.on_device(store, GPU) is first
-    assert view.on_device(store, torch.device("cuda", 0)) is not first
-
-
-def test_a_prefetching_thread_chooses_its_device_first(gpu_of: Any) -> None:
-    """A thread begins with device 0, where pinned memory would create a context."""
-    gpu_of(devices=2)
-    seen = []
-
-    def make(batch: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        seen.append((torch.cuda.current_device(), threading.current_thread() is threading.main_thread()))
-        return ()
-
-    list(prefetched(torch.arange(2).split(1), make, torch.device("cuda", 1)))
-    assert seen == [(1, False), (1, False)]
-    assert torch.cuda.current_device() == 0
 
 
 # Scores, metrics and models equal those on the CPU, and are computed where the task says.

@@ -12,15 +12,11 @@ from support.simulated_gpu.fixtures import CHOICES, CPU, GPU, assert_as_on_cpu, 
 from support.small_search import small_search
 from support.without_ray import only_records
 
-from trainables.data import AUGMENTATIONS, loading
-from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.data.store import view
 from trainables.data.store.store_spec import StoreSpec
 from trainables.losses import LOSSES
 from trainables.models import ModelConfig
 from trainables.models.config import POOLING
 from trainables.training.train import Training
-from trainables.training.training_config import OPTIMIZERS
 
 pytestmark = pytest.mark.simulated_gpu
 
@@ -37,42 +33,6 @@ FAST = ("mpa", "margin", "pnp")
 def test_every_loss_learns_as_on_a_cpu(images: StoreSpec, tmp_path: Path, loss: str, params: dict[str, Any]) -> None:
     training = {"epochs": 1, "warmup_epochs": 0}
     assert_as_on_cpu(spec_of(images, tmp_path, loss=loss, hyperparameters=params, training=training))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sampler", BATCH_SAMPLERS)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_every_sampler_and_optimizer(images: StoreSpec, tmp_path: Path, sampler: str, optimizer: str) -> None:
-    training = {"sampler": sampler, "optimizer": optimizer, "batch_size": 6, "clip_grad": None, "resize_square": True}
-    assert_as_on_cpu(spec_of(images, tmp_path, training=training, merge=2, gallery_seed=3))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("is_resident", [True, False])
-@pytest.mark.parametrize("padded", [loading.PADDED, 3 * 4 * 40 * 40])
-@pytest.mark.parametrize("augment", AUGMENTATIONS)
-def test_every_augmentation_wherever_the_images_are(
-    images: StoreSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_resident: bool, padded: int, augment: str
-) -> None:
-    """A small ``padded`` splits a batch whose windows do not fit in memory at once."""
-    monkeypatch.setattr(loading, "PADDED", padded)
-    monkeypatch.setattr(view, "SHARE", 0.25 if is_resident else 0.0)
-    assert_as_on_cpu(spec_of(images, tmp_path, training={"augment": augment}))
-    assert bool(view._resident) == is_resident
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backbone", ["resnet18", "googlenet", "bninception"])
-@pytest.mark.parametrize("precision", ["float32", "auto"])
-def test_backbones(images: StoreSpec, tmp_path: Path, backbone: str, precision: str) -> None:
-    # Without pretrained weights and batch statistics GoogLeNet's features vanish; equal embeddings are refused.
-    is_googlenet = backbone == "googlenet"
-    model = ModelConfig(
-        backbone=backbone, embedding_dim=8, freeze_bn=not is_googlenet, layer_norm=True, pooling="gem_learned"
-    )
-    validated = () if is_googlenet else images.class_names[4:]
-    training = {"epochs": 1, "warmup_epochs": 0, "precision": precision}
-    trained(spec_of(images, tmp_path, model=model, training=training, validation_classes=validated), GPU)
 
 
 @pytest.mark.slow

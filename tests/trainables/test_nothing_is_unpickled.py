@@ -8,13 +8,12 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZipFile
 
 import numpy as np
 import pytest
-import torch
+from hostile.inputs import Runs, pickled
 from support.small_model import SmallModel
 
 import holdout
@@ -24,25 +23,9 @@ from trainables.data.store.contents import ARRAYS, read_contents
 from trainables.training.checkpoints import Checkpoints
 
 
-@dataclass
-class Runs:
-    """Object that creates the file ``path`` when it is unpickled."""
-
-    path: Path
-
-    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
-        return Path.touch, (self.path,)
-
-
 @pytest.fixture
 def proof(tmp_path: Path) -> Path:
     return tmp_path / "it-ran"
-
-
-def saved(value: object, *, zipped: bool) -> bytes:
-    content = io.BytesIO()
-    torch.save({"digest": "d", "x": value}, content, _use_new_zipfile_serialization=zipped)
-    return content.getvalue()
 
 
 def object_arrays(value: object) -> bytes:
@@ -60,8 +43,8 @@ def in_an_archive(value: object) -> bytes:
 
 FORMS: dict[str, Callable[[object], bytes]] = {
     "pickle": lambda value: pickle.dumps(value, protocol=2),
-    "torch.save": lambda value: saved(value, zipped=True),
-    "legacy torch.save": lambda value: saved(value, zipped=False),
+    "torch.save": pickled,
+    "legacy torch.save": lambda value: pickled(value, zipped=False),
     "arrays of objects": object_arrays,
     "a pickle in an archive": in_an_archive,
 }

@@ -206,7 +206,6 @@ def read_description(folder: AnyPath) -> IndexDescription:
 
 
 def _content(folder: AnyPath, name: str, description: IndexDescription) -> bytes:
-    """Return the content of the file ``name`` of an index."""
     content = read_regular(folder / name)
     if (digest := digest_of(content)) != description.sha256[name]:
         raise ValueError(f"{name} is not the file that {DESCRIPTION} describes, its SHA-256 is {digest[:12]}…")
@@ -214,7 +213,6 @@ def _content(folder: AnyPath, name: str, description: IndexDescription) -> bytes
 
 
 def _deserialized(content: bytes) -> Any:
-    """Return the flat index in ``content``."""
     faiss = _faiss()
     numbers = int.from_bytes(content[_HEADER - 8 : _HEADER], "little")
     # faiss chooses the code that reads a file by its first bytes, and trusts the sizes in it

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.common.errors import InvalidInput, Mistake, raise_if_any, suggestion
@@ -184,18 +183,8 @@ def backbone_problems(name: str) -> list[Mistake]:
         return []
     others = ", ".join(f"{library}:NAME" for library in LIBRARIES if library != FEATURES)
     own = "the import path of your own, such as mylab.networks:TinyNet"
-    found = f"it is {name!r}{_of_a_library(name) or suggestion(name, BACKBONES)}"
+    found = f"it is {name!r}{suggestion(name, BACKBONES)}"
     return [Mistake("backbone", f"must be one of {', '.join(BACKBONES)}, or {others} or {own}", found)]
-
-
-def _of_a_library(name: str) -> str:
-    """Return a suggestion if an installed library has a network of this name; its sources are read, not imported."""
-    for library in ("timm", "torchvision"):
-        spec = find_spec(library)
-        sources = (Path(spec.origin).parent / "models").rglob("*.py") if spec and spec.origin else ()
-        if name.isidentifier() and any(f"\ndef {name}(" in path.read_text("utf-8") for path in sources):
-            return f" (did you mean {library}:{name}?)"
-    return ""
 
 
 @cache

@@ -56,24 +56,11 @@ def _stream(device: Any = None, priority: int = 0) -> Stream:
     return POOL[STATE.streams % len(POOL)]
 
 
-def _device(device: Any = None) -> int:
-    """Return the current device of this thread; a new thread begins with 0."""
-    number: int = getattr(LOCAL, "device", 0)
-    return number
-
-
-def _exchange_device(number: int) -> int:
-    before = _device()
-    if number >= 0:
-        LOCAL.device = number
-    return before
-
-
 PROPERTIES = types.SimpleNamespace(name="Simulated", total_memory=STATE.total, major=9, minor=0)
 PATCHES: dict[str, Any] = {
     "_lazy_init": lambda: None, "is_initialized": lambda: True, "is_available": lambda: True,
-    "device_count": lambda: STATE.devices, "current_device": _device,
-    "_exchange_device": _exchange_device, "_maybe_exchange_device": _exchange_device,
+    "device_count": lambda: 1, "current_device": lambda: 0,
+    "_exchange_device": lambda number: 0, "_maybe_exchange_device": lambda number: 0,
     "_is_in_bad_fork": lambda: False, "CUDAGraph": Graph, "graph": graph,
     "is_current_stream_capturing": lambda: STATE.capture is not None and STATE.capture.takes_part(),
     "get_device_properties": lambda device=None: PROPERTIES, "get_device_name": lambda device=None: PROPERTIES.name,

@@ -53,7 +53,7 @@ def gpu_of() -> Iterator[Any]:
         vars(STATE).update(changes)
 
     yield change
-    vars(STATE).update({name: before[name] for name in ("limit", "capability", "devices", "debug")})
+    vars(STATE).update({name: before[name] for name in ("limit", "capability", "debug")})
 
 
 # Trainings, compared with the same ones on the CPU.

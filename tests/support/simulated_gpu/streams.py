@@ -28,7 +28,7 @@ FREED_TOO_EARLY: list[str] = []
 """Lines that made memory which was freed while another stream could still use it."""
 STATE = types.SimpleNamespace(
     on=False, debug="default", warned=False, peak=0, total=8 << 30, limit=8 << 30, streams=0, rng=None,
-    capability=(9, 0), devices=1, capture=None, main=None,
+    capability=(9, 0), capture=None, main=None,
 )  # fmt: skip
 """The simulated GPU: its limits, what was asked of it, and its random numbers."""
 LOCK = threading.RLock()

@@ -65,15 +65,6 @@ def test_a_change_is_put_back_and_seen_again(change: Callable[[], Any]) -> None:
     assert state() == before
 
 
-def test_changes_in_any_order_are_put_back() -> None:
-    before = state()
-    for names in (sorted(CHANGES), sorted(CHANGES, reverse=True)):
-        with contained():
-            for name in names:
-                CHANGES[name]()
-        assert state() == before
-
-
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
 def test_a_stream_that_is_closed_or_replaced_is_put_back(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     before, kept, own = getattr(sys, name), list[Setting](), io.StringIO()

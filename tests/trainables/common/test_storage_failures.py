@@ -21,7 +21,6 @@ from trainables.common.errors import InvalidInput
 from trainables.common.files import as_path
 from trainables.common.storage import DiskFull, Limits, StorageFailure, ask, storage_errors
 from trainables.data.sets.folders import Folder
-from trainables.training.checkpoints import Checkpoints
 from trainables.training.spec import Failed, TrialSpec
 from trainables.training.train import failure_of
 
@@ -60,18 +59,6 @@ def test_an_unreachable_store_is_not_a_code_error(spec: TrialSpec, tmp_path: Pat
     with ftp_store(tmp_path / "ftp", int(url.rpartition(":")[2])):
         assert len(run(elsewhere, 0).records) == 1  # in the same process, whose connection was cut
         run(elsewhere)
-
-
-@pytest.mark.parametrize("store", ["folder", "memory"])
-def test_an_unpicklable_state_is_a_code_error(tmp_path: Path, store: str) -> None:
-    root = f"{tmp_path}/trial" if store == "folder" else f"memory:/{tmp_path}/trial"
-    checkpoints = Checkpoints(root, "digest")
-    checkpoints.save({"user-defined": open})
-    checkpoints.wait()  # picklable by name
-    checkpoints.save({"user-defined": lambda: None})
-    with pytest.raises((AttributeError, pickle.PicklingError)) as raised:
-        checkpoints.wait()
-    assert failure_of(raised.value).cause == "CODE_ERROR"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,18 +68,6 @@ def test_what_is_lacking_is_in_no_batch_and_else_in_some(name: str, sizes: list[
         assert apart
 
 
-@pytest.mark.parametrize("name", BATCH_SAMPLERS)
-def test_epochs_and_seeds_differ(name: str) -> None:
-    labels_N = labels_of([6] * 10, 0)
-
-    def first(seed: int, epoch: int) -> list[int]:
-        sampler = BATCH_SAMPLERS[name](labels_N, batch_size=20, images_per_class=4, seed=seed)
-        return next(sampler.batches(epoch)).tolist()
-
-    batches = [first(0, 0), first(0, 1), first(1, 0), first(1, 1)]
-    assert len({tuple(batch) for batch in batches}) == 4
-
-
 @settings(max_examples=25, deadline=None)
 @given(sizes=SIZES, classes=st.integers(1, 6), m=st.integers(1, 4))
 def test_classes_come_in_rounds(sizes: list[int], classes: int, m: int) -> None:

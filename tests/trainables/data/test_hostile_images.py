@@ -25,7 +25,6 @@ from support.refusals import sentences_of
 from trainables.data import AUGMENTATIONS, DATASETS, Dataset, Frame
 from trainables.data.images import as_it_looks, damage_in, identified, inspect, read_image
 from trainables.data.loading import load
-from trainables.data.sets.folders import Folder
 from trainables.data.store.contents import read_contents
 from trainables.data.store.view import Store
 
@@ -262,15 +261,3 @@ def test_what_is_damaged_is_counted_and_a_slow_file_system_does_not_block(monkey
     assert 10 <= look.looked <= 20
     said = f"None of the {look.looked} of 300 images that could be checked in 20 s looks damaged."
     assert look.sentence("images") == said
-
-
-def test_files_with_a_user_defined_reader_are_not_checked(tmp_path: Path) -> None:
-    class Arrays(Folder):
-        def read(self, key: str) -> np.ndarray:
-            return NOISE
-
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "0.png").write_bytes(b"rows of numbers")
-    assert Arrays(root=str(tmp_path)).damage("a/0.png") is None
-    with pytest.raises(ValueError, match="not an image of a known format"):
-        Folder(root=str(tmp_path)).damage("a/0.png")

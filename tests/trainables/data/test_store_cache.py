@@ -12,16 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from support.forks import forked
 from support.image_stores import build_store
 from support.refusals import sentences_of
 from support.slow_build import slow_build
 from support.small_disk import small_disk
 
-from trainables.data import DATASETS
 from trainables.data.sets.glyphs import Glyphs
-from trainables.data.store.build import expected_size
 from trainables.data.store.cache import LIMIT, InUse, is_used, limit_of, lock_file, make_room, stores_in
 from trainables.data.store.contents import read_contents
 from trainables.data.store.store_spec import StoreSpec
@@ -174,17 +171,3 @@ def test_the_limit_is_the_environment_s_or_half_the_space(
         monkeypatch.setenv(LIMIT, text)
         said = f"{LIMIT} must be a number of gigabytes, such as 200; it is '{text}'."
         assert sentences_of(limit_of, tmp_path) == (said,)
-
-
-def test_the_size_of_a_store_is_estimated_from_a_sample(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    for number in range(210):
-        side = tuple(random.integers(40, 120, 2))
-        path = tmp_path / "images" / f"{number % 3}" / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", side).save(path)
-    dataset = DATASETS["folder"](root=tmp_path / "images")
-    classes = dataset.classes()
-    keys = [key for keys in classes.values() for key in keys]
-    store = build_store(dataset, list(classes), short_side=64, cache=tmp_path / "cache")
-    assert expected_size(dataset, keys, 64) == pytest.approx(bytes_of(store), rel=0.05)

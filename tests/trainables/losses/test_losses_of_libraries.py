@@ -8,10 +8,9 @@ import pytest
 import torch
 from pytorch_metric_learning import losses, miners
 
-from search.config.search_config import parse_config
 from spaces.search_space import search_space
 from trainables.common.errors import InvalidInput
-from trainables.losses import LOSSES, loss_part
+from trainables.losses import LOSSES
 from trainables.losses.library import library_loss
 from trainables.training.training_config import TrainingConfig
 
@@ -83,13 +82,6 @@ def test_ranges_and_defaults_come_from_the_file() -> None:
     counts = search_space(PATH.format("SoftTripleLoss"), TrainingConfig(), {"centers_per_class": {"low": 2, "high": 4}})
     assert counts.default["centers_per_class"] == 4
     assert list(counts.searched) == ["centers_per_class"], "everything else keeps the library's default"
-
-
-def test_a_file_that_names_one_is_read() -> None:
-    paths = [PATH.format("CircleLoss"), {"name": "ms", "part": PATH.format("MultiSimilarityLoss")}]
-    config = parse_config({"name": "a", "dataset": {"name": "glyphs"}, "losses": paths})
-    assert config.loss_names == ("circle_loss", "ms")
-    assert loss_part(PATH.format("CircleLoss")).key == PATH.format("CircleLoss")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from search.records import scoring
 from trainables.common import forecast
 from trainables.common.errors import InvalidInput
-from trainables.common.forecast import Forecast
 from trainables.metrics import DISTANCES, SUPERCLASSES, all_metrics, evaluation, gallery
 from trainables.metrics.evaluation import agreement, evaluate, kmeans, metric_parts
 
@@ -210,23 +209,6 @@ def test_no_table_of_all_pairs_is_made() -> None:
 
 
 # Forecasts.
-
-
-def test_a_forecast_comes_late_and_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
-    clock = iter([0.0, *range(1, 1001)]).__next__
-    progress = Forecast("Counting", 1000, clock)
-    for _ in range(1000):
-        progress.add(1)
-    assert [record.getMessage() for record in caplog.records] == [
-        "Counting: 0.5 % after 5 s, about 17 min left.",
-        "Counting: 1.0 % after 10 s, about 16 min left.",
-        "Counting: 2.0 % after 20 s, about 16 min left.",
-        "Counting: 4.0 % after 40 s, about 16 min left.",
-        "Counting: 8.0 % after 80 s, about 15 min left.",
-        "Counting: 16.0 % after 3 min, about 14 min left.",
-        "Counting: 32.0 % after 5 min, about 11 min left.",
-        "Counting: 64.0 % after 11 min, about 6 min left.",
-    ]
 
 
 def test_metrics_forecast_their_end(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

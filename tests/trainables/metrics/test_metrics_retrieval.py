@@ -9,14 +9,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings, strategies as st
-from sklearn.metrics import average_precision_score, ndcg_score
 from support.expected_metrics import of_queries, over_permutations
 from support.without_faiss import without_faiss
 
@@ -192,21 +190,6 @@ def test_without_faiss_the_same(large: torch.Tensor) -> None:
         assert evaluate(large, LARGE_LABELS, names) == expected
 
 
-def test_scikit_learn_agrees() -> None:
-    labels = [i % 5 for i in range(40)]
-    embeddings_ND = clustered(labels, duplicates=False)
-    scores = per_query_metrics(embeddings_ND, torch.tensor(labels), ["map", "ndcg_at_8", "ndcg_at_39"])
-    unit_ND = torch.nn.functional.normalize(embeddings_ND.double()).numpy()
-    for query in range(40):
-        others = np.arange(40) != query
-        relevant = (np.array(labels) == labels[query])[others]
-        cosine = (unit_ND @ unit_ND[query])[others]
-        assert scores["map"][query].item() == pytest.approx(average_precision_score(relevant, cosine))
-        for k in (8, 39):
-            expected = ndcg_score(relevant[None].astype(int), cosine[None], k=k)
-            assert scores[f"ndcg_at_{k}"][query].item() == pytest.approx(expected)
-
-
 def test_names() -> None:
     names = all_metrics((1, 10))
     assert unknown_metrics(names) == []
@@ -342,47 +325,18 @@ def test_a_faiss_that_fails_to_load_is_told(
         ImageIndex.of(np.eye(3, dtype=np.float32), ["a", "b", "c"], None)  # type: ignore[arg-type]
 
 
-@pytest.mark.usefixtures("other_faiss")
-def test_the_removal_of_one_of_two_wheels_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both write into one folder, which is then an empty module."""
-    record = tmp_path / "faiss_cpu-1.15.1.dist-info"
-    record.mkdir()
-    (record / "METADATA").write_text("Metadata-Version: 2.4\nName: faiss-cpu\nVersion: 1.15.1\n")
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.setitem(sys.modules, "faiss", ModuleType("faiss"))
-    with pytest.raises(InvalidInput, match="`pip install --force-reinstall --no-deps faiss-cpu` writes them"):
-        ImageIndex.of(np.eye(3, dtype=np.float32), ["a", "b", "c"], None)  # type: ignore[arg-type]
-
-
-SETTINGS = (
-    torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn, torch.backends.mkldnn.matmul,
-    torch.backends.mkldnn.conv,
-)  # fmt: skip
-
-
-@pytest.fixture(params=["ieee", "tf32", "high"])
-def allowed(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Allow a precision by operation, or ("high") for all products; put everything back."""
-    before = [setting.fp32_precision for setting in SETTINGS]
-    if request.param == "high":
-        torch.set_float32_matmul_precision("high")
-    else:
-        torch.backends.cuda.matmul.fp32_precision = request.param
-        torch.backends.cudnn.conv.fp32_precision = "ieee"
-    yield request.param
-    if request.param == "high":
-        torch.set_float32_matmul_precision("highest")
-    for setting, precision in zip(SETTINGS, before, strict=True):
-        setting.fp32_precision = precision
-
-
-def test_the_precision_that_is_allowed_is_restored(allowed: str) -> None:
+def test_the_precision_that_is_allowed_is_restored() -> None:
     """PyTorch's older settings raise RuntimeError where its newer ones differ by operation."""
-    before = [setting.fp32_precision for setting in SETTINGS]
+    cuda, cudnn, mkldnn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
+    of_operations = (cuda.matmul, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv)
+    at_first = [setting.fp32_precision for setting in of_operations]
+    cuda.matmul.fp32_precision, cudnn.conv.fp32_precision = "tf32", "ieee"
+    before = [setting.fp32_precision for setting in of_operations]
     with full_float32():
-        assert {setting.fp32_precision for setting in SETTINGS} == {"ieee"}
-    assert [setting.fp32_precision for setting in SETTINGS] == before
-    assert allowed != "high" or torch.get_float32_matmul_precision() == "high"
+        assert {setting.fp32_precision for setting in of_operations} == {"ieee"}
+    assert [setting.fp32_precision for setting in of_operations] == before
+    for setting, precision in zip(of_operations, at_first, strict=True):
+        setting.fp32_precision = precision
 
 
 @settings(max_examples=30, deadline=None)

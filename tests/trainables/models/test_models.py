@@ -1,10 +1,8 @@
 """Backbones, pooling, heads, the embedding network, its initial weights and its frozen parameters."""
 
 import math
-from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torchvision
@@ -14,11 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainables.common.errors import InvalidInput
-from trainables.data import Frame
-from trainables.data.loading import ImagesInMemory
 from trainables.models import BACKBONES, POOLING, ModelConfig
 from trainables.models.config import HEADS
-from trainables.models.embedding import EmbeddingModel, embed, make_head
+from trainables.models.embedding import EmbeddingModel, make_head
 from trainables.models.networks import BNInception, GeneralizedMean
 
 
@@ -111,18 +107,6 @@ def test_the_embedding_layer_is_drawn_as_its_source_draws_it() -> None:
         assert abs(weights.mean().item()) < 0.01 * deviation
         assert weights.abs().max() <= most
         assert 0.9 * bias <= biases.abs().max() <= bias
-
-
-def test_the_order_of_the_images_changes_no_embedding() -> None:
-    """Learn running statistics first; batches of 2 and 3 have other members in another order."""
-    images = [np.random.default_rng(n).integers(0, 255, (40, 40, 3), np.uint8) for n in range(6)]
-    model = EmbeddingModel(ModelConfig(embedding_dim=8))
-    model(torch.rand(4, 3, 32, 32))
-    order = [4, 1, 5, 0, 3, 2]
-    run = partial(embed, model, frame=Frame(side=32, short_side=32), device=torch.device("cpu"), precision="float32")
-    whole_ND = run(ImagesInMemory(images), batch_size=3)
-    found_ND = run(ImagesInMemory([images[n] for n in order]), batch_size=2)
-    torch.testing.assert_close(found_ND, whole_ND[order], atol=1e-5, rtol=1e-5)
 
 
 def gem_by_loops(maps: Tensor, p: float) -> Tensor:
@@ -238,17 +222,12 @@ def test_wrong_ways_to_freeze(weights: Path) -> None:
         EmbeddingModel(given)
     frozen: dict[str, object] = {"freeze": "backbone", "weights": str(weights)}
     refusals: tuple[tuple[dict[str, object], str], ...] = (
-        *(
-            ({"freeze": word}, "freeze must be backbone, all_but_N with a number N, a list, or null")
-            for word in ("head", "all_but_0", "all_but_", "all_but_x")
-        ),
+        ({"freeze": "all_but_0"}, "freeze must be backbone, all_but_N with a number N, a list, or null"),
         ({"freeze": ()}, "freeze is an empty list"),
         ({"freeze": "backbone"}, "weights null: the features of a random network"),
         ({**frozen, "head": "none", "embedding_dim": None}, "so nothing of the network"),
         ({**frozen, "pooling": "gem_learned"}, "whose exponent learns"),
         ({"head": "deep"}, "head must be one of linear, mlp, residual, none; it is 'deep'"),
-        ({"head_widths": ()}, "head_widths must have at least one entry"),
-        ({"head_dropout": 1.0}, "head_dropout must be at least 0, less than 1; it is 1"),
     )
     for settings, sentence in refusals:
         assert sentence in sentences_of(ModelConfig, **{"backbone": "resnet18", **settings})[0]

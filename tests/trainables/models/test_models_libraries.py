@@ -112,8 +112,6 @@ def test_to_ask_for_a_network_leaves_the_random_numbers_alone() -> None:
     ("name", "words"),
     [
         ("resnet51", r"convnet, .*, timm:NAME or .*; it is 'resnet51' \(did you mean resnet50\?\)"),
-        ("efficientnet_lite0", r"it is 'efficientnet_lite0' \(did you mean timm:efficientnet_lite0\?\)\."),
-        ("alexnet", r"it is 'alexnet' \(did you mean torchvision:alexnet\?\)\."),
         ("torchvision:resnet51", r"which torchvision does not have \(did you mean resnet50\?\)"),
         ("torchvision:fcn_resnet50", "which is not a classification network and has no single last map"),
         ("torchvisoin:vgg11", "no module torchvisoin is found"),

@@ -22,7 +22,6 @@ from trainables.common.files import as_path, write_json, write_whole
 from trainables.common.storage import AnyPath, StorageFailure
 from trainables.data.store.store_spec import StoreSpec
 from trainables.inference.model_files import read_tensors
-from trainables.models import ModelConfig
 from trainables.training import checkpoints
 from trainables.training.checkpoints import Checkpoints, finished_records, forget_last, parsed_state
 from trainables.training.cross_validation import CrossValidation, begin
@@ -288,21 +287,6 @@ def test_a_kill_in_the_middle_of_writing_loses_the_epoch_before(
 
 
 # Attempts on one worker.
-
-
-def test_attempts_replace_one_another(spec: TrialSpec) -> None:
-    broken = replace(spec, directory=f"{spec.directory}-broken", model=ModelConfig(weights="nowhere.pth"))
-    other = replace(spec, directory=f"{spec.directory}-other", seed=8)
-    worker = worker_of(broken)
-    assert worker.step().cause == "CODE_ERROR"
-    worker.assign(spec)
-    (record,) = worker.step().records
-    assert record["epoch"] == 1
-    worker.assign(other)  # as after pruning
-    news = [worker.step() for _ in range(EPOCHS)]
-    assert [[record["epoch"] for record in entry.records] for entry in news] == [[1], [2], [3]]
-    assert [entry.finished for entry in news] == [False, False, True]
-    worker.end()
 
 
 # A cross-validation trains the folds one after the other, with any interruptions.

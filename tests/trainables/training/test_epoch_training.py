@@ -23,7 +23,6 @@ from trainables.data.dataset import Dataset
 from trainables.data.sets.folders import Folder
 from trainables.data.sets.manifest import Manifest
 from trainables.data.store.store_spec import StoreSpec
-from trainables.metrics.evaluation import evaluate
 from trainables.models.config import Lora, ModelConfig
 from trainables.training.cross_validation import training_class
 from trainables.training.epoch_training import Untestable, Validation, embedded
@@ -179,19 +178,6 @@ def test_another_model_is_refused_in_the_first_epoch(name: str, words: str, tmp_
         training.run_epoch()
     training.end()
     assert failure_of(refused.value).untestable
-
-
-def test_the_error_has_both_values(tmp_path: Path) -> None:
-    """They are those of an unchecked training, and of its file loaded by hand."""
-    spec = own_spec(tmp_path, "support.own_trainings:Shifted", epochs=1)
-    (record,) = trained(spec)
-    images = replace(spec.images, class_names=spec.validation_classes)
-    checkpoint = Path(spec.directory) / str(record["checkpoint"])
-    view, embeddings_ND = training_class(spec).tested(spec, checkpoint, images, CPU)
-    value = evaluate(embeddings_ND, view.labels_N, ["map_at_r"])["map_at_r"]
-    words = rf"map_at_r is {100 * value:.2f}, and was {100 * record['metrics']['map_at_r']:.2f} in memory"
-    with pytest.raises(InvalidInput, match=words):
-        trained(replace(spec, checked=True, directory=str(tmp_path / "checked")))
 
 
 @pytest.mark.parametrize("name", ["Scales", "drawn_scales"])

@@ -14,7 +14,6 @@ import torch
 from datasets import Dataset, DatasetDict
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import (
-    Callback,
     EarlyStopping,
     EMAWeightAveraging,
     GradientAccumulationScheduler,
@@ -26,7 +25,6 @@ from lightning.pytorch.callbacks import (
 )
 from peft import LoraConfig, inject_adapter_in_model
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from sentence_transformers.base.sampler import DefaultBatchSampler
 from sentence_transformers.sentence_transformer.evaluation import TripletEvaluator
 from sentence_transformers.sentence_transformer.losses import (
     BatchAllTripletLoss,
@@ -45,7 +43,7 @@ from sklearn.svm import LinearSVC
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
-from transformers import EarlyStoppingCallback, TrainerCallback
+from transformers import TrainerCallback
 
 from examples.texts import Languages
 from examples.trainers import tiny
@@ -180,11 +178,6 @@ def loader(**options: Any) -> Any:
     return DataLoader(data, **(options or {"batch_size": 16, "shuffle": True}))
 
 
-class OwnLoader(Net):
-    def train_dataloader(self) -> Any:
-        return loader()
-
-
 class InSetup(Net):
     def __init__(self) -> None:
         LightningModule.__init__(self)
@@ -198,18 +191,6 @@ class InSetup(Net):
 class Averaged(Net):
     def configure_callbacks(self) -> Any:
         return [EMAWeightAveraging(decay=0.9)]
-
-
-class AveragedInConfigureModel(Averaged):
-    """Its layers are made by ``configure_model``."""
-
-    def __init__(self) -> None:
-        LightningModule.__init__(self)
-        self.network = None
-
-    def configure_model(self) -> None:
-        if self.network is None:
-            self.make()
 
 
 class KeepsArrays(Net):
@@ -234,27 +215,6 @@ class KeepsArrays(Net):
 class KeepsPaths(Net):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["place"] = Path("x")
-
-
-class StoresAverages(Callback):
-    """Averages of the weights, written by hand."""
-
-    kept: dict[str, Any] | None = None
-
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        self.kept = self.kept or {name: value.clone() for name, value in pl_module.state_dict().items()}
-
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-        assert self.kept is not None
-        for name, value in pl_module.state_dict().items():
-            self.kept[name].lerp_(value, 0.1)
-
-    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        checkpoint["raw"], checkpoint["state_dict"] = checkpoint["state_dict"], self.kept
-
-    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        self.kept = checkpoint["state_dict"]
-        pl_module.load_state_dict(checkpoint["raw"])
 
 
 class Watched(Net):
@@ -313,12 +273,9 @@ class Logged(Net):
 
 MODULES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "plain": (lambda: (Net(), loader()), {}),
-    "loader_of_the_module": (lambda: OwnLoader(), {}),
     "layers_in_setup": (lambda: (InSetup(), loader()), {}),
     "exponential_average": (lambda: (Averaged(norm=True), loader()), {}),
-    "average_of_made_layers": (lambda: (AveragedInConfigureModel(), loader()), {}),
     "average_of_epochs": (lambda: (Net(), loader()), {"callbacks": Starts(use_buffers=False)}),
-    "hand_written_average": (lambda: (Net(), loader()), {"callbacks": [StoresAverages()]}),
     "stochastic_average": (lambda: (Net(norm=True), loader()), {"callbacks": [StochasticWeightAveraging(0.01, 1)]}),
     "compiled_module": (lambda: (torch.compile(Net(), backend="eager"), loader()), {}),
     "arrays_in_the_checkpoint": (lambda: (KeepsArrays(), loader()), {}),
@@ -498,11 +455,6 @@ def two() -> Any:
     return trainer(data, {"pairs": MultipleNegativesRankingLoss, "classes": BatchAllTripletLoss})
 
 
-def evaluated(**arguments: Any) -> Any:
-    given = {"eval_dataset": pairs(), **arguments.pop("given", {})}
-    return trainer(given=given, eval_strategy="epoch", **arguments)
-
-
 def with_adapters() -> Any:
     model = SentenceTransformer(tiny.bert(), device="cpu")
     inject_adapter_in_model(LoraConfig(r=4, target_modules=["query", "value"]), model)
@@ -519,13 +471,14 @@ def of_model_init() -> Any:
 
 TRAINERS: dict[str, Callable[[], Any]] = {
     "plain": trainer,
-    "best_by_an_evaluator": lambda: evaluated(
-        save_strategy="epoch", load_best_model_at_end=True,
-        given={"evaluator": TripletEvaluator(SENTENCES[:6], SENTENCES[1:7], SENTENCES[-6:])},
+    "best_by_an_evaluator": lambda: trainer(
+        eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True,
+        given={
+            "eval_dataset": pairs(), "evaluator": TripletEvaluator(SENTENCES[:6], SENTENCES[1:7], SENTENCES[-6:]),
+        },
     ),
     "two_losses": two,
     "grouped_by_label": lambda: trainer(by_label(), BatchAllTripletLoss, batch_sampler="group_by_label"),
-    "own_sampler": lambda: trainer(batch_sampler=GroupOfFour),
     "saved_and_logged_often": lambda: trainer(given={"callbacks": [SavesAndLogsOften()]}),
     "iterable_many_passes": lambda: trainer(
         pairs().to_iterable_dataset(), max_steps=12, gradient_accumulation_steps=2
@@ -536,16 +489,7 @@ TRAINERS: dict[str, Callable[[], Any]] = {
     "adapters": with_adapters,
     "model_init": of_model_init,
     "compiled": lambda: trainer(torch_compile=True, torch_compile_backend="eager"),
-    "plateau_and_patience": lambda: evaluated(
-        lr_scheduler_type="reduce_lr_on_plateau", metric_for_best_model="loss",
-        given={"callbacks": [EarlyStoppingCallback(3)]},
-    ),
 }  # fmt: skip
-
-
-class GroupOfFour(DefaultBatchSampler):
-    def __iter__(self) -> Iterator[list[int]]:
-        yield from ([*range(self.epoch, self.epoch + 4)] for _ in range(len(self)))
 
 
 def labelled() -> Any:

@@ -97,17 +97,3 @@ def test_a_log_that_cannot_be_written_fails_nothing(spec: TrialSpec, caplog: pyt
     trial.end()
     assert results[-1].finished
     assert len([record for record in caplog.records if "cannot be written" in record.getMessage()]) == 1
-
-
-def test_messages_beyond_all_measure_are_counted(spec: TrialSpec) -> None:
-    """The draft that a killed attempt left is removed."""
-    draft = Path(spec.directory) / "logs" / ".20260101T000000.000000Z-node-1.log.1-00000000.draft"
-    draft.parent.mkdir(parents=True)
-    draft.write_text("Training beg")
-    log = TrialLog(spec, "cpu", messages=10)
-    for number in range(100):
-        logging.getLogger("trainables").info("step %d", number)
-    log.stop()
-    assert len(read_log(spec.directory).splitlines()) == 12
-    assert "92 further messages were left out." in read_log(spec.directory)
-    assert [path.suffix for path in draft.parent.iterdir()] == [".log"]

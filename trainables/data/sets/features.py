@@ -109,7 +109,6 @@ def _read_parquet(path: Path) -> Arrays:
 
 
 def _of_column(name: str, column: Any) -> NDArray[Any]:
-    """Return the array of a column."""
     import pyarrow.compute
 
     types = pyarrow.types
