@@ -48,7 +48,7 @@ def on_features(folder: Path, **changes: Any) -> dict[str, Any]:
         "dataset": {"name": "features", "file": str(feature_file(folder))},
         "training": {"epochs": 2, "batch_size": 20, "images_per_class": 5},
         "losses": ["contrastive"],
-        "space": {"model": {"head": ["linear", "residual"]}},
+        "space": {"model": {"head": ["linear", "mlp"]}},
         "metrics": FEW,
         **changes,
     }

@@ -57,7 +57,7 @@ HEAD_INIT: "PartTable[Callable[[nn.Linear], object], PartRow]" = PartTable("head
 })  # fmt: skip
 """Initialisation of the embedding layer by name: ``HEAD_INIT[name](layer)`` changes a new ``nn.Linear``."""
 
-HEADS = ("linear", "mlp", "residual", "none")  # from pooled features to embeddings; none keeps the features
+HEADS = ("linear", "mlp", "none")  # from pooled features to embeddings; none keeps the features
 BACKBONE = "backbone"  # the value of ``freeze`` that freezes the whole backbone
 ALL_BUT = re.compile(r"all_but_([1-9]\d*)")  # that which freezes all but its last blocks, and what follows them
 
@@ -142,8 +142,7 @@ class ModelConfig:
     """True normalises the pooled features."""
     head: Annotated[str, OneOf(HEADS)] = "linear"
     """The layers from features to embeddings: one `linear` layer; an `mlp` with hidden layers of `head_widths`, each
-    with layer normalisation, ReLU and `head_dropout`; `residual`, a bottleneck of `head_widths` that is added to the
-    features and is zero at the start; `none`, the features themselves.
+    with layer normalisation, ReLU and `head_dropout`; `none`, the features themselves.
     """
     head_widths: Annotated[tuple[int, ...], Width] = (512,)
     """The widths of the hidden layers. Example: [512]."""

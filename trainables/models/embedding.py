@@ -98,33 +98,11 @@ def make_head(config: ModelConfig, features: int) -> nn.Sequential:
         for inputs, outputs in pairwise((features, *config.head_widths)):
             layers += [nn.Linear(inputs, outputs), nn.LayerNorm(outputs), nn.ReLU(), nn.Dropout(config.head_dropout)]
             width = outputs
-    elif config.head == "residual":
-        layers.append(ResidualAdapter(features, config.head_widths, config.head_dropout))
-    if config.head != "none" and not (config.head == "residual" and config.embedding_dim is None):
+    if config.head != "none":
         projection = nn.Linear(width, features if config.embedding_dim is None else config.embedding_dim)
         HEAD_INIT[config.head_init](projection)
         layers.append(projection)
     return nn.Sequential(*layers)
-
-
-class ResidualAdapter(nn.Module):
-    """A residual bottleneck (Houlsby et al., ICML 2019): x + W₂ ReLU(W₁ norm(x)), [B, F] → [B, F].
-
-    The last weights are zero at the start, so that training begins with the features as they are.
-    """
-
-    def __init__(self, features: int, widths: tuple[int, ...], dropout: float) -> None:
-        super().__init__()
-        layers: list[nn.Module] = [nn.LayerNorm(features)]
-        for inputs, outputs in pairwise((features, *widths)):
-            layers += [nn.Linear(inputs, outputs), nn.ReLU(), nn.Dropout(dropout)]
-        last = nn.Linear(widths[-1], features)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
-        self.bottleneck = nn.Sequential(*layers, last)
-
-    def forward(self, features_BF: Tensor) -> Tensor:
-        return features_BF + self.bottleneck(features_BF)
 
 
 # Initialisation of the last layer, from F to D. The length of an embedding has no effect on most losses, but a

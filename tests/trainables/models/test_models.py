@@ -183,17 +183,6 @@ def test_an_mlp_by_hand() -> None:
     torch.testing.assert_close(network(FEATURES_BF.double()), found @ last.weight.T + last.bias)
 
 
-def test_a_residual_adapter_starts_at_the_features_and_learns() -> None:
-    network = head(head="residual", embedding_dim=None)
-    assert network(FEATURES_BF).equal(FEATURES_BF)
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    for _ in range(2):  # the weights before the last, which is zero, have a gradient after the first step
-        optimizer.zero_grad()
-        network(FEATURES_BF).square().sum().backward()
-        optimizer.step()
-    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in network.parameters())
-
-
 def test_a_network_on_features() -> None:
     torch.manual_seed(0)
     network = EmbeddingModel(ModelConfig(backbone=f"features:{FEATURES}", embedding_dim=DIMENSIONS))
@@ -227,7 +216,7 @@ def test_wrong_ways_to_freeze(weights: Path) -> None:
         ({"freeze": "backbone"}, "weights null: the features of a random network"),
         ({**frozen, "head": "none", "embedding_dim": None}, "so nothing of the network"),
         ({**frozen, "pooling": "gem_learned"}, "whose exponent learns"),
-        ({"head": "deep"}, "head must be one of linear, mlp, residual, none; it is 'deep'"),
+        ({"head": "deep"}, "head must be one of linear, mlp, none; it is 'deep'"),
     )
     for settings, sentence in refusals:
         assert sentence in sentences_of(ModelConfig, **{"backbone": "resnet18", **settings})[0]
