@@ -52,7 +52,6 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
 
 @pytest.fixture(autouse=True)
 def nothing_held() -> Iterator[None]:
-    """Remove the images that another test left on the GPU."""
     resident._resident.clear()
     yield
     resident._resident.clear()

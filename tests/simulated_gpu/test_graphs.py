@@ -84,8 +84,6 @@ def test_a_deterministic_training_is_not_captured(images: StoreSpec, tmp_path: P
 
 
 class Waits(Contrastive):
-    """A loss that asks the device for a number."""
-
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         assert torch.isfinite(embeddings_BD).all()
         return super().compute(embeddings_BD, labels_B)

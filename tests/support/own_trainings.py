@@ -310,15 +310,6 @@ class Shifted(Scales):
         return super().embed(items) - self.centre
 
 
-class Averaged(Scales):
-    """It embeds with its weights, and saves their average."""
-
-    def save(self, folder: Path) -> None:
-        trained, self.weights = self.weights, (self.weights + 1) / 2
-        super().save(folder)
-        self.weights = trained
-
-
 class Halved(Scales):
     """Loaded, it embeds in half as many numbers."""
 

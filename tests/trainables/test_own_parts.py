@@ -14,9 +14,8 @@ from spaces.search_space import search_space
 from trainables.common.errors import InvalidInput
 from trainables.common.part_tables import load_part, plain_name
 from trainables.data import DATASETS
-from trainables.data.batch_samplers import batch_problems
 from trainables.data.store.store_spec import StoreSpec
-from trainables.losses import LOSSES, LossPart, loss_part, loss_row
+from trainables.losses import LOSSES, LossPart
 from trainables.models import ModelConfig
 from trainables.models.backbones import backbone
 from trainables.models.embedding import EmbeddingModel
@@ -30,7 +29,6 @@ OWN = "support.own_parts"
 
 @pytest.fixture
 def spec(tmp_path: Path) -> TrialSpec:
-    """Return a training in which every replaceable part is user-defined."""
     dataset = DATASETS[RINGS](num_classes=8, images_per_class=6, size=24)
     names = tuple(dataset.classes())
     images = StoreSpec(dataset=dataset, class_names=names, short_side=18, cache=str(tmp_path / "cache"))
@@ -67,14 +65,6 @@ def test_a_user_defined_loss_has_its_space() -> None:
     assert "training.proxy_lr" not in of_proxies.parameters
 
 
-def test_a_user_defined_sampler_checks_batches_before_training() -> None:
-    assert batch_problems(f"{OWN}:Shuffled", [3, 4], 7, 5) == []
-    (sentence,) = batch_problems(f"{OWN}:Shuffled", [3, 4], 8, 5)
-    assert sentence == "A batch of 8 cannot be filled: give from 2 to 7."
-    with pytest.raises(InvalidInput, match="The batch sampler"):
-        batch_problems(f"{OWN}:Tiny", [3, 4], 8, 5)
-
-
 def test_a_user_defined_network_declares_its_input() -> None:
     row = backbone(TINY)
     assert (row.features, row.mean, row.bgr, row.imagenet) == (48, (0.5, 0.5, 0.5), False, None)
@@ -90,7 +80,6 @@ def test_a_user_defined_network_declares_its_input() -> None:
 
 @pytest.fixture(autouse=True)
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write modules that cannot be imported."""
     (tmp_path / "brokenlab").mkdir()
     (tmp_path / "brokenlab" / "exits.py").write_text("import sys; sys.exit('no licence')\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -113,28 +102,9 @@ def test_a_wrong_import_path_is_one_sentence(path: str, words: str) -> None:
     assert sentence.startswith(f"The loss {path!r} ")
 
 
-def test_a_table_is_a_mapping_of_its_rows() -> None:
-    assert len(LOSSES) == len(list(LOSSES)) == len(LOSSES.rows)
-    assert "mpa" in LOSSES
-    assert "support.own_parts:Pull" not in LOSSES
-    assert LOSSES.get("nothing") is None
-    assert LOSSES["mpa"] is LOSSES["mpa"]
-    assert LOSSES["support.own_parts:Pull"] is own_parts.Pull
-    with pytest.raises(KeyError):
-        LOSSES["nothing"]
-
-
 def test_parts_have_plain_names() -> None:
     assert LOSSES.plain_name("mpa") == "mpa"
     assert LOSSES.plain_name("support.own_parts:Pull") == "pull"
     assert LOSSES.plain_name("support.own_parts:WithoutSpace") == "without_space"  # not the inherited name
     assert plain_name(own_parts.map_at_r) == "map_at_r"
     assert plain_name(type("MPALoss2D", (), {})) == "mpa_loss2_d"
-
-
-def test_a_user_defined_loss_has_a_row() -> None:
-    row = loss_row("support.own_parts:Pull")
-    assert (row.paper, row.equation, row.proxy_lr) == ("", "", None)
-    assert loss_part("mpa") == LossPart(name="mpa")
-    part = loss_part("support.own_parts:Pull")
-    assert (part.name, part.path, part.key) == ("pull", "support.own_parts:Pull", "support.own_parts:Pull")

@@ -37,7 +37,6 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
 
 @pytest.fixture(autouse=True)
 def nothing_is_freed_too_early() -> Iterator[None]:
-    """Remove what an earlier test left, and look at the memory at the end."""
     view._resident.clear()
     FREED_TOO_EARLY.clear()
     yield
@@ -46,7 +45,6 @@ def nothing_is_freed_too_early() -> Iterator[None]:
 
 @pytest.fixture
 def gpu_of() -> Iterator[Any]:
-    """Return a function that changes the simulated GPU for the rest of the test."""
     before = dict(vars(STATE))
 
     def change(**changes: Any) -> None:
@@ -86,7 +84,6 @@ def spec_of(images: StoreSpec, path: Path, **changes: Any) -> TrialSpec:
 
 
 def trained(spec: TrialSpec, device: torch.device) -> Training:
-    """Train all epochs on ``device``, in a directory of its own."""
     training = Training(replace(spec, directory=f"{spec.directory}-{device.type}"), device)
     while not training.finished:
         training.run_epoch()
@@ -94,7 +91,6 @@ def trained(spec: TrialSpec, device: torch.device) -> Training:
 
 
 def assert_as_on_cpu(spec: TrialSpec, tolerance: float = 1e-3) -> None:
-    """Train on both devices, and compare the losses of all epochs."""
     ours, theirs = trained(spec, GPU), trained(spec, CPU)
     assert {p.device.type for p in (*ours.model.parameters(), *ours.loss.parameters())} == {"cuda"}
     for record, other in zip(ours.records, theirs.records, strict=True):

@@ -27,14 +27,12 @@ class Graph:
         return threading.current_thread() is self._thread or of_autograd()
 
     def before(self, written: list[Sim]) -> None:
-        """Keep what memory from before the capture holds."""
         for tensor in written:
             if (key := _key(tensor.values_)) not in self._made and key not in self._before:
                 storage = tensor.values_.untyped_storage()
                 self._before[key] = storage, storage.clone()
 
     def record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        """Record an operation with its results."""
         given = {id(tensor) for tensor in _tensors((args, kwargs))}
         known = {_key(tensor.values_) for tensor in _tensors((args, kwargs)) if isinstance(tensor, Sim)}
         fresh = [
@@ -50,7 +48,6 @@ class Graph:
 
     @contextlib.contextmanager
     def capturing(self) -> Iterator[None]:
-        """Record the operations of this thread."""
         random, self._thread, STATE.capture = STATE.rng, threading.current_thread(), self
         try:
             yield
@@ -60,7 +57,6 @@ class Graph:
                 storage.copy_(content)
 
     def replay(self) -> None:
-        """Compute the operations again."""
         assert self._operations, "nothing was captured"
         for func, args, kwargs, fresh in self._operations:
             out = _simulated(func, args, dict(kwargs))
@@ -75,13 +71,11 @@ class Graph:
                 old.values_.copy_(new.values_)
 
     def pool(self) -> int:
-        """Return the name of its memory."""
         return id(self)
 
 
 @contextlib.contextmanager
 def graph(graph: Graph, *, pool: Any = None, stream: Stream, capture_error_mode: str = "global") -> Iterator[None]:
-    """Do what ``torch.cuda.graph`` does: capture the operations inside on ``stream``."""
     assert capture_error_mode == "thread_local", "another thread prepares batches"
     before = current()
     torch.cuda.synchronize()

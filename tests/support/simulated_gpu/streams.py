@@ -129,7 +129,6 @@ def current(device: Any = None) -> Stream:
 
 
 def of_autograd() -> bool:
-    """Return True in a thread that computes gradients."""
     return isinstance(threading.current_thread(), threading._DummyThread)
 
 

@@ -180,13 +180,11 @@ def _run(func: Any, args: Any, kwargs: Any, on_device: bool) -> Any:
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
-    """Return the tensors that an operation changes."""
     return _tensors([args[at] if at < len(args) else kwargs.get(name) for at, name in _changes(func)])
 
 
 @functools.cache
 def _changes(func: Any) -> list[tuple[int, str]]:
-    """Return the places and names of the arguments that an operation changes."""
     arguments = enumerate(func._schema.arguments)
     return [(at, one.name) for at, one in arguments if one.alias_info is not None and one.alias_info.is_write]
 

@@ -57,12 +57,6 @@ def test_numbers_in_any_form(form: Callable[[np.ndarray], Any]) -> None:
     np.testing.assert_array_equal(numbers(form(x), "x").double().numpy(), x)
 
 
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-def test_numbers_of_a_quantized_tensor() -> None:
-    quantized = torch.quantize_per_tensor(torch.tensor([[0.5, -1.25]]), 0.25, 0, torch.qint8)
-    assert numbers(quantized, "x").tolist() == [[0.5, -1.25]]
-
-
 @pytest.mark.parametrize("form", LABELS.values(), ids=LABELS)
 @pytest.mark.parametrize("labels", [[20], [3, 0, 3, 20, 1, 1, 12, 0]], ids=len)
 def test_classes_in_any_form(form: Callable[[np.ndarray], Any], labels: list[int]) -> None:

@@ -33,7 +33,6 @@ def write_images(root: Path, classes: dict[str, int]) -> Path:
 
 
 def small(name: str, root: Path) -> Dataset:
-    """Return a small instance of a row of the table."""
     if name == "glyphs":
         return DATASETS[name](num_classes=8, images_per_class=6)
     if name == "folder":

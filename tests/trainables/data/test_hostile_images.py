@@ -155,18 +155,6 @@ def test_an_image_is_upright_whatever_else_its_metadata_hold(tag: int, kind: int
     assert as_it_looks(identified(io.BytesIO(with_tag(tag, kind, count, value)))).size == COLOUR.size[::-1]
 
 
-@pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG"])
-def test_an_animation_gives_its_first_picture(form: str, tmp_path: Path) -> None:
-    first, second = Image.new("RGB", (20, 30), (200, 10, 10)), Image.new("RGB", (20, 30), (10, 10, 200))
-    options = {"lossless": True} if form == "WEBP" else {}
-    (tmp_path / "a").mkdir()
-    path = tmp_path / "a" / "0.webp"
-    path.write_bytes(encoded(form, first, save_all=True, append_images=[second], **options))
-    with Image.open(path) as image:
-        assert image.n_frames == 2
-    assert np.array_equal(DATASETS["folder"](root=str(tmp_path)).read("a/0.webp"), np.asarray(first))
-
-
 @pytest.mark.parametrize("square", [False, True])
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
 def test_thin_and_flat_images_in_a_batch_need_little_memory(augmentation: str, square: bool, tmp_path: Path) -> None:

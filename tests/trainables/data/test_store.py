@@ -29,7 +29,6 @@ SIZES = {"b": [(30, 40), (64, 20), (10, 12)], "a": [(33, 33), (21, 80)], "c": [(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Dataset:
-    """Write images of various sizes and modes in three classes."""
     random = np.random.default_rng(0)
     for name, sizes in SIZES.items():
         (tmp_path / "images" / name).mkdir(parents=True)

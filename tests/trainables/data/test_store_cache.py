@@ -46,7 +46,6 @@ def bytes_of(*stores: Path) -> int:
 
 
 def hold(parent: Connection, store: Path) -> None:
-    """Use a store until the parent says something."""
     in_use = InUse(store)
     parent.send("held")
     parent.recv()

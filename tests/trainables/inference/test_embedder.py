@@ -22,7 +22,6 @@ from trainables.models.embedding import embed
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a class of images in unusual formats."""
     folder = tmp_path_factory.mktemp("odd") / "odd"
     folder.mkdir()
     random = np.random.default_rng(0)

@@ -23,7 +23,6 @@ ONNX = "model.onnx"
 
 
 def embedder_of(backbone: str, **changes: object) -> Embedder:
-    """Return a model with random weights."""
     torch.manual_seed(0)
     model = ModelConfig(backbone=backbone, embedding_dim=8, **changes)  # type: ignore[arg-type]
     frame = Frame(side=SIDE, short_side=SIDE)

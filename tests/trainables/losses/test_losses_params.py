@@ -6,7 +6,6 @@ Shapes: B batch, D embedding, C classes, K proxies a class.
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -16,22 +15,10 @@ from torch import nn
 
 from trainables.common.errors import InvalidInput
 from trainables.losses import LOSSES
-from trainables.losses.loss import SAME_PROXY, ProxyLoss, declared, distinct_proxies
+from trainables.losses.loss import SAME_PROXY, ProxyLoss, distinct_proxies
 from trainables.losses.mining import most_pairs
-from trainables.losses.proxies import MPA, MPADW
 
 C, D = 12, 16
-
-
-def test_an_heir_has_the_defaults_of_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = replace(LOSSES.rows["mpa_dw"], defaults={**LOSSES.rows["mpa_dw"].defaults, "margin": 0.7})
-    monkeypatch.setattr(LOSSES, "rows", {**LOSSES.rows, "mpa_dw": row})
-
-    @declared("mpa_dw")
-    class Heir(MPA):
-        """A loss with MPA's constructor."""
-
-    assert [of(num_classes=3, embedding_dim=4).margin for of in (Heir, MPA, MPADW)] == [0.7, 0.1, 0.1]
 
 
 def test_the_boundary_keeps_its_own_learning_rate_and_does_not_decay() -> None:

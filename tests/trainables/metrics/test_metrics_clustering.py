@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import faiss
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -17,7 +16,6 @@ from support.without_faiss import without_faiss
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from search.records import scoring
-from trainables.common import forecast
 from trainables.common.errors import InvalidInput
 from trainables.metrics import DISTANCES, SUPERCLASSES, all_metrics, evaluation, gallery
 from trainables.metrics.evaluation import agreement, evaluate, kmeans, metric_parts
@@ -83,24 +81,12 @@ def test_clusters_are_plain_kmeans(
 
 
 def drawn_set(dimensions: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return 24 classes of 12 images, as unit vectors."""
     generator = torch.Generator().manual_seed(0)
     classes, noise = 24, dimensions**0.5 / 8
     labels_N = torch.arange(12 * classes) % classes
     centres_CD = torch.randn(classes, dimensions, generator=generator)
     embeddings_ND = centres_CD[labels_N] + noise * torch.randn(len(labels_N), dimensions, generator=generator)
     return torch.nn.functional.normalize(embeddings_ND), labels_N
-
-
-def test_nmi_and_f1_are_those_of_faiss() -> None:
-    """From the same images; faiss also computes the centres in float32."""
-    unit_ND, labels_N = drawn_set(8)
-    clusters = len(labels_N.unique())
-    theirs = faiss.Kmeans(unit_ND.shape[1], clusters, niter=25, min_points_per_centroid=1)
-    theirs.train(unit_ND.numpy(), init_centroids=starts(unit_ND, clusters, 0).numpy())
-    theirs_N = torch.from_numpy(theirs.index.search(unit_ND.numpy(), 1)[1][:, 0])
-    expected = agreement(labels_N, theirs_N)
-    assert agreement(labels_N, kmeans(unit_ND, clusters, seed=0)) == pytest.approx(expected, abs=0.002)
 
 
 def test_clusters_do_not_depend_on_the_order_of_images() -> None:
@@ -209,15 +195,3 @@ def test_no_table_of_all_pairs_is_made() -> None:
 
 
 # Forecasts.
-
-
-def test_metrics_forecast_their_end(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(forecast, "FIRST_S", 0.0)
-    monkeypatch.setattr(gallery, "_BLOCK_QUERIES", 20)
-    monkeypatch.setattr(gallery, "_BLOCK_BYTES", 20 * 64 * 100)
-    evaluate(*drawn(100, 10), ["map", "recall_at_1", "nmi"])
-    told = {record.getMessage().split(":")[0] for record in caplog.records}
-    assert told == {
-        "Whole rankings of 100 queries", "Neighbours of 100 queries",
-        "k-means of 100 items in 10 clusters, at most",
-    }  # fmt: skip

@@ -157,7 +157,6 @@ def large() -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def of_large(large: torch.Tensor) -> dict[str, list[float]]:
-    """Scores of its queries by loops."""
     return {name: naive(large, LARGE_LABELS.tolist(), name) for name in ("map", "map_at_r", "ndcg_at_8")}
 
 
@@ -305,7 +304,6 @@ def test_further_images_join_the_gallery_of_a_protocol() -> None:
 
 @pytest.fixture
 def other_faiss() -> Iterator[None]:
-    """Forget faiss, and afterwards what was imported in its place."""
     gallery_module.import_faiss.cache_clear()
     yield
     gallery_module.import_faiss.cache_clear()

@@ -235,7 +235,6 @@ BLOCKS = {
 
 @pytest.fixture(scope="module")
 def network() -> BNInception:
-    """Random weights, and batch statistics as after some training."""
     torch.manual_seed(0)
     network = BNInception()
     for name, tensor in network.state_dict().items():

@@ -55,13 +55,11 @@ def other(state: Tensors) -> Tensors:
 
 
 def loaded(network: nn.Module, content: object, folder: Path) -> LoadedWeights:
-    """Load the weights in a file of ``content``."""
     torch.save(content, folder / "weights.pth")
     return load_weights(network, folder / "weights.pth")
 
 
 def is_loaded(network: nn.Module, state: Tensors) -> bool:
-    """Return True if all numbers of ``network`` are those of ``state``."""
     own = network.state_dict()
     return all(torch.equal(own[name], state[name].float()) for name in own if own[name].is_floating_point())
 

@@ -12,10 +12,8 @@ import pytest
 import torch
 from support.forks import forked
 from support.small_training import run, small_spec, with_training, worker_of
-from support.stores import PLACES, ftp_store, place
+from support.stores import PLACES, place
 
-from search.config.search_config import parse_config
-from search.driver.make_plan import make_plan
 from search.engines.ray_engine import probe_file
 from trainables.common.errors import InvalidInput
 from trainables.common.files import as_path, write_json, write_whole
@@ -108,13 +106,6 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_a_store_that_does_not_answer_is_refused(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    with ftp_store(tmp_path / "ftp") as url:
-        pass
-    with pytest.raises(InvalidInput, match=f"checkpoints.storage_path: {url}/models cannot be accessed"):
-        make_plan(parse_config(search_file(checkpoints={"storage_path": f"{url}/models"})), tmp_path / "runs")
-
-
 # Checkpoints written during the next epoch.
 
 CPU = torch.device("cpu")
@@ -129,13 +120,11 @@ def spec(images: StoreSpec, tmp_path: Path) -> TrialSpec:
 
 @pytest.fixture(scope="module")
 def undisturbed(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> Training:
-    """Train the same spec without interruption."""
     return run(small_spec(images, tmp_path_factory.mktemp("undisturbed"), epochs=EPOCHS))
 
 
 @pytest.fixture
 def writing(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Return an event that pending writes wait for."""
     may_write = threading.Event()
 
     def late(path: AnyPath, write: Write) -> None:
@@ -306,7 +295,6 @@ def make_spec(images: StoreSpec, directory: Path) -> TrialSpec:
 
 @pytest.fixture(scope="module")
 def expected(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """Train each fold separately."""
     folded = make_spec(images, tmp_path_factory.mktemp("alone"))
     records = [{**record, "fold": fold} for fold in (1, 2) for record in train(folded.of_fold(fold))]
     return lasting(records)

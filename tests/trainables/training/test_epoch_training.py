@@ -161,7 +161,6 @@ BESIDE = "depends on the items beside it, or differs each time"
     ("name", "words"),
     [
         ("Shifted", OTHER),
-        ("Averaged", OTHER),
         ("Forgets", OTHER),
         ("Halved", "returns 4 numbers an item, and the one in memory 8"),
         ("Dropping", BESIDE),

@@ -253,8 +253,6 @@ class Data(LightningDataModule):
 
 
 class ByStep(Net):
-    """Logs its loss by step and by epoch."""
-
     def training_step(self, batch: Any, number: int) -> Any:
         loss = self.loss(batch)
         self.log("train_loss", loss, on_step=True, on_epoch=True)

@@ -178,22 +178,6 @@ def test_an_exception_names_the_lines_of_the_users_code(tmp_path: Path) -> None:
     assert "own.py" not in reason
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("DoesNotLoad", "in DoesNotLoad.load"),
-        ("never_the_same", "the training gives other embeddings, so its model cannot be restored"),
-    ],
-)
-def test_a_training_that_cannot_be_resumed_is_refused(name: str, words: str, tmp_path: Path) -> None:
-    spec = own_spec(tmp_path, f"support.own_trainings:{name}")
-    first = begin(spec, CPU)
-    first.run_epoch()
-    first.wait_for_checkpoints()
-    first.end()
-    assert words in worker_of(spec).step().reason
-
-
 def test_the_thread_of_a_function_ends_with_the_training(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     worker = worker_of(own_spec(tmp_path, "support.own_trainings:drawn_scales"))
