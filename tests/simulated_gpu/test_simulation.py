@@ -57,18 +57,6 @@ def test_memory_that_another_stream_uses_is_freed_too_early_unless_that_is_recor
         FREED_TOO_EARLY.clear()
 
 
-def test_pinned_memory_is_not_used_while_a_copy_may_use_it() -> None:
-    filled, read = torch.empty(3, pin_memory=True), torch.ones(3).pin_memory()
-    filled.copy_(on_gpu(3), non_blocking=True)
-    read.to("cuda", non_blocking=True)
-    for use in (filled.sum, read.zero_):
-        with pytest.raises(SimulationError, match="pinned memory"):
-            use()
-    torch.cuda.synchronize()
-    assert filled.sum() == 3
-    read.zero_()
-
-
 @pytest.mark.parametrize("waits", [
     lambda: on_gpu(3).sum().item(),
     lambda: on_gpu(3).tolist(),

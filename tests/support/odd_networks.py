@@ -59,14 +59,6 @@ class Attentive(nn.Module):
         return self.attention(rows, rows, rows)[0].mT[..., None]
 
 
-class Mixing(Branching):
-    """Each image is mixed with the one before it in the batch."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        maps: Tensor = self.maps(images)
-        return maps + maps.roll(1, 0)
-
-
 class BatchStatistics(Branching):
     """It normalises by the statistics of the batch, also when it is evaluated."""
 

@@ -128,11 +128,6 @@ class Short(Scales):
         return super().embed(items)[:-1]
 
 
-class Listed(Scales):
-    def embed(self, items: Any) -> Any:
-        return super().embed(items).tolist()
-
-
 class NotFinite(Scales):
     def embed(self, items: Any) -> Any:
         return super().embed(items) * torch.nan
@@ -308,19 +303,6 @@ class Shifted(Scales):
 
     def embed(self, items: Any) -> Any:
         return super().embed(items) - self.centre
-
-
-class Halved(Scales):
-    """Loaded, it embeds in half as many numbers."""
-
-    numbers = CLASSES
-
-    def load(self, folder: Path) -> None:
-        super().load(folder)
-        self.numbers //= 2
-
-    def embed(self, items: Any) -> Any:
-        return super().embed(items)[:, : self.numbers]
 
 
 class Dropping(Scales):

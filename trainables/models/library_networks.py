@@ -45,11 +45,6 @@ def _output_of(module: nn.Module, images: tuple[Tensor], outputs: dict[str, Tens
     return found[:, :, None, None] if found.ndim == 2 else found
 
 
-def tokens(name: str) -> nn.Module:
-    """Build the vision transformer ``name`` up to its tokens [B, 1 + T, F]."""
-    return up_to_tokens(network(name))
-
-
 def up_to_tokens(transformer: nn.Module) -> nn.Module:
     """Return the part of a vision transformer of torchvision from images to tokens [B, 1 + T, F]."""
     return _up_to(transformer, "encoder.ln", "encoder.ln")
@@ -87,7 +82,7 @@ def torchvision_backbone(name: str) -> Backbone:
         mean=(0.5, 0.5, 0.5) if middle else tuple(transforms.mean),
         scale=(0.5, 0.5, 0.5) if middle else tuple(transforms.std),
         imagenet=published(weights.url),
-        tokens=partial(tokens, name) if name.startswith("vit_") else None,
+        tokens=(lambda: up_to_tokens(network(name))) if name.startswith("vit_") else None,
     )
 
 

@@ -7,7 +7,6 @@ PyTorch's own error, where a GPU would fail or compute something else:
 * tensors of one operation are on both devices (0-dim CPU tensors in pointwise operations, and CPU indices, may be);
 * there is no CUDA kernel for the type (matrix products of integers), or no deterministic one where it is required;
 * memory is used while another stream still writes it, or written while another stream still reads it;
-* the CPU reads pinned memory that a copy may still fill, or writes pinned memory that a copy may still read;
 * more memory is allocated than the GPU has.
 
 ``FREED_TOO_EARLY`` lists memory that was freed while another stream could still use it (``record_stream`` is missing).

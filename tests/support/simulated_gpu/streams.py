@@ -97,7 +97,6 @@ class Stream:
 
     def synchronize(self) -> None:
         note("sync", "stream.synchronize")
-        HOST.see(self.clock)
 
 
 class Event:
@@ -111,15 +110,12 @@ class Event:
 
     def synchronize(self) -> None:
         note("event", "event.synchronize")
-        HOST.see(self.clock)
 
 
 DEFAULT, POOL = Stream(), [Stream() for _ in range(32)]
 HELD: Counter[Stream] = Counter()
 RESERVED: Counter[Stream] = Counter()
 """Bytes by stream: freed blocks stay with the stream that they were made on, until the cache is emptied."""
-HOST = Stream()
-"""What the CPU has waited for; all threads count as one."""
 
 
 def current(device: Any = None) -> Stream:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from support.simulated_gpu.streams import CPU, HOST, LOCK, STATE, Memory, SimulationError, Stream, current, line, note
+from support.simulated_gpu.streams import CPU, LOCK, STATE, Memory, SimulationError, line, note
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -124,7 +124,7 @@ def _simulated(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     sims = [tensor for tensor in tensors if isinstance(tensor, Sim)]
     plain = [tensor for tensor in tensors if not isinstance(tensor, Sim)]
     if name == "is_pinned":
-        return _pinned(tensors[0]) is not None
+        return _is_pinned(tensors[0])
     if name == "_pin_memory":
         return _pin(_run(torch.ops.aten.clone.default, tensors[:1], {}, False))
     asked = kwargs.get("device")
@@ -134,7 +134,6 @@ def _simulated(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     written = _written(func, args, kwargs)
     _check(name, func, args, sims, plain)
     _note(name, args, kwargs, sims, plain, moves, later)
-    _check_pinned(name, args, plain, written, moves, later)
     for tensor in sims:
         if name not in NO_ACCESS:
             tensor.memory_.use(name, writes=any(tensor is one for one in written))
@@ -210,11 +209,9 @@ def _note(
 ) -> None:
     """Count what makes the host wait, copies between the devices, and sums in no fixed order."""
     if moves or (name == "copy_" and isinstance(args[0], Sim) is not isinstance(args[1], Sim)):
-        later = later and (_pinned(plain[0]) is not None if plain else False)
+        later = later and bool(plain) and _is_pinned(plain[0])
         if isinstance(args[0 if moves else 1], Sim):
             note("D2H" if later else "sync", "copy to the CPU")
-            if not later:
-                HOST.see(current().clock)
         else:
             note("H2D" if later else "pageable H2D", "copy to the GPU")
     if not sims:
@@ -232,26 +229,7 @@ def _note(
         note("unordered", name)
 
 
-def _check_pinned(
-    name: str, args: Any, plain: list[torch.Tensor], written: list[torch.Tensor], moves: bool, later: bool
-) -> None:
-    """Raise an error if the CPU uses pinned memory before it has waited for a copy from or to it."""
-    for tensor in plain:
-        if (copies := _pinned(tensor)) is None:
-            continue
-        if later and name == "copy_" and args[0] is tensor and isinstance(args[1], Sim):
-            copies["filled"] = {**current().clock, current(): current().clock[current()] + 1}
-            continue
-        overwrites = any(tensor is one for one in written)
-        for what in ("filled", "read") if overwrites else ("filled",):
-            if not (HOST.sees(copies[what]) or (moves and current().sees(copies[what]))):
-                raise SimulationError(f"{name} at {line()}: pinned memory that a copy may still use")
-        if later and moves:
-            copies["read"] = {**current().clock, current(): current().clock[current()] + 1}
-
-
-PINNED: dict[int, tuple[StorageWeakRef, dict[str, dict[Stream, int]]]] = {}
-"""Pinned memory, with the clocks of the last copies to it ("filled") and from it ("read")."""
+PINNED: dict[int, StorageWeakRef] = {}
 
 
 def _key(tensor: torch.Tensor) -> int:
@@ -259,15 +237,13 @@ def _key(tensor: torch.Tensor) -> int:
     return key
 
 
-def _pinned(tensor: torch.Tensor) -> dict[str, dict[Stream, int]] | None:
-    """Return the clocks of the last copies from and to pinned memory; None for other memory."""
-    if isinstance(tensor, Sim) or not PINNED or (found := PINNED.get(_key(tensor))) is None or found[0].expired():
-        return None
-    return found[1]
+def _is_pinned(tensor: torch.Tensor) -> bool:
+    found = None if isinstance(tensor, Sim) else PINNED.get(_key(tensor))
+    return found is not None and not found.expired()
 
 
 def _pin(tensor: torch.Tensor) -> torch.Tensor:
-    for key in [key for key, (storage, _) in list(PINNED.items()) if storage.expired()]:
+    for key in [key for key, storage in list(PINNED.items()) if storage.expired()]:
         PINNED.pop(key, None)
-    PINNED[_key(tensor)] = StorageWeakRef(tensor.untyped_storage()), {"filled": {}, "read": {}}
+    PINNED[_key(tensor)] = StorageWeakRef(tensor.untyped_storage())
     return tensor

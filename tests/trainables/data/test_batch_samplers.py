@@ -115,7 +115,6 @@ def test_up_to_deals_classes_in_rounds_and_cuts_one_only_where_none_fits(
         ("balanced", [9] * 4, 10, 4, "A balanced batch_size must be a multiple of images_per_class (4); it is 10"),
         ("balanced", [9] * 4, 20, 4, "A balanced batch of 20 with 4 images a class needs 5 classes, and the training"),
         ("up_to", [9, 1, 2], 12, 4, "A batch of 12 cannot be filled: up to 4 a class, the training has 7 items."),
-        ("random", [3, 4], 1, 1, "batch_size must be at least 2"),
         ("balanced", [3, 4], 4, 0, "images_per_class must be at least 1, not 0"),
     ],
 )

@@ -58,14 +58,6 @@ def png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
     )
 
 
-def one_colour(width: int, height: int) -> bytes:
-    """Return a PNG of this size that takes few bytes."""
-    packer = zlib.compressobj(9)
-    row = bytes(1 + 3 * width)
-    rows = b"".join(packer.compress(row) for _ in range(height)) + packer.flush()
-    return png(width, height, (b"IDAT", rows))
-
-
 def with_tag(tag: int, kind: int, count: int, value: bytes) -> bytes:
     """Return a JPEG that lies on its side, with another EXIF tag of this type and value."""
     entries = [(0x0112, 3, 1, b"\6\0\0\0"), (tag, kind, count, value)]
@@ -84,20 +76,14 @@ MORE = [COLOUR.rotate(90, expand=True).resize(COLOUR.size)]
 CASES: dict[str, tuple[Callable[[Path], object], str | None, str | None]] = {
     "0.jpg: JPEG": (holds(encoded("JPEG")), None, None),
     "0.jpg: truncated JPEG": (holds(encoded("JPEG")[:-200]), "image file is truncated", CUT),
-    "0.tif: truncated TIFF": (holds(encoded("TIFF")[:-50]), "truncated", None),
-    "0.png: PNG damaged inside": (holds(encoded("PNG")[:400] + bytes(100) + encoded("PNG")[500:]), "", None),
     "0.jpg: zeros, as after a power cut": (holds(bytes(5000)), UNKNOWN, UNKNOWN),
     "0.png: no pixel": (holds(png(0, 5, (b"IDAT", b""))), UNKNOWN, UNKNOWN),
-    "0.png: 4 megapixels": (holds(one_colour(2_000, 2_000)), None, None),
     "0.png: a bomb of 60,000 × 60,000": (holds(png(60_000, 60_000, (b"IDAT", b"x"))), LARGE, LARGE),
     "0.png: a bomb of text": (holds(png(5, 5, (b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 25), 9)), (b"IDAT", b"x"))), "too large", "too large"),
-    "0.jpg: a page for printers": (holds(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"), UNKNOWN, UNKNOWN),
     "0.tif: 32-bit float TIFF": (holds(encoded("TIFF", Image.fromarray(NOISE[..., 0].astype(np.float32) * 1000))), NO_WHITE, None),
-    "0.jpg: grey from 0 to 1": (holds(b"Pf 2 1 -1.0\n" + struct.pack("<2f", 0.5, 0)), NO_WHITE, None),
     "0.jpg: JPEG of two pictures": (holds(encoded("MPO", save_all=True, append_images=MORE)), None, None),
     "0.jpg: EXIF orientation 77": (holds(with_tag(0x0112, 3, 1, b"\x4d\0\0\0")), None, None),
     "0.jpg: text as the resolution": (holds(with_tag(0x011A, 2, 4, b"abc\0")), None, None),
-    "0.jpg: EXIF of garbage": (holds(encoded("JPEG", exif=b"Exif\0\0" + b"garbage" * 9)), None, None),
     "0.jpg: link out of the folder": (linked_outside, None, None),
     "0.jpg: pipe": (os.mkfifo, "not a file", "not a file"),
     "a\nb.jpg: name of a line break": (holds(b"x"), "a\\nb.jpg (not", UNKNOWN),

@@ -149,7 +149,6 @@ def test_features_and_images_are_copies(tmp_path: Path) -> None:
     ("name", "cause", "sentence"),
     [
         ("Short", "CODE_ERROR", "embed must return a row for each of 6 items; it returned 5 × 8."),
-        ("Listed", "CODE_ERROR", "embed must return a tensor or an array; it returned list."),
         ("NotFinite", "DIVERGED", "are zero or not finite (row 0 is not finite)."),
         ("Constant", "DIVERGED", "Of the validation items, all 6 embeddings have the same direction."),
         ("LossNotFinite", "DIVERGED", "The training loss became inf in epoch 1."),
