@@ -300,17 +300,6 @@ def expected(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> lis
     return lasting(records)
 
 
-def test_a_fold_validates_while_the_others_train(folded: TrialSpec) -> None:
-    folds = [folded.of_fold(fold) for fold in (1, 2)]
-    for fold, validation in zip(folds, folded.folds, strict=True):
-        assert fold.validation_classes == validation
-        assert fold.train_classes == tuple(name for name in folded.train_classes if name not in validation)
-        assert fold.folds == ()
-    assert len({fold.seed for fold in folds}) == len({fold.directory for fold in folds}) == 2
-    assert folded.epochs == 2 * OF_FOLD
-    assert isinstance(begin(folds[0], CPU), Training)
-
-
 def test_a_cross_validation_that_dies_after_each_epoch_is_its_folds(folded: TrialSpec, expected: list[Any]) -> None:
     """Later attempts have the records of the earlier ones."""
     attempts: list[list[EpochRecord]] = []

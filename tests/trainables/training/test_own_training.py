@@ -23,15 +23,10 @@ from trainables.metrics.evaluation import evaluate
 from trainables.training.checkpoints import parsed_state
 from trainables.training.cross_validation import begin
 from trainables.training.own import OwnTraining, _numbers
-from trainables.training.spec import EpochRecord
 from trainables.training.trainable import Items
 
 CPU = torch.device("cpu")
 SCALES = "support.own_trainings:Scales"
-
-
-def numbers(records: list[EpochRecord]) -> list[Any]:
-    return [{name: record.get(name) for name in ("epoch", "loss", "metrics", "reported")} for record in records]
 
 
 @pytest.mark.parametrize("of_own", [True, False])
@@ -78,14 +73,6 @@ def test_the_objective_is_that_of_the_embeddings(tmp_path: Path) -> None:
     assert record["metrics"]["recall_at_1"] == pytest.approx(hits / len(items))
 
 
-@pytest.mark.parametrize("path", [SCALES, "support.own_trainings:drawn_scales"])
-def test_a_resumed_training_gives_the_same_numbers(tmp_path: Path, path: str) -> None:
-    whole = trained(own_spec(tmp_path / "whole", path, validates=(1, 3)))
-    spec = own_spec(tmp_path / "killed", path, validates=(1, 3))
-    run(spec, 2).end()
-    assert numbers(trained(spec)) == numbers(whole)
-
-
 def test_the_tested_model_is_that_of_the_best_epoch(tmp_path: Path) -> None:
     spec = own_spec(tmp_path, SCALES, validates=())
     training = run(spec)
@@ -110,12 +97,6 @@ def test_the_order_of_the_items_says_nothing_of_their_classes(tmp_path: Path) ->
 def test_a_later_collapse_leaves_the_best_epoch(tmp_path: Path) -> None:
     records = trained(own_spec(tmp_path, "support.own_trainings:CollapsesLater", validates=(0, 1)))
     assert [record["checkpoint"] is not None for record in records] == [True, False, False]
-
-
-def test_folds_train_one_after_the_other(tmp_path: Path) -> None:
-    spec = own_spec(tmp_path, SCALES, epochs=2, validates=())
-    records = trained(replace(spec, folds=(("class-0", "class-1"), ("class-2", "class-3"))))
-    assert [(record["fold"], record["epoch"]) for record in records] == [(1, 1), (1, 2), (2, 1), (2, 2)]
 
 
 def items_of(folder: Path) -> Items:

@@ -1,7 +1,9 @@
-"""LoRA: what learns, what the merged network computes, and a training from its first step to its export."""
+"""What learns of a network: low-rank adapters (LoRA), and blocks, with their learning rates."""
 
 import sys
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +12,17 @@ import torch
 from support.refusals import sentences_of
 from support.small_search import small_search
 from support.small_training import drawn_images, small_spec
+from timm import create_model
 from torch import nn
 
 from search.config.search_config import parse_config
 from search.driver.make_plan import make_plan
-from spaces.search_space import search_space
-from spaces.space import Params
 from trainables.common.errors import InvalidInput
-from trainables.inference.model_files import read_tensors
-from trainables.metrics.evaluation import evaluate
+from trainables.models import BACKBONES
 from trainables.models.config import Lora, ModelConfig
-from trainables.models.embedding import EmbeddingModel, learning_adapters, merged
-from trainables.training.train import Training, train
-from trainables.training.training_config import TrainingConfig
+from trainables.models.embedding import EmbeddingModel, blocks_of, depths_of, learning_adapters, merged
+from trainables.models.library_networks import trunk
+from trainables.training.train import Training
 
 VIT = ModelConfig(backbone="timm:test_vit", embedding_dim=8, lora=Lora(rank=2, alpha=6.0))
 CONVOLUTIONS = ModelConfig(backbone="examples.tiny_network:TinyNetwork", embedding_dim=8, lora=Lora(rank=2))
@@ -97,37 +97,6 @@ def test_adapters_are_counted_before_the_start(image_folder: Path, tmp_path: Pat
         make_plan(parse_config(small_search(image_folder, model=model, space=space)), tmp_path)
 
 
-def test_a_training_is_resumed_and_tested_with_merged_weights(tmp_path: Path) -> None:
-    images = drawn_images(tmp_path)
-    specs = [
-        replace(
-            small_spec(images, tmp_path / name, epochs=3),
-            model=PATCHWORK, train_classes=images.class_names[:4], validation_classes=images.class_names[4:],
-        )
-        for name in ("whole", "killed")
-    ]  # fmt: skip
-    whole = list(train(specs[0]))
-    for _ in zip(range(2), train(specs[1]), strict=False):
-        pass  # ended in the middle
-    again = list(train(specs[1]))
-    assert [record["metrics"] for record in again] == [record["metrics"] for record in whole]
-    best = max((record for record in whole if record["checkpoint"]), key=lambda record: record["epoch"])
-    checkpoint = Path(specs[0].directory) / best["checkpoint"]
-    assert not any("lora" in name for name in read_tensors(checkpoint)[0])
-    held_out = replace(images, class_names=images.class_names[4:])
-    view, embeddings_ND = Training.tested(specs[0], checkpoint, held_out, torch.device("cpu"))
-    assert evaluate(embeddings_ND, view.labels_N, ["map_at_r"])["map_at_r"] == best["metrics"]["map_at_r"]
-
-
-def test_rank_and_alpha_are_searched_by_the_names_of_their_keys() -> None:
-    wishes = {"model": {"lora.rank": [None, 2, 4], "lora.alpha": {"low": 4, "high": 32, "log": True}}}
-    space = search_space("mpa", TrainingConfig(), {}, wishes, model=VIT)
-    assert space.default["model.lora.rank"] == 2
-    assert space.default["model.lora.alpha"] == 6.0
-    changed = VIT.changed(Params({**space.default, "model.lora.rank": 4}).model)
-    assert changed == replace(VIT, lora=Lora(rank=4, alpha=6.0))
-
-
 def test_adapters_are_counted_and_what_has_none_is_named() -> None:
     layers = "weights of linear, attention and convolutional layers"
     assert learning_adapters(CONVOLUTIONS, 32) == f"adapters at 2 of 2 {layers}"
@@ -147,3 +116,59 @@ def test_a_network_where_nothing_learns_is_refused() -> None:
     for setting in settings:
         (said,) = sentences_of(ModelConfig, **{"backbone": "timm:test_vit", "lora": Lora(rank=4), **setting})
         assert "needs a backbone that learns" in said
+
+
+# Blocks, of which the last learn beside a frozen rest, and their learning rates.
+
+
+# Numbers of blocks as their papers and libraries count them: bottlenecks, layers of a transformer, MBConv, and so on.
+COUNTS = {
+    "resnet18": 8, "resnet50": 16, "timm:vit_tiny_patch16_224": 12, "torchvision:vit_b_16": 12,
+    "timm:convnext_atto": 12, "torchvision:convnext_tiny": 18, "timm:efficientnet_lite0": 16,
+    "torchvision:efficientnet_b0": 16, "timm:swin_tiny_patch4_window7_224": 12, "torchvision:densenet121": 58 + 3,
+    "timm:mobilenetv3_small_100": 12, "convnet": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_blocks_are_those_of_the_paper(name: str) -> None:
+    library, _, of_library = name.partition(":")
+    build = {"timm": partial(create_model, num_classes=0), "torchvision": trunk}.get(library)
+    with torch.device("meta"):  # random weights take up to seconds
+        network = BACKBONES[name].build() if build is None else build(of_library)
+    blocks, (depths, count) = blocks_of(network), depths_of(network)
+    assert len(blocks) == count == COUNTS[name]
+    assert depths == sorted(depths), "parameters come in the order of the blocks"
+    by_block = [{*map(id, block.parameters())} for block in blocks]
+    assert all(not first & second for first, second in pairwise(by_block))
+    places = {id(own): depth for own, depth in zip(network.parameters(), depths, strict=True)}
+    for depth, own in enumerate(by_block, 1):
+        assert {places[each] for each in own} == {depth}
+
+
+def test_all_but_the_last_blocks_are_frozen() -> None:
+    model = EmbeddingModel(ModelConfig(backbone="resnet18", freeze="all_but_3")).train()
+    for name, own in model.backbone.named_parameters():
+        assert own.requires_grad == name.startswith(("layer3.1", "layer4")), name
+    norms = {name: part.training for name, part in model.backbone.named_modules() if name.endswith(("bn1", "bn2"))}
+    assert not norms["bn1"], "statistics of what is frozen stay"
+    assert norms["layer4.1.bn2"]
+    (sentence,) = sentences_of(EmbeddingModel, ModelConfig(backbone="resnet18", freeze="all_but_8"))
+    assert sentence == (
+        "model.freeze is all_but_8, and resnet18 has 8 blocks; name fewer, or give a list of parameter names, or null."
+    )
+
+
+def test_rates_decay_by_block(tmp_path: Path) -> None:
+    """Every learning parameter is in one group, whose rate is lr times the decay to the power of the blocks above."""
+    spec = small_spec(drawn_images(tmp_path), tmp_path, epochs=1)
+    rates = replace(spec.training, lr=0.1, head_lr=0.3, layer_decay=0.5)
+    training = Training(replace(spec, model=ModelConfig(backbone="resnet18"), training=rates), torch.device("cpu"))
+    rate_of = {id(own): group["lr"] for group in training.optimizer.param_groups for own in group["params"]}
+    above = {"conv1": 9, "bn1": 9, "layer1.0": 8, "layer2.1": 5, "layer3.0": 4, "layer4.0": 2, "layer4.1": 1}
+    for name, own in training.model.backbone.named_parameters():
+        for part, blocks in above.items():
+            if name.startswith(f"{part}."):
+                assert rate_of[id(own)] == pytest.approx(0.1 * 0.5**blocks), name
+    assert {rate_of[id(own)] for own in training.model.head.parameters()} == {0.3}
+    assert sum(len(group["params"]) for group in training.optimizer.param_groups) == len(rate_of)
