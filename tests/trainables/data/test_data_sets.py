@@ -18,7 +18,6 @@ from spaces.contract.check_data import DatasetContract
 from spaces.contract.check_part import outcomes
 from trainables.data import DATASETS, Dataset
 from trainables.data.dataset import similar_names
-from trainables.data.split import split_dataset
 from trainables.inference.given_images import found_images
 
 
@@ -153,21 +152,6 @@ def test_glyphs_are_the_same_on_every_machine() -> None:
         other = dataclasses.replace(dataset, **change)
         assert other.identity() != dataset.identity()
         assert not np.array_equal(other.read("glyph-000/000"), dataset.read("glyph-000/000"))
-
-
-@pytest.mark.parametrize("classes", [12, 60, 211])
-def test_glyphs_have_nested_test_lists_of_the_published_proportions(classes: int) -> None:
-    """VehicleID's have 800, 1,600 and 2,400 classes; the images are the same with and without them."""
-    dataset = DATASETS["glyphs"](num_classes=classes, test_lists=True)
-    test = split_dataset(dataset, dataset.classes(), ratio=0.9, seed=0).test
-    lists = dataset.test_subsets()
-    assert list(lists) == ["small", "medium", "large"]
-    assert lists["large"] == test
-    for name, part in (("small", 1 / 3), ("medium", 2 / 3)):
-        assert lists[name] == test[: len(lists[name])]
-        assert abs(len(lists[name]) - part * len(test)) < 1
-    plain = DATASETS["glyphs"](num_classes=classes)
-    assert (plain.identity(), plain.test_subsets()) == (dataset.identity(), {})
 
 
 def test_glyphs_name_all_mistakes_at_once() -> None:

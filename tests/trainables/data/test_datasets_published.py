@@ -74,6 +74,8 @@ def test_classes_hold_the_images_that_were_written_and_no_image_is_opened(name: 
     train, test = dataset.published_split()
     assert (*train, *test) == tuple(dataset.classes())
     assert len(train) == (3 if halved else 4)  # seven classes halved: three and four
+    if name == "omniglot":
+        assert all(keys[0].split("/")[1:3] == of.split("/") for of, keys in dataset.classes().items())
 
 
 def test_missing_lists_are_all_named(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,18 +192,6 @@ def test_a_list_in_metadata_is_read_or_its_cause_is_said(text: str, sentence: st
     save_file({"embeddings": np.eye(3, dtype=np.float32)}, tmp_path / "x.safetensors", {"labels": text})
     (said,) = sentences_of(read_features, tmp_path / "x.safetensors")
     assert said.startswith(f"{tmp_path / 'x.safetensors'}: {sentence}")
-
-
-@pytest.mark.parametrize("name", ["embeddings", "labels", "ids"])
-def test_of_two_arrays_of_one_name_none_is_taken(name: str, tmp_path: Path) -> None:
-    tensors = {"embeddings": np.eye(3, dtype=np.float32), "labels": np.arange(3), "ids": np.arange(3)}
-    save_file(tensors, tmp_path / "x.safetensors", {name: "[3, 4, 5]"})
-    (said,) = sentences_of(read_features, tmp_path / "x.safetensors")
-    assert said.endswith(f": {name} is a tensor and in the metadata; keep one of them.")
-    np.savez(tmp_path / "x.npz", **tensors)
-    with zipfile.ZipFile(tmp_path / "x.npz", "a") as file, pytest.warns(UserWarning, match="Duplicate name"):
-        file.writestr(f"{name}.npy", file.read(f"{name}.npy"))
-    assert f"(it has {name} twice)" in sentences_of(read_features, tmp_path / "x.npz")[0]
 
 
 def test_all_mistakes_are_told_at_once_and_labels_are_needed_for_a_search(tmp_path: Path) -> None:

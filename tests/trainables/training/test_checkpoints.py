@@ -15,7 +15,6 @@ from support.small_training import run, small_spec, with_training, worker_of
 from support.stores import PLACES, place
 
 from search.engines.ray_engine import probe_file
-from trainables.common.errors import InvalidInput
 from trainables.common.files import as_path, write_json, write_whole
 from trainables.common.storage import AnyPath, StorageFailure
 from trainables.data.store.store_spec import StoreSpec
@@ -95,15 +94,6 @@ def test_a_file_is_written_whole_or_not_at_all(address: str) -> None:
         write_whole(file, fail)
     assert file.read_text() == '{\n  "value": 1\n}\n'
     assert [path.name for path in file.parent.glob("*")] == ["value.json"]
-
-
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with (
-        pytest.raises(InvalidInput, match=r"Checkpoints cannot be written to .*file \("),
-        probe_file(f"{tmp_path}/file"),
-    ):
-        pass
 
 
 # Checkpoints written during the next epoch.
@@ -298,6 +288,14 @@ def expected(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> lis
     folded = make_spec(images, tmp_path_factory.mktemp("alone"))
     records = [{**record, "fold": fold} for fold in (1, 2) for record in train(folded.of_fold(fold))]
     return lasting(records)
+
+
+def test_a_fold_validates_while_the_others_train(folded: TrialSpec) -> None:
+    folds = [folded.of_fold(fold) for fold in (1, 2)]
+    for fold, validation in zip(folds, folded.folds, strict=True):
+        assert fold.validation_classes == validation
+        assert fold.train_classes == tuple(name for name in folded.train_classes if name not in validation)
+    assert len({fold.seed for fold in folds}) == len({fold.directory for fold in folds}) == 2
 
 
 def test_a_cross_validation_that_dies_after_each_epoch_is_its_folds(folded: TrialSpec, expected: list[Any]) -> None:

@@ -33,7 +33,6 @@ from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier, RandomTreesEmbedding
 from sklearn.neural_network import MLPClassifier
 from sklearn.random_projection import SparseRandomProjection
-from sklearn.svm import LinearSVC
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
@@ -511,15 +510,6 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     "table": lambda: PCA(3).set_output(transform="pandas"),
     "warm_start": lambda: MLPClassifier(8, warm_start=True, max_iter=1),
 }
-
-
-def test_an_estimator_without_embeddings_is_refused() -> None:
-    with begun(use(EstimatorTrainable, LinearSVC), OF_VECTORS) as training:
-        trained(training, 1)
-        with pytest.raises(
-            InvalidInput, match=r"^LinearSVC has neither transform nor predict_proba; return an estimator"
-        ):
-            training.embed(VECTORS)
 
 
 USES: dict[str, tuple[type[Trainable], Items]] = {

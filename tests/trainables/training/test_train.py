@@ -82,7 +82,6 @@ def test_a_resumed_training_is_the_same_training(spec: TrialSpec, tmp_path: Path
     [
         ("triplet", {"mining": "uniform"}, "triplets"),
         ("topk_precision", {"k": 3}, "triplets"),
-        ("lifted_structure", {"mining": "hard"}, "pairs"),
         ("mpa", {}, None),
     ],
 )

@@ -1,7 +1,5 @@
 """A trial's logs hold epochs, messages and failures, and errors in logging do not fail the trial."""
 
-import logging
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from support.small_training import small_spec, worker_of
 
 from trainables.data.store.store_spec import StoreSpec
 from trainables.models import ModelConfig
-from trainables.training.attempt import TrialLog, read_log
+from trainables.training.attempt import read_log
 from trainables.training.spec import TrialSpec
 
 
@@ -68,25 +66,6 @@ def test_a_failure_is_written_whole(changes: dict[str, object], words: str, spec
     assert "Training failed.\nTraceback (most recent call last):" in said
     assert words in said
     assert "stopped" not in said
-
-
-def test_messages_and_warnings_of_ours_and_of_one_s_own_modules_are_in_it(spec: TrialSpec) -> None:
-    before = logging.getLogger("support").level, warnings.showwarning
-    log = TrialLog(spec, "cpu")
-    logging.getLogger("support.own_parts").info("from the user's part")
-    logging.getLogger("trainables.data").warning("of %s", "ours")
-    logging.getLogger("somebody.else").warning("from elsewhere")
-    with pytest.warns(UserWarning, match="odd"):
-        log._warning("odd", UserWarning, "mylab/losses.py", 3)
-    log.stop()
-    logging.getLogger("support.own_parts").warning("afterwards")
-    said = read_log(spec.directory)
-    assert "INFO support.own_parts: from the user's part" in said
-    assert "WARNING trainables.data: of ours" in said
-    assert "UserWarning: odd (mylab/losses.py:3)" in said
-    assert "elsewhere" not in said
-    assert "afterwards" not in said
-    assert (logging.getLogger("support").level, warnings.showwarning) == before
 
 
 def test_a_log_that_cannot_be_written_fails_nothing(spec: TrialSpec, caplog: pytest.LogCaptureFixture) -> None:
