@@ -109,6 +109,13 @@ def test_the_halves_divide_all_training_classes(
     except InvalidInput:
         return
     training = [name for name in names if name not in split.test]
+    parts = [set(split.test), *([set(fold) for fold in split.folds] or [set(split.train), set(split.validation)])]
+    assert all(any(set(unit) <= part for part in parts) for unit in units)
+    largest = max(len(unit) for unit in units if set(unit) <= set(training))
+    assert len(names) // 2 <= len(training) < len(names) // 2 + largest
+    if len(split.validation) > max(2, int(len(training) * (1 - Fraction(ratio)) + Fraction(1, 2))):
+        sizes = sorted(len(unit) for unit in units if set(unit) <= set(split.validation))
+        assert sum(sizes[:-1]) < 2, "fewer than two classes fitted"
     expected = expected_halves(training, units, seed)
     if min(map(len, expected)) < 2:
         assert split.halves == ()

@@ -15,7 +15,7 @@ from torch import nn
 
 from trainables.common.errors import InvalidInput
 from trainables.losses import LOSSES
-from trainables.losses.loss import SAME_PROXY, ProxyLoss, distinct_proxies
+from trainables.losses.loss import ProxyLoss, distinct_proxies
 from trainables.losses.mining import most_pairs
 
 C, D = 12, 16
@@ -103,29 +103,6 @@ def test_proxies_begin_as_the_authors_draw_them(name: str) -> None:
     share = torch.linspace(0.05, 0.95, 19)
     ours, theirs = loss.proxies.detach().quantile(share), AUTHORS[name]().quantile(share)
     assert (ours - theirs).abs().max() < 0.03 * theirs.max()
-
-
-def clusters(proxies_KD: list[list[float]]) -> int:
-    """Count the groups of proxies that links of at most SAME_PROXY connect, by plain loops."""
-    units = [[value / math.hypot(*proxy) for value in proxy] for proxy in proxies_KD]
-    groups: list[list[list[float]]] = []
-    for proxy in units:
-        near = [group for group in groups if any(math.dist(proxy, other) <= SAME_PROXY for other in group)]
-        groups = [group for group in groups if group not in near] + [[proxy, *(other for g in near for other in g)]]
-    return len(groups)
-
-
-@pytest.mark.parametrize("spread", [0.05, 0.1])
-def test_distinct_proxies_are_clusters(spread: float) -> None:
-    """Draw eight proxies around three centres, of any length; with 1,100 classes they are counted in parts."""
-    generator = torch.Generator().manual_seed(0)
-    centres_C3D = torch.randn(1100, 3, 4, generator=generator)
-    noise_CKD = spread * torch.randn(1100, 8, 4, generator=generator)
-    lengths_CK1 = 0.1 + torch.rand(1100, 8, 1, generator=generator)
-    proxies_CKD = lengths_CK1 * (centres_C3D[:, [0, 0, 0, 0, 1, 1, 1, 2]] + noise_CKD)
-    counts = [clusters(proxies_KD) for proxies_KD in proxies_CKD.tolist()]
-    assert distinct_proxies(proxies_CKD) == sum(counts) / len(counts)
-    assert len(set(counts)) > 1
 
 
 def test_a_chain_of_proxies_is_one() -> None:
