@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -217,24 +218,12 @@ def test_no_other_module_asks_for_the_machines_cores() -> None:
     assert [path.name for path in files if "cpu_count" in path.read_text()] == []
 
 
-# The driver of a GPU.
-
-OLD = (
-    "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by downloading "
-    "and installing a new version from the URL: http://www.nvidia.com/Download/index.aspx Alternatively, go to ..."
-)
-
-
-@pytest.mark.parametrize(("raised", "problem"), [
-    (RuntimeError(OLD), "The NVIDIA driver on your system is too old (found version 11040)"),
-    (RuntimeError("Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU."), None),
-    (AssertionError("Torch not compiled with CUDA enabled"), None),
-])  # fmt: skip
-def test_an_old_driver_is_told_in_the_words_of_pytorch(
-    raised: Exception, problem: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def init() -> None:
-        raise raised
-
-    monkeypatch.setattr(torch.cuda, "init", init)
-    assert driver_problem() == problem
+def test_an_old_driver_is_told_in_the_words_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = "The NVIDIA driver on your system is too old (found version 11040)"
+    for raised, problem in (
+        (RuntimeError(f"{old}. Please update your GPU driver by downloading and installing a new version"), old),
+        (RuntimeError("Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU."), None),
+        (AssertionError("Torch not compiled with CUDA enabled"), None),
+    ):
+        monkeypatch.setattr(torch.cuda, "init", Mock(side_effect=raised))
+        assert driver_problem() == problem

@@ -23,7 +23,6 @@ from trainables.training.checkpoints import parsed_state
 from trainables.training.cost import ImageCounts, measured_costs
 from trainables.training.epoch_training import Diverged
 from trainables.training.spec import Failed, TrialSpec, derived_seed
-from trainables.training.steps import Steps
 from trainables.training.train import Training, failure_of, train
 from trainables.training.training_config import Schedule
 
@@ -243,22 +242,6 @@ def test_an_epoch_is_foreseen(spec: TrialSpec, tmp_path: Path) -> None:
     assert found.device_memory is None
     (unvalidated,) = measured_costs([part], replace(images, validation=()), threads=1, gpu=False, seconds=0)
     assert unvalidated.validation == 0
-
-
-def test_the_step_of_a_fine_tuning_is_that_of_its_last_epochs(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The backbone learns, although the first epoch would train the head alone."""
-    learning = []
-    take = Steps.take
-
-    def watched(steps: Steps, images: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        learning.append(all(parameter.requires_grad for parameter in steps._model.parameters()))
-        return take(steps, images, labels_B)
-
-    monkeypatch.setattr(Steps, "take", watched)
-    spec = replace(trained(spec, warmup_epochs=1), validation_classes=())
-    measured_costs([spec], ImageCounts(train=(10,) * 6, validation=()), threads=1, gpu=False, seconds=0)
-    assert learning
-    assert all(learning)
 
 
 # A loss of the user that teaches nothing, and a metric.
