@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -11,17 +12,45 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from support.refusals import sentences_of
-from support.splits import split_of
 
 from trainables.common.errors import InvalidInput
 from trainables.data.sets.glyphs import Glyphs
-from trainables.data.split import ClassSplit, check_classes, merged_sizes, noisy_labels
+from trainables.data.split import ClassSplit, check_classes, merged_sizes, noisy_labels, split_dataset
 
 GLYPHS = Glyphs()
 NAMES = [f"class {number}" for number in range(200)]
 few_draws = settings(max_examples=25, deadline=None)
 ratios = st.sampled_from(["0.5", "0.6", "0.7", "0.75", "0.8", "0.85", "0.9", "0.95", "0.99"])
 class_names = st.lists(st.text(st.characters(codec="utf-8"), max_size=5), min_size=10, max_size=60, unique=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Listed(Glyphs):
+    """Classes of one image, called like its class, with groups of images and maybe published halves."""
+
+    names: Sequence[str]
+    of_group: Mapping[str, str]
+    published: tuple[tuple[str, ...], tuple[str, ...]] | None
+    called: str
+
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        return {name: (name,) for name in self.names}
+
+    def identity(self) -> str:
+        return self.called
+
+    def groups(self) -> Mapping[str, str]:
+        return self.of_group
+
+    def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        return self.published
+
+
+def split_of(
+    names: Sequence[str], groups: Any = (), *, published: Any = None, identity: str = "data", **options: Any
+) -> ClassSplit:
+    dataset = Listed(names=names, of_group=dict(groups), published=published, called=identity)
+    return split_dataset(dataset, dataset.classes(), **options)
 
 
 def hash_of(name: str, seed: int) -> str:
