@@ -1,4 +1,4 @@
-"""Hostile image files: each is decoded as displayed, or reported with a reason, by decoding or by its header alone.
+"""Image files: each is decoded as displayed, or reported with a reason, by decoding or by its header alone.
 
 A row gives a writer of the file, the reason reported in a training class (whose images are decoded at the start of a
 search), and the reason reported in a test class (whose images are checked without decoding). None means no report.

@@ -1,4 +1,4 @@
-"""The image store: its content, concurrent builds, killed builders, full disks, and digests."""
+"""The image store: content, concurrent builds, killed builders, full disks, digests, and items of any kind in it."""
 
 import hashlib
 import os
