@@ -133,8 +133,6 @@ def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[Wr
 
 # The folds of a cross-validation.
 
-FOLDS, SEEDS = 2, 2
-
 
 def test_each_fold_has_its_own_validation_and_test(lot: FinishedCampaign) -> None:
     result, runs = lot.result, lot.runs
@@ -147,7 +145,6 @@ def test_each_fold_has_its_own_validation_and_test(lot: FinishedCampaign) -> Non
         (str(seeds.index(score["seed"]) + 1), str(score["fold"]), "recall_at_1"): score["metrics"]["recall_at_1"]
         for score in scores
     }
-    assert {key[:2] for key in found} == {(str(training), str(fold)) for training in (1, 2) for fold in (1, 2)}
     entry = json.loads((runs / "lot-folds" / "summary.json").read_text())["losses"]["pnp"]["default"]
     validated = [mean or 0 for key, mean in found.items() if key[2] == "validation"]
     assert sorted(validated) == sorted(entry["final"]["values"])
@@ -156,13 +153,12 @@ def test_each_fold_has_its_own_validation_and_test(lot: FinishedCampaign) -> Non
 
 
 def test_the_table_has_a_row_a_fold_and_the_report_shows_all_models(lot: FinishedCampaign) -> None:
-    """Two folds of two seeds: four models per configuration, and two independent samples."""
     campaign, result = lot.campaign, lot.result
     (table,) = [table for table in campaign_tables(campaign.config, result) if table.title == "Folds"]
     assert table.header == ("loss", "training", "fold", "validation", "recall_at_1")
     per_cent = [f"{100 * (cell.mean or 0):.2f}" for cell in result.folds[-2:]]
     assert table.rows[-1] == ("pnp", "2", "2", *per_cent)
-    assert len(table.rows) == FOLDS * SEEDS
+    assert len(table.rows) == 4, "two folds of two seeds"
     assert table in study(campaign.config, result).tables, "in the report too"
     section = models_section(stored_search(lot.runs, "lot-folds"))
     assert "4 models of 1 configuration" in section.sentences[0]
@@ -251,8 +247,6 @@ def test_the_report_begins_with_every_mean_and_the_live_page_lists_the_searches(
     assert status == 200, body
     names = [each.name for each in campaign.searches]
     assert json.loads(body) == [{"name": "sizes", "searches": names, "problem": None}]
-    page = Path(holdout_here("report", "sizes", "--runs", runs).stdout.strip())
-    assert "untrained" in page.read_text()
     report = campaign_report(CampaignFolder(runs, "sizes"))
     assert [section.name for section in report.sections] == ["study", "again"]
     cells = " ".join(cell for table in report.sections[0].results for row in table.rows for cell in row)

@@ -107,16 +107,10 @@ def test_the_mistakes_of_the_searches_are_said_with_the_campaign_s_own(tmp_path:
     assert len(said) == len(begin)
     for expected in begin:
         assert any(sentence.startswith(expected) for sentence in said), (expected, said)
-
-    def heads() -> list[str]:
-        return [sentence.partition(":")[0] for sentence in sentences_of(lambda: read_campaign_plans(content, tmp_path))]
-
     content["vary"] = {"loss": {}}
-    assert sorted(heads()) == ["name", "study", "table.metrics", "vary"], "which the searches are is open"
-    content = tiny(table={"rows": ["K"], "metrics": ["recall_at_1"]})
-    content["base"]["space"] = {"mpa": {"margin": {"low": 0.5, "high": 0.1}}}
-    content["vary"]["K"]["2"]["resources.cpus_per_trial"] = 2
-    assert heads() == ["vary", "space.mpa.margin"]
+    said = sentences_of(lambda: read_campaign_plans(content, tmp_path))
+    heads = sorted(sentence.partition(":")[0] for sentence in said)
+    assert heads == ["name", "study", "table.metrics", "vary"], "which the searches are is open"
 
 
 def test_a_campaign_that_is_refused_at_the_last_moment_leaves_nothing(tmp_path: Path) -> None:
@@ -180,7 +174,7 @@ def test_a_campaign_that_goes_on_may_grow_until_the_test_is_opened(folder: Campa
             planned(grown, folder)
 
 
-def test_a_campaign_that_goes_on_drops_and_changes_nothing(folder: CampaignFolder) -> None:
+def test_a_campaign_that_goes_on_drops_and_changes_nothing_but_its_table(folder: CampaignFolder) -> None:
     smaller = tiny()
     smaller["base"]["model"] = {"embedding_dim": 8}
     for changed, said in (
@@ -190,14 +184,7 @@ def test_a_campaign_that_goes_on_drops_and_changes_nothing(folder: CampaignFolde
     ):
         with pytest.raises(InvalidInput, match=re.escape(said)):
             planned(changed, folder)
-
-
-def test_another_table_is_only_another_look(folder: CampaignFolder) -> None:
-    content = tiny(study="seen in another way", table={"rows": ["loss"], "roles": ["tuned"]})
-    campaign, plans = read_campaign_plans(content, folder.runs)
-    assert len(plans) == 2
-    folder.begin(campaign.config)
-    assert read_config(read_yaml(folder.config)) == campaign.config
+    assert len(planned(tiny(study="seen in another way", table={"rows": ["loss"], "roles": ["tuned"]}), folder)) == 2
 
 
 def test_a_campaign_and_a_search_have_different_names(folder: CampaignFolder, tmp_path: Path) -> None:
@@ -209,9 +196,8 @@ def test_a_campaign_and_a_search_have_different_names(folder: CampaignFolder, tm
         read_campaign_plans(tiny(), tmp_path / "other")
 
 
-@pytest.mark.parametrize("content", ["", '{"folds": 3}', '"' + "[" * 100_000])
-def test_a_damaged_result_is_a_sentence(folder: CampaignFolder, content: str) -> None:
-    folder.result.write_text(content)
+def test_a_damaged_result_is_a_sentence(folder: CampaignFolder) -> None:
+    folder.result.write_text('{"folds": 3}')
     said = plain(holdout_here("report", "tiny", "--runs", folder.runs, code=2).stderr)
     assert said.startswith(f"{folder.result} is damaged, or another version wrote it (")
     assert said.endswith("; `holdout run` with the campaign's file writes it again.")

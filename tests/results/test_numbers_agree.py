@@ -15,7 +15,6 @@ from support.commands import holdout_here, plain
 from support.driving import train_side_by_side
 from support.figures import plot_of
 from support.made_search import compared, frozen_selection, made_search
-from support.summaries import made_loss, made_summary
 
 import holdout
 from search.driver.choice import freeze
@@ -343,4 +342,3 @@ def test_the_picture_of_the_answer_is_that_of_the_summary(tmp_path: Path) -> Non
     assert not lines
     assert figure is not None
     assert figure.finding.startswith("mpa has the highest value so far, 70.00 on 2 classes")
-    assert anytime_curves([made_summary({"mpa": made_loss()})]) is None, "before a value"

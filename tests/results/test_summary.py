@@ -30,7 +30,7 @@ from search.study.trial_queue import TrialQueue
 from search.trials import record_key, running_value, whole_training
 from spaces.losses import SPACES
 from spaces.space import Choice, Float, Int, Range, Space, Value
-from trainables.training.spec import Epochs, Failed
+from trainables.training.spec import Failed
 from trainables.training.training_config import TrainingConfig
 
 STATISTICS = "mean std seeds values ci95"
@@ -97,19 +97,6 @@ def test_every_key_is_where_it_was(kinds: Callable[[str], Finished]) -> None:
     assert summary.test_opened == 1
 
 
-def test_a_summary_that_says_the_same_is_not_written_again(opened: Callable[..., WritableRecords]) -> None:
-    search = opened(losses=["pnp"], search={"trials": 2})
-    drive(search)
-    path = search.folder.summary
-    write_summary(search)
-    before = path.stat()
-    assert write_summary(search) == summarise(search)
-    assert (path.stat().st_mtime_ns, path.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
-    path.write_text("{}")
-    write_summary(search)
-    assert Summary.load(path) == summarise(search)
-
-
 def test_results_are_frozen_and_refuse_unknown_names() -> None:
     assert {Comparison, Summary, LossSummary, Row, SeedStatistics, Finding} < {*Result.__subclasses__()}
     for result in Result.__subclasses__():
@@ -167,7 +154,6 @@ COMPLETE, FAIL, WAITING, RUNNING = TrialState.COMPLETE, TrialState.FAIL, TrialSt
     [
         ([of_seed(1, COMPLETE), of_seed(2, COMPLETE)], 2, None),
         ([of_seed(1, COMPLETE), of_seed(2, FAIL, "DIVERGED")], 2, "1 of 2 seeds; 1 failed (DIVERGED)"),
-        ([of_seed(1, COMPLETE), of_seed(2, WAITING)], 2, "1 of 2 seeds; 1 missing"),
         ([of_seed(1, COMPLETE)], 3, "1 of 3 seeds; 2 missing"),
         (
             [of_seed(1, FAIL, "LOST"), of_seed(2, FAIL, "DIVERGED"), of_seed(3, FAIL, "DIVERGED"), of_seed(4, RUNNING)],
@@ -194,17 +180,13 @@ def test_tables_and_summary_and_report_say_which(opened: Callable[..., WritableR
     queue = TrialQueue(iter([confirm_stage(search)]))
     while job := queue.next_trial():
         train(queue, job, lambda job, epoch: job.study.trial(job.number).user_attrs["source_trial"] / 10)
-    selection = freeze(search)
-    queue = TrialQueue(only(final_stage(search, selection)))
-    tuned = 0
-    for job in list(iter(queue.next_trial, None)):
-        if job.study.trial(job.number).user_attrs["source_trial"] == 0:
+    queue = TrialQueue(only(final_stage(search, freeze(search))))
+    jobs = list(iter(queue.next_trial, None))
+    tuned = [job for job in jobs if job.study.trial(job.number).user_attrs["source_trial"] != 0]
+    for job in jobs:
+        if job not in tuned[1:]:
             train(queue, job, lambda job, epoch: 0.1)
-        elif (tuned := tuned + 1) == 1:
-            train(queue, job, lambda job, epoch: 0.3)
-        elif tuned == 2:
-            queue.on_trial_result(job, Epochs([record(1, 0.2)], finished=False))
-            queue.on_trial_result(job, Failed(cause="DIVERGED", reason="The training loss became nan."))
+    queue.on_trial_result(tuned[1], Failed(cause="DIVERGED", reason="The training loss became nan."))
     summary = write_summary(search)
     entry = summary.losses["pnp"]
     assert entry.incomplete_seeds == ["tuned final: 1 of 3 seeds; 1 failed (DIVERGED), 1 missing"]
@@ -259,11 +241,7 @@ def test_a_best_value_at_an_end_is_an_edge(entry: Range, low: Value, inside: Val
         assert isinstance(beyond, int) or not isinstance(entry, Int)
 
 
-def test_a_position_and_its_inverse_and_what_has_none() -> None:
-    for entry in (Float(2, 6), Float(0.01, 100, log=True), Int(1, 5)):
-        for value in (entry.low, 3, entry.high):
-            assert entry.value_at(entry.position(value)) == pytest.approx(value)
-    assert Float(0.01, 100, log=True).position(1) == pytest.approx(0.5)
+def test_neither_names_nor_constants_have_ends() -> None:
     for entry in (Choice(("a", "b", "c")), Float(2, 2)):
         assert directions(space(x=entry, y=UNIT), {"x": entry.ends[-1], "y": 0.5}) == {}
 
