@@ -6,20 +6,19 @@ import re
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
-import numpy as np
 import optuna
 import plotly.graph_objects as go
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from support.driving import begun, only, record
+from support.driving import TrialValue, begun, only, record, train
 from support.figures import plot_of
 from support.journals import epochs_in
 from support.summaries import made_loss, made_row
 
+from benchmarks.statistics.importances import RUNGS, SPACE, search as simulated
 from search.driver.choice import freeze
 from search.driver.finish import write_summary
 from search.driver.stages import confirm_stage, search_stage
@@ -39,35 +38,24 @@ from search.show.sections.loss import (
 from search.stages import Role, Stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.tables import PRUNERS
-from search.trials import record_key
 from trainables.training.spec import Epochs, Failed
 
 Opened = Callable[..., WritableRecords]
-Value = Callable[[RunningTrial, int], float]
 EPOCHS = 8
 FAILURES = {4: "DIVERGED", 6: "OUT_OF_MEMORY", 9: "CODE_ERROR"}
 """Cause by trial: the first two fail in their second epoch, the last one before its first."""
 
 
-def train(stage: QueuedStage, value: Value, failures: dict[int, str], clock: Any) -> None:
-    """Train a stage, two trials at a time, alternating by epoch; an epoch ends at each tick of ``clock``."""
+def train_with_failures(stage: QueuedStage, value: TrialValue, failures: dict[int, str] | None = None) -> None:
+    """Train a stage, one trial after the other."""
     queue = TrialQueue(only(stage))
-    running: list[tuple[RunningTrial, int]] = []
-    while True:
-        while len(running) < 2 and (job := queue.next_trial()):
-            running.append((job, 1))
-        if not running:
-            return
-        job, epoch = running.pop(0)
-        cause = failures.get(job.number)
-        if cause and epoch == (1 if cause == "CODE_ERROR" else 2):
+    while job := queue.next_trial():
+        if cause := (failures or {}).get(job.number):
+            if cause != "CODE_ERROR":
+                queue.on_trial_result(job, Epochs([record(1, value(job, 1))], finished=False))
             queue.on_trial_result(job, Failed(cause=cause, reason="<b>boom</b> $x$ " + 300 * "y "))
-            continue
-        end = next(clock)
-        found = {**record(epoch, value(job, epoch)), "start": end - 1, "end": end}
-        epochs = job.spec.training.epochs
-        if queue.on_trial_result(job, Epochs([found], finished=epoch == epochs)):
-            running.append((job, epoch + 1))
+        else:
+            train(queue, job, value)
 
 
 def goodness(job: RunningTrial, epoch: int) -> float:
@@ -88,10 +76,8 @@ def chosen(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> Wri
         search={"trials": 16},
         selection={"finalists": 2, "seeds": 2},
     )
-    search.begin_session(0.0, 2)
-    clock = count(1)
-    train(search_stage(search), goodness, FAILURES, clock)
-    train(confirm_stage(search), lambda job, epoch: goodness(job, epoch) - 0.02, {}, clock)
+    train_with_failures(search_stage(search), goodness, FAILURES)
+    train_with_failures(confirm_stage(search), lambda job, epoch: goodness(job, epoch) - 0.02)
     freeze(search)
     return search
 
@@ -232,7 +218,7 @@ STATES: dict[str, tuple[dict[str, Any], dict[int, str], set[str], tuple[str, ...
         {"losses": ["pnp"], "search": {"trials": 3}},
         dict.fromkeys(range(3), "CODE_ERROR"),
         set(),
-        ("0 trials completed, 0 pruned and 3 failed", "Nothing can be chosen: no trial is complete."),
+        ("0 trials completed, 0 pruned and 2 failed", "Nothing can be chosen: no trial is complete."),
     ),
     "nothing varies": (
         {"losses": ["proxy_nca"], "space": {"proxy_nca": {"scale": 1}}, "search": {"trials": 3}},
@@ -249,7 +235,7 @@ def test_a_section_shows_what_there_is(
     changes: dict[str, Any], failures: dict[int, str], figures: set[str], said: tuple[str, ...], opened: Opened
 ) -> None:
     search = opened(**changes)
-    train(search_stage(search), goodness, failures, count(1))
+    train_with_failures(search_stage(search), goodness, failures)
     (loss,) = search.config.loss_names
     section = section_of(search, loss)
     assert section.name == f"loss-{loss.replace('_', '-')}"
@@ -262,14 +248,11 @@ def test_a_section_shows_what_there_is(
 
 def test_folds_are_the_steps(opened: Opened) -> None:
     search = opened(losses=["pnp"], split={"folds": 4}, search={"trials": 6}, training={"epochs": 2, "batch_size": 20})
-    queue, clock = TrialQueue(only(search_stage(search))), count(1)
+    queue = TrialQueue(only(search_stage(search)))
     while job := queue.next_trial():
         for fold in range(1, 5):
-            told = []
-            for epoch in (1, 2):
-                end = next(clock)
-                value = 0.5 - job.number / 20 + fold / 50 - epoch / 100
-                told.append({**record(epoch, value, fold=fold), "start": end - 1, "end": end})
+            values = [0.5 - job.number / 20 + fold / 50 - epoch / 100 for epoch in (1, 2)]
+            told = [record(epoch, value, fold=fold) for epoch, value in enumerate(values, start=1)]
             if not queue.on_trial_result(job, Epochs(told, finished=fold == 4)):
                 break
     trials = search.trials("pnp", Stage.SEARCH)
@@ -286,33 +269,7 @@ def test_folds_are_the_steps(opened: Opened) -> None:
     assert f"{len(trials)} reached epoch 2" in figures["learning-curves"].finding
 
 
-# Hand-made trials with other hyperparameters.
-
-
-def made_trials(trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    study = optuna.create_study(direction="maximize")
-    study.add_trials(trials)
-    return study.get_trials()
-
-
-def made_trial(
-    params: dict[str, Any], distributions: dict[str, Any], values: list[float], *, pruned: bool, end: float = 0.0
-) -> FrozenTrial:
-    """Make a trial that measured ``values``; its epochs end one second apart, starting at ``end``."""
-    records = [
-        {**record(epoch, value), "start": end + epoch - 1, "end": end + epoch}
-        for epoch, value in enumerate(values, start=1)
-    ]
-    highest = {epoch: max(values[:epoch]) for epoch in range(1, len(values) + 1)}
-    epochs = {record_key(entry): entry for entry in records}  # type: ignore[arg-type]
-    return create_trial(
-        state=TrialState.PRUNED if pruned else TrialState.COMPLETE,
-        value=max(values),
-        params=params,
-        distributions=distributions,
-        intermediate_values=highest,
-        user_attrs={"seed": 1, "outcome": "pruned <i>" if pruned else "all <i>epochs</i>", **epochs},
-    )
+# Simulated and hand-made trials.
 
 
 def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int = EPOCHS) -> SearchedLoss:
@@ -326,59 +283,32 @@ def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int =
     return SearchedLoss(loss=loss, objective="map_at_r", summary=entry, pruner=pruner, trials=tuple(trials))
 
 
-def halved(seed: int, count: int, noise: float) -> list[FrozenTrial]:
-    """Make a random search with halving in which ``strong`` matters most, ``weak`` a little and ``idle`` not at all."""
-    generator = np.random.default_rng(seed)
-    ranges = {
-        "idle": FloatDistribution(0, 1),
-        "weak": CategoricalDistribution(("a", "b", "c")),
-        "strong": FloatDistribution(0.001, 0.1, log=True),
-    }
-    comparison = PRUNERS["asha"](steps=EPOCHS).rule("made")
-    trials = []
-    for number in range(count):
-        exponent, weak = generator.uniform(-3, -1), "abc"[generator.integers(3)]
-        quality = -abs(exponent + 1.6) / 2 - 0.2 * (weak == "a")
-        values: list[float] = []
-        pruned = False
-        for epoch in range(1, EPOCHS + 1):
-            values.append(quality * min(1, 0.3 + epoch / 8) + epoch / 10 + generator.normal(0, noise))
-            if comparison.reason(number, epoch, max(values)) and number and epoch < EPOCHS:
-                pruned = True
-                break
-        params = {"idle": generator.uniform(), "weak": weak, "strong": 10**exponent}
-        trials.append(made_trial(params, ranges, values, pruned=pruned))
-    return made_trials(trials)
-
-
-def test_importances_find_what_matters_among_pruned_trials() -> None:
-    first = 0
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_importances_find_what_matters_among_pruned_trials_if_there_are_ten() -> None:
+    first, names = 0, list(SPACE)
     for seed in range(4):
-        found = importances(halved(seed, 24, 0.1), (2, 4, EPOCHS), ["idle", "weak", "strong"])
+        found = importances(simulated(24, 0.1, seed), RUNGS, names)
         assert found is not None
         assert sum(found.shares.values()) == pytest.approx(1)
         assert found.rungs[2] == 24
         assert list(found.shares.values()) == sorted(found.shares.values(), reverse=True)
         first += next(iter(found.shares)) == "strong"
     assert first >= 3
-
-
-def test_importances_need_ten_trials() -> None:
-    trials = halved(0, 9, 0.1)
-    assert importances(trials, (2, 4, EPOCHS), ["strong"]) is None
-    assert importances(halved(0, 10, 0.1), (2, 4, EPOCHS), []) is None
-    assert importances_figure(made_searched(trials)) is None
-    figure = importances_figure(made_searched(halved(0, 40, 0.05)))
+    assert importances(simulated(9, 0.1, 0), RUNGS, names) is None
+    assert importances(simulated(10, 0.1, 0), RUNGS, []) is None
+    assert importances_figure(made_searched(simulated(9, 0.1, 0))) is None
+    figure = importances_figure(made_searched(simulated(40, 0.05, 0)))
     assert figure is not None
     assert figure.finding.startswith("strong matters most with ")
     assert "40 after epoch 2" in figure.finding
 
 
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.parametrize(
     ("pruner", "rungs", "looked_at"), [("asha", [2, 4], {2, 4, 8}), ("median", [], {2, 4, 8}), ("none", [], {8})]
 )
 def test_the_rungs_are_those_of_the_pruner(pruner: str, rungs: list[int], looked_at: set[int]) -> None:
-    trials = halved(0, 60, 0.05)
+    trials = simulated(60, 0.05, 0)
     searched = replace(made_searched(trials), pruner=PRUNERS[pruner](steps=EPOCHS))
     assert [shape["x0"] for shape in plot_of(learning_curves(searched))["layout"].get("shapes", ())] == rungs
     assert searched.importances is not None
@@ -391,11 +321,18 @@ def test_markup_stays_text_and_tables_end_after_200_trials() -> None:
     evil = '<a href="https://x.y">$z$</a>'
     names = (evil, "<b>", "c")
     ranges = {evil: CategoricalDistribution(names), **dict.fromkeys(("<i>", "y"), FloatDistribution(0, 1))}
-    trials = []
+    study = optuna.create_study(direction="maximize")
     for n in range(210):
-        params = {evil: names[n % 3], "<i>": n / 210, "y": (n * 7 % 210) / 210}
-        trials.append(made_trial(params, ranges, [n / 210, n / 205], pruned=n % 2 == 1, end=n * 2.0))
-    searched = made_searched(made_trials(trials), loss="a.b_c-d", steps=2)
+        trial = create_trial(
+            state=TrialState.PRUNED if n % 2 else TrialState.COMPLETE,
+            value=n / 205,
+            params={evil: names[n % 3], "<i>": n / 210, "y": (n * 7 % 210) / 210},
+            distributions=ranges,
+            intermediate_values={1: n / 210, 2: n / 205},
+            user_attrs={"outcome": "all <i>epochs</i>"},
+        )
+        study.add_trial(trial)
+    searched = made_searched(study.trials, loss="a.b_c-d", steps=2)
     assert searched.name == "loss-a-2e-b-c-2d-d"
     for draw in (learning_curves, importances_figure, slices):
         figure = draw(searched)
