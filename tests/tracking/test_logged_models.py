@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModel, LoggedModelStatus
-from mlflow.models import Model
 from mlflow.pyfunc.scoring_server import init
 from PIL import Image
 from support.commands import holdout_here, plain
@@ -88,13 +87,11 @@ def search(server: str, kinds: Callable[[str], Finished], tmp_path_factory: pyte
 
 @pytest.fixture(scope="module")
 def client(server: str) -> MlflowClient:
-    """A second client of the server."""
     return MlflowClient(server)
 
 
 @pytest.fixture(scope="module")
 def images(image_folder: Path) -> list[Path]:
-    """A few images."""
     return sorted(image_folder.rglob("*.png"))[::40]
 
 
@@ -110,11 +107,7 @@ def embeddings_of(search: WritableRecords, loss: str, images: list[Path]) -> np.
     return holdout.load(search.folder.model(loss), device="cpu").embed(images)
 
 
-def test_the_chosen_model_of_each_loss_is_one_of_its_run(
-    search: WritableRecords, server: str, client: MlflowClient, database: Path
-) -> None:
-    said = (database.parent / "mlflow.log").read_text()
-    assert f"MLflow answers at {server}/#/experiments?workflowType=machine_learning" in said
+def test_the_chosen_model_of_each_loss_is_one_of_its_run(search: WritableRecords, client: MlflowClient) -> None:
     summary = summary_of(recorded(search))
     for loss, model in logged(client).items():
         assert (model.name, model.status, model.model_type) == (loss, LoggedModelStatus.READY, "embedder")
@@ -155,11 +148,6 @@ def test_nothing_of_it_is_a_pickle(search: WritableRecords, client: MlflowClient
         assert {path.name: path.read_bytes() for path in (artifact / "data" / "model").iterdir()} == {
             path.name: path.read_bytes() for path in written.iterdir()
         }
-        described = Model.load(str(artifact))
-        assert described.model_id == model.model_id
-        assert [entry["name"] for entry in described.signature.inputs.to_dict()] == ["image"]
-        assert [entry["name"] for entry in described.signature.outputs.to_dict()] == ["embedding"]
-        assert described.saved_input_example_info is not None
         pinned = (artifact / "requirements.txt").read_text().split()
         assert {line.partition("==")[0] for line in pinned} == {
             "mlflow", "numpy", "pillow", "safetensors", "torch", "torchvision",
@@ -344,7 +332,6 @@ def test_a_served_model_answers_with_embeddings(
     [
         (base64.b64encode(b"no image").decode(), "not an image of a known format"),
         ([[0, 300], [1, 2]], "an array must be uint8"),
-        ([[1, 2], [3]], "an array must be uint8"),
         (None, "an array must be uint8"),
     ],
 )

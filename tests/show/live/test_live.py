@@ -4,18 +4,15 @@ import http.client
 import json
 import os
 import shutil
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from support.commands import holdout_here
 from support.driving import begun, only, record, train
-from support.serving import asked as asked_of
+from support.serving import asked as asked_of, served
 
 from search.driver.stages import search_stage
 from search.records.runs import RunFolder
@@ -28,16 +25,16 @@ from trainables.training.spec import Epochs
 Server = int
 
 
-def asked(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
-    answer = answered(server, path, method, **headers)
-    return answer.status, answer.read().decode()
-
-
-def answered(server: Server, path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
+def answered(server: Server, path: str, method: str = "GET") -> http.client.HTTPResponse:
     """Return the response without following redirects; the server closes the connection."""
     connection = http.client.HTTPConnection("127.0.0.1", server, timeout=60)
-    connection.request(method, path, headers={**headers, "Connection": "close"})
+    connection.request(method, path, headers={"Connection": "close"})
     return connection.getresponse()
+
+
+def asked(server: Server, path: str, method: str = "GET") -> tuple[int, str]:
+    answer = answered(server, path, method)
+    return answer.status, answer.read().decode()
 
 
 def told(server: Server, path: str) -> Any:
@@ -68,14 +65,9 @@ def running(
 
 @pytest.fixture(scope="module")
 def server(running: WritableRecords) -> Iterator[Server]:
-    """The port of a server in this process."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(live_app(running.plan.folder.runs), log_level="warning"))
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        yield listening.getsockname()[1]
-        server.should_exit = True
-        thread.join()
+    """The port of ``holdout serve``."""
+    with served(running.plan.folder.runs) as (_, port, _):
+        yield port
 
 
 def test_all_searches_are_listed_as_by_status(server: Server, running: WritableRecords) -> None:
