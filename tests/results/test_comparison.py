@@ -12,7 +12,6 @@ import pytest
 from scipy.stats import ttest_rel
 from support.commands import holdout_here, plain
 from support.driving import drive, only, train
-from support.finished_search import finish
 from support.made_search import SEEDS, Means, compared, frozen_selection, made_search
 from support.small_search import GLYPHS
 
@@ -328,46 +327,37 @@ def test_a_margin_that_is_none_is_refused(alike: Path, margin: str) -> None:
 # The warning where rows differ in the network or its images, which the thesis criticises in section 3.5.1.
 
 UNLIKE = "rows differ in more than the loss, which may explain their differences: "
-FILES: dict[str, dict[str, Any]] = {
-    "plain": {"losses": ["proxy_anchor", "pnp"]},
-    "same": {"losses": ["pnp"], "training": {"lr": 1e-4}},
-    "gem": {"losses": ["pnp"], "model": {"pooling": "gem"}, "training": {"image_size": 20}},
-    "by-loss": {"losses": ["proxy_anchor", "pnp"], "space": {"pnp": {"model": {"pooling": "gem"}}}},
-}
 
 
-@pytest.fixture(scope="module")
-def unlike(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Searches of one epoch whose files differ."""
-    runs = tmp_path_factory.mktemp("unlike") / "runs"
-    base = {**GLYPHS, "search": {"trials": 1}, "stages": ["search"]}
-    for name, changes in FILES.items():
-        model = {**base["model"], **changes.get("model", {})}
-        content = {**base, **changes, "name": name, "model": model}
-        finish(runs, {**content, "training": {**base["training"], **changes.get("training", {})}})
-    return runs
+def test_rows_that_differ_in_the_network_or_its_images_are_named(tmp_path: Path) -> None:
+    """By their searches, losses or configurations; a searched network is that of the row."""
+    network, images = {"pooling": "avg"}, {"image_size": 16}
+    for name, changes in {
+        "plain": {},
+        "same": {"training": {**images, "lr": 1e-4}},
+        "gem": {"model": {"pooling": "gem"}, "training": {"image_size": 20}},
+    }.items():
+        made_search(tmp_path, name, {"mpa": (0.3, 0.6), "pnp": (0.3, 0.6)})
+        config = RunFolder(tmp_path, name).config
+        write_json(config, {**json.loads(config.read_bytes()), "model": network, "training": images, **changes})
 
+    def told(*names: str, searched: tuple[tuple[str, Role], ...] = ()) -> list[str]:
+        searches = [Records(RunFolder(tmp_path, name)) for name in names]
+        rows = [
+            row.model_copy(update={"params": {"model.pooling": "gem"}}) if (row.loss, row.role) in searched else row
+            for search in searches
+            for row in summary_of(search).rows
+        ]
+        return [warning.removeprefix(UNLIKE) for warning in unlike_sentences(searches, rows)]
 
-def told(runs: Path, *names: str) -> list[str]:
-    return [warning for warning in compared(runs, *names).warnings if warning.startswith(UNLIKE)]
-
-
-def test_searches_and_losses_that_differ_are_named(unlike: Path) -> None:
-    assert told(unlike, "plain") == told(unlike, "plain", "same") == []
-    assert told(unlike, "plain", "gem", "same") == [
-        f"{UNLIKE}model.pooling is avg in plain, same, but gem in gem; "
-        "training.image_size is 16 in plain, same, but 20 in gem"
+    assert told("plain") == told("plain", "same") == []
+    assert told("plain", "gem", "same") == [
+        "model.pooling is avg in plain, same, but gem in gem; training.image_size is 16 in plain, same, but 20 in gem"
     ]
-    assert told(unlike, "by-loss") == [f"{UNLIKE}model.pooling is avg in proxy_anchor, but gem in pnp"]
-    assert told(unlike, "by-loss", "same") == [
-        f"{UNLIKE}model.pooling is avg in by-loss/proxy_anchor, same, but gem in by-loss/pnp"
-    ]
-
-
-def test_a_searched_network_is_that_of_the_row(unlike: Path) -> None:
-    search = Records(RunFolder(unlike, "same"))
-    rows = {row.role: row for row in summary_of(search).rows}
-    gem = rows["tuned"].model_copy(update={"params": {**(rows["tuned"].params or {}), "model.pooling": "gem"}})
-    assert [*unlike_sentences([search], [rows["default"], gem])] == [
-        f"{UNLIKE}model.pooling is avg in pnp default, but gem in pnp tuned"
+    assert any(warning.startswith(UNLIKE) for warning in compared(tmp_path, "plain", "gem").warnings)
+    pnp = (("pnp", Role.DEFAULT), ("pnp", Role.TUNED))
+    assert told("plain", searched=pnp) == ["model.pooling is avg in mpa, but gem in pnp"]
+    assert told("plain", searched=pnp[1:]) == ["model.pooling is avg in mpa, pnp default, but gem in pnp tuned"]
+    assert told("plain", "same", searched=pnp) == [
+        "model.pooling is avg in plain/mpa, same/mpa, but gem in plain/pnp, same/pnp"
     ]

@@ -1,7 +1,7 @@
 """Campaigns over several data sets, with a table for each, and with metrics beyond 1, printed as measured."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,10 @@ import pytest
 from support.finished_search import campaign_here
 from support.refusals import sentences_of
 from support.small_search import GLYPHS
-from support.trees import Trees
+from support.trees import Trees, shipped_campaign
 
 from examples.papers.tournament import main
-from search.config.recipes import read_file, read_search
+from search.config.recipes import read_search
 from search.config.search_config import parse_config
 from search.records.campaign import Campaign, parse_campaign
 from search.records.runs import CampaignFolder
@@ -117,24 +117,13 @@ def test_the_numbers_are_as_measured_and_not_in_percent(tmp_path: Path) -> None:
 
 # Recipes of labels.
 
-Shipped = Callable[[str], dict[str, Any]]
-
-
-@pytest.fixture
-def shipped(trees: Trees) -> Shipped:
-    """Shipped campaigns over the papers' data sets, on small trees that are given as on the command line."""
-    settings = [f"dataset.root={trees(name)}" for name in NAMES], ["dataset.subset=true"] * len(NAMES)
-    named = [f"vary.data.{name}.{setting}" for part in settings for name, setting in zip(NAMES, part, strict=True)]
-    return lambda name: read_file(Path(name), named)
-
-
 NAMES = ("cub200", "cars196", "sop")
 RECIPES = {"data-sets-mpa": "mpa-{}", "data-sets-sampling": "topk-{}", "data-sets-thesis": "thesis-{}-bninception"}
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_each_data_set_is_trained_by_its_recipe(name: str, shipped: Shipped) -> None:
-    campaign = parse_campaign(shipped(name))
+def test_each_data_set_is_trained_by_its_recipe(name: str, trees: Trees) -> None:
+    campaign = shipped_campaign(name, trees)
     assert {place["data"] for place in campaign.labels.values()} == set(NAMES)
     for search in campaign.searches:
         data = campaign.labels[search.name]["data"]
