@@ -71,16 +71,11 @@ def test_names_of_classes_and_files_are_text(tmp_path: Path) -> None:
         seen(page)
         assert page.title() == "small"
     attack = "<img src=x onerror=\"document.title='owned'\"><script>document.title = 'owned'</script>"
-    text = report.read_text()
-    report.write_text(text.replace("<main>", f"<main>{attack}"))
+    report.write_text(report.read_text().replace("<main>", f"<main>{attack}"))
     with browser_page(1400, ours=False) as page:
         page.goto(report.as_uri())
         page.wait_for_timeout(1000)
         assert "owned" not in page.title()
-    report.write_text(re.sub(r"<meta http-equiv=[^>]*>", "", text).replace("<main>", f"<main>{attack}"))
-    with browser_page(1400, ours=False) as page:  # without the policy the script runs
-        page.goto(report.as_uri())
-        page.wait_for_function("document.title == 'owned'")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -135,27 +130,21 @@ def test_a_reader_hovers_hides_sorts_and_opens(page: Any) -> None:
 def test_a_legend_hides_a_loss_on_the_whole_page(page: Any) -> None:
     """Its lines, its section and the link to it; a second click shows them again."""
 
-    def shown() -> dict[str, int]:
-        counts: dict[str, int] = page.evaluate(
-            "Object.fromEntries(['proxy_anchor', 'pnp'].map(loss => [loss, ["
-            "  ...document.querySelectorAll(`[data-loss='${loss}']`)"
-            "].filter(found => found.getClientRects().length).length]))"
-        )
-        return counts
+    def shown(loss: str) -> int:
+        return sum(found.is_visible() for found in page.locator(f"[data-loss='{loss}']").all())
 
-    before, traces = shown(), page.locator("#plot-anytime .scatterlayer .trace").count()
-    assert set(before.values()) == {2}, "a section and its link"
+    traces = page.locator("#plot-anytime .scatterlayer .trace").count()
     page.locator("#plot-anytime .legendtoggle").first.click()
     page.wait_for_function("document.querySelector('#loss-proxy-anchor').classList.contains('off')")
-    assert shown() == {"proxy_anchor": 0, "pnp": before["pnp"]}
+    assert (shown("proxy_anchor"), shown("pnp")) == (0, 2), "a section and its link"
     assert page.locator("#plot-anytime .scatterlayer .trace").count() < traces
     page.wait_for_timeout(500)  # two clicks in a third of a second are a double click
     page.locator("#plot-anytime .legendtoggle").first.click()
     page.wait_for_function("!document.querySelector('#loss-proxy-anchor').classList.contains('off')")
-    assert shown() == before
+    assert shown("proxy_anchor") == 2
 
 
-def test_it_prints_with_every_picture(address: str, tmp_path: Path) -> None:
+def test_it_prints_with_every_picture(address: str) -> None:
     with browser_page(1000) as page:
         page.goto(address)
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -164,8 +153,6 @@ def test_it_prints_with_every_picture(address: str, tmp_path: Path) -> None:
             "[...document.querySelectorAll('.plot')].filter(plot => !plot.querySelector('svg')).length"
         )
         assert undrawn == 0
-        page.pdf(path=tmp_path / "report.pdf")
-    assert (tmp_path / "report.pdf").stat().st_size > 50_000
 
 
 def test_the_live_page_moves_while_a_search_runs(tmp_path: Path) -> None:
@@ -227,6 +214,5 @@ def test_mlflow_shows_the_test_values_on_its_first_page(
                 places = [box["x"] for column in columns.all() if (box := column.bounding_box())]
                 assert len(places) == 3
                 assert max(places) + 150 < right, "the last column and its interval are on the page"
-                page.screenshot(path=tmp_path / "mlflow.png")
         finally:
             end(server, group=True)

@@ -27,7 +27,7 @@ class Page(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: dict[str, list[str]] = {}
+        self.texts: list[str] = []
         self.scripts: list[tuple[dict[str, str | None], str]] = []
         self._open: list[str] = []
         self.feed(text)
@@ -43,18 +43,17 @@ class Page(HTMLParser):
         assert self._open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if self._open:
-            self.texts.setdefault(self._open[-1], []).append(data)
-            if self._open[-1] == "script":
-                self.scripts.append((self.elements[-1][1], data))
+        if self._open and self._open[-1] == "script":
+            self.scripts.append((self.elements[-1][1], data))
+        elif self._open and self._open[-1] != "style":
+            self.texts.append(data)
 
     def of(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]
 
     @property
     def text(self) -> str:
-        shown = [data for tag, found in self.texts.items() if tag not in ("script", "style") for data in found]
-        return " ".join(" ".join(shown).split())
+        return " ".join(" ".join(self.texts).split())
 
 
 def reported(runs: Path, *names: str) -> str:

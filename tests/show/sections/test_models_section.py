@@ -70,24 +70,6 @@ def test_every_figure_can_be_shown(tested: Path, section: Section) -> None:
                             assert min(image.size) <= 64
 
 
-def test_best_and_worst_queries_are_those_of_the_tuned_models(tested: Path, section: Section) -> None:
-    comparison = compared(tested, "small")
-    tuned = [row for row in comparison.rows if row.role is Role.TUNED]
-    by_loss = [
-        np.mean([found["map_at_r"] for found in per_image(tested, row.loss, row.number)], axis=0) for row in tuned
-    ]
-    some = per_image(tested, tuned[0].loss, tuned[0].number)[0]
-    score = dict(zip(some["keys"].tolist(), np.mean(by_loss, axis=0).tolist()))
-    sizes = Counter(some["labels"].tolist())
-    label = dict(zip(some["keys"].tolist(), some["labels"].tolist()))
-    several = {key for key in score if sizes[label[key]] > 1}
-    for kind, best in (("best", max), ("worst", min)):
-        shown = [query.key for query in queries_of(section, f"gallery-{kind}")]
-        assert len(shown) == 3 == len({label[key] for key in shown})
-        assert {*shown} <= several, "a single image of a class cannot be found"
-        assert score[shown[0]] == best(score[key] for key in several)
-
-
 def test_a_gallery_counts_the_correct_images(tested: Path, section: Section) -> None:
     """Their number is the test metric precision_at_8, computed independently."""
     comparison = compared(tested, "small")
