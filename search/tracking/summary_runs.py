@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 import math
 import os
 import re
@@ -24,8 +23,6 @@ from trainables.common.files import DAMAGED
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment, Metric, Param, RunTag
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,14 +100,8 @@ def metrics_of(
     for name, value in values.items():
         if value is not None and math.isfinite(value):
             metric = Metric(key_of(name), value, timestamp, step, model_id=model_id)
-            if found.setdefault(metric.key, metric) is not metric:
-                _tell_left_out(name, metric.key)
+            found.setdefault(metric.key, metric)
     return [*found.values()]
-
-
-@cache
-def _tell_left_out(name: str, key: str) -> None:
-    logger.warning("MLflow does not show %s: it has the name %s there, as another value; rename one.", name, key)
 
 
 def params_of(values: Mapping[str, Value]) -> "list[Param]":
@@ -202,16 +193,14 @@ def bring_up_to_date(client: "MlflowClient", run_id: str, wanted: Content, now: 
 # the experiment, in the format of MLflow 3.17; other versions may ignore them.
 
 RUN_NAME, RUN_DATE = "attributes.`Run Name`", "runDateAndNestInfo"
-KIND_OF_EXPERIMENT = ("mlflow.experimentKind", "custom_model_development")
-"""The tag of an experiment of model training; the pages of MLflow 3.17 use the link and the browser instead."""
 
 
 def keep_view(client: "MlflowClient", experiment: "Experiment", objective: str, params: Sequence[str]) -> None:
     """Create or update the view of the results of the ``experiment``; the columns of other searches are kept."""
     key = f"mlflow.sharedViewState.{RESULTS}"
-    for name, value in (KIND_OF_EXPERIMENT, (key, _view(objective, params, experiment.tags.get(key)))):
-        if experiment.tags.get(name) != value:
-            client.set_experiment_tag(experiment.experiment_id, name, value)
+    view = _view(objective, params, before := experiment.tags.get(key))
+    if view != before:
+        client.set_experiment_tag(experiment.experiment_id, key, view)
 
 
 def _column(kind: str, name: str) -> str:

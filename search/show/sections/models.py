@@ -173,31 +173,17 @@ def _galleries(comparison: Comparison, test: RankedTest, remarks: list[str]) -> 
             )
             for query in queries
         ]
-        ranks = first.neighbours_QK.shape[1]
         title, which = f"{kind.capitalize()} queries", f"{kind} value"
         if kind is ExampleKind.CHANGED:
             title, which = "Queries most changed by tuning", "largest change"
         yield Figure(
             name=f"gallery-{kind}",
             title=title,
-            finding=(
-                f"Nearest images of the query's class by each configuration's first model, mean over "
-                f"{counted(len(queries), 'query', 'queries')} with the "
-                f"{which} of {thumbnails.metric}: {', '.join(_rights(comparison, test, found, ranks))}. "
-                "Images of a class may look unlike each other."
-            ),
+            finding=f"{counted(len(queries), 'query', 'queries')} with the {which} of {thumbnails.metric}, and the "
+            "nearest images by each configuration's first model. Images of a class may look unlike each other.",
             picture=tuple(found),
             wide=True,
         )
-
-
-def _rights(comparison: Comparison, test: RankedTest, found: Sequence[ShownQuery], ranks: int) -> Iterator[str]:
-    """Yield the mean number of images of the query's class for the tuned configurations, then for the defaults."""
-    for role in (Role.TUNED, Role.DEFAULT):
-        labels = [row_label(comparison, row) for row, _ in test.configurations if row.role is role]
-        counts = [sum(image.right is True for image in query.neighbours[label]) for query in found for label in labels]
-        if counts:
-            yield f"{np.mean(counts):.1f} of {ranks} for {role} models"
 
 
 FEWEST = 5
