@@ -329,16 +329,3 @@ def test_a_pair_of_losses_is_in_both_rows_of_the_matrix(tmp_path: Path) -> None:
         assert by_pair.pop((first, second)) == f"{100 * pair.difference:+.1f} {sign}"
         assert by_pair.pop((second, first)) == f"{-100 * pair.difference:+.1f} {opposite}"
     assert {*by_pair.values()} == {""}
-
-
-def test_the_picture_of_the_answer_is_that_of_the_summary(tmp_path: Path) -> None:
-    made_search(tmp_path, "one", YES)
-    comparison = compared(tmp_path, "one")
-    figure = anytime_curves(comparison.searches)
-    lines = {trace["name"]: [*zip(trace["x"], trace["y"])] for trace in plot_of(figure)["data"]}
-    for loss, entry in comparison.searches[0].losses.items():
-        steps = [(step.epochs, pytest.approx(100 * step.value)) for step in entry.anytime]
-        assert lines.pop(loss) == [*steps, (entry.epochs, steps[-1][1])]
-    assert not lines
-    assert figure is not None
-    assert figure.finding.startswith("mpa has the highest value so far, 70.00 on 2 classes")

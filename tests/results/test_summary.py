@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from support.driving import drive, only, record, train
 from support.kinds import Finished
 from support.own_trainings import own_spec
+from support.summaries import made_loss, made_row
 
 from search.driver.choice import freeze
 from search.driver.finish import write_summary
@@ -198,6 +199,20 @@ def test_tables_and_summary_and_report_say_which(opened: Callable[..., WritableR
     for tables in (headline_tables, text_tables):
         assert any(told in note for table in tables(comparison) for note in table.notes)
     assert any(told in sentence for sentence in answer(comparison).remarks)
+
+
+def test_remarks_are_the_early_end_overtuning_and_findings() -> None:
+    worse, better = (SeedStatistics.over([mean, mean]) for mean in (0.3, 0.4))
+    entry = made_loss(
+        tuned=made_row(final=worse),
+        default=made_row(Role.DEFAULT, final=better),
+        ended_early="the grid has 4 points",
+        diagnostics=(Finding(kind="edge", parameters=("alpha",), sentence="the values still rise"),),
+    )
+    early, overtuned, finding = entry.remarks
+    assert (early, finding) == ("the grid has 4 points", "the values still rise")
+    assert overtuned.startswith("overtuned? with the fresh seeds")
+    assert made_loss(tuned=made_row(final=better), default=made_row(Role.DEFAULT, final=worse)).overtuned is None
 
 
 # Diagnostics on made-up studies: they speak where they should, and are silent where they should not.

@@ -13,7 +13,6 @@ from support.commands import holdout_here, plain
 from support.kinds import FinishedCampaign
 
 import holdout
-from holdout import InvalidInput
 from search.records.records import Records, stored_search
 from search.records.retrieval_file import RetrievalFile
 from search.records.runs import RunFolder
@@ -97,21 +96,6 @@ def test_its_card_claims_no_more_than_holds(lot: FinishedCampaign, tmp_path: Pat
     assert "openings of these classes before this choice's: 2" in card
 
 
-def test_any_checkpoint_says_what_it_is_and_embeds(tested: Path) -> None:
-    """Also of a search that never came to its end."""
-    search = stored_search(tested, "small")
-    for study, number in (("pnp", 0), ("proxy_anchor@confirm", 1)):
-        folder = Path(search.trial_directory(study, number))
-        (checkpoint, *_) = sorted(folder.rglob("best.safetensors"))
-        model = holdout.load(str(checkpoint))
-        origin = model.spec.origin
-        assert (origin["search"], origin["study"], origin["trial"]) == ("small", study, number)
-        assert origin["hyperparameters"].items() <= search.trial_of(study, number).params.items()
-        said = json.loads(next(iter(folder.rglob("trial.json"))).read_text())
-        assert {key: value for key, value in json.loads(json.dumps(origin)).items() if key != "epoch"} == said
-        assert model.embed(np.zeros((20, 30, 3), np.uint8)).shape == (1, 8)
-
-
 def test_the_folder_is_made_again_where_it_is_gone(copied: Path) -> None:
     folder = copied / "small/models"
     before = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
@@ -120,17 +104,6 @@ def test_the_folder_is_made_again_where_it_is_gone(copied: Path) -> None:
     for loss in ("pnp", "proxy_anchor"):
         holdout.open("small", runs=copied).best_model(loss)
     assert {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")} == before
-
-
-def test_there_is_none_before_the_choice_and_of_no_other_loss(copied: Path) -> None:
-    with pytest.raises(InvalidInput, match="no loss 'mpq'"):
-        holdout.open("small", runs=copied).best_model("mpq")
-    (copied / "small/selection.json").unlink()
-    shutil.rmtree(copied / "small/models")
-    with pytest.raises(InvalidInput, match="Nothing is selected yet"):
-        holdout.open("small", runs=copied).best_model("pnp")
-    with pytest.raises(InvalidInput, match="is the folder of a search, not a model"):
-        holdout.load(str(copied / "small"))
 
 
 def test_an_export_that_is_refused_writes_nothing(

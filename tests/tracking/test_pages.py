@@ -86,16 +86,6 @@ def test_one_run_sums_the_search_up_and_keeps_its_files(search: WritableRecords,
     assert run.info.end_time == int(max(ended).timestamp() * 1000)
 
 
-def test_the_data_set_is_the_split_that_trains(search: WritableRecords, image_folder: Path) -> None:
-    for kind in ("search", "loss", "trial"):
-        for run in runs_of(search, kind).values():
-            (found,) = run.inputs.dataset_inputs
-            assert (found.dataset.name, found.dataset.digest) == ("folder", search.plan.split.digest[:12])
-            assert json.loads(found.dataset.source) == {"uri": str(image_folder)}
-            assert json.loads(found.dataset.profile) == {"train": 6, "validation": 2, "test": 8}
-            assert [(tag.key, tag.value) for tag in found.tags] == [("mlflow.data.context", "train")]
-
-
 def test_a_trial_says_what_it_is_trained_with(search: WritableRecords) -> None:
     run = runs_of(search, "trial")["pnp/1"]
     (trial,) = [trial for trial in search.storage.trials_of("small/pnp") if trial.number == 1]

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from support.driving import TrialValue, begun, only, record, train
+from support.driving import TrialValue, only, record, train
 from support.figures import plot_of
 from support.journals import epochs_in
 from support.summaries import made_loss, made_row
@@ -24,8 +24,7 @@ from search.driver.finish import write_summary
 from search.driver.stages import confirm_stage, search_stage
 from search.records.records import Records
 from search.records.writable import WritableRecords
-from search.results.rows import SeedStatistics
-from search.results.summary import BestTrial, Finding
+from search.results.summary import BestTrial
 from search.show.drawing import Figure, Section
 from search.show.sections.importances import importances
 from search.show.sections.loss import (
@@ -173,38 +172,6 @@ def test_the_text_names_the_chosen_configuration(chosen: WritableRecords) -> Non
     assert table.header == ("hyperparameter", "default", "chosen", "search range")
     assert table.rows == (("scale", "32", f"{trials[number].params['scale']:.4g}", "[4, 64], log"),)
     assert "margin" not in json.dumps([figure.table and figure.table.header for figure in section.figures])
-
-
-def test_the_text_warns(chosen: WritableRecords) -> None:
-    """About a choice no better than the default, an early end, and findings in the study."""
-    summary = write_summary(chosen)
-    entry = summary.losses["pnp"]
-    worse, better = (SeedStatistics(mean=mean, std=None, seeds=1, values=(mean,)) for mean in (0.3, 0.4))
-    entry = entry.model_copy(
-        update={
-            "tuned": entry.tuned.model_copy(update={"number": 3, "final": worse}),
-            "default": entry.default.model_copy(update={"final": better}),
-            "ended_early": "the grid has 4 points",
-            "diagnostics": (Finding(kind="edge", parameters=("alpha",), sentence="the values still rise"),),
-        }
-    )
-    summary = summary.model_copy(update={"losses": {**summary.losses, "pnp": entry}})
-    section = loss_section(Records(chosen.plan.folder), summary, "pnp")
-    assert len(section.sentences) <= 3
-    assert {"The grid has 4 points.", "The values still rise."} < {*section.remarks}
-    assert any(line.startswith("Overtuned? with the fresh seeds") for line in section.remarks)
-
-
-def test_a_trial_that_runs_is_shown(opened: Opened) -> None:
-    search = opened(losses=["pnp"])
-    assert section_of(search, "pnp").pending == ("No trial has started.",)
-    queue = TrialQueue(only(search_stage(search)))
-    job = begun(queue)
-    assert not section_of(search, "pnp").figures
-    queue.on_trial_result(job, Epochs([record(1, 0.25)], finished=False))
-    section = section_of(search, "pnp")
-    assert traces_of(figures_of(section)["learning-curves"])["running"][0]["y"] == [25.0, None]
-    assert section.sentences[0] == "Nothing can be chosen: no trial is complete."
 
 
 STATES: dict[str, tuple[dict[str, Any], dict[int, str], set[str], tuple[str, ...]]] = {
