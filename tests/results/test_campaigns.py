@@ -13,7 +13,7 @@ from support.cost import AFFORDABLE, images_seen
 from support.made_search import frozen_selection
 from support.refusals import sentences_of
 from support.small_search import draw_folder
-from support.summaries import blank_summaries, made_loss, made_row, made_summary, plain_statistics
+from support.summaries import blank_summaries, made_loss, made_row, made_summary
 from support.trees import Trees, on_tree, shipped_campaign, shipped_file
 
 from search.config.recipes import campaigns, recipes
@@ -211,9 +211,7 @@ def test_the_table_has_the_shape_that_is_asked_for() -> None:
     table = {"rows": ["K"], "metrics": [VALIDATION, "recall_at_1", "dists_intra"], "roles": ["tuned"]}
     campaign = parse_campaign(tiny(table=table))
     number = over_seeds([0.5, 0.6])
-    entry = made_loss(
-        tuned=made_row(confirmed=plain_statistics(number), test=dict.fromkeys(("recall_at_1", "dists_intra"), number))
-    )
+    entry = made_loss(tuned=made_row(confirmed=number, test=dict.fromkeys(("recall_at_1", "dists_intra"), number)))
     losses = ({"mpa": entry, "pnp": entry}, {"mpa": entry, "pnp": made_loss()})
     summaries = [made_summary(of, each.name) for of, each in zip(losses, campaign.searches, strict=True)]
     found = table_of(campaign, summaries, ["a note"])

@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.summaries import (
-    SPLIT as SPLIT_SUMMARY,
-    improvements,
-    made_loss,
-    made_row,
-    made_summary,
-    plain_statistics,
-)
+from support.summaries import SPLIT as SPLIT_SUMMARY, made_loss, made_row, made_summary
 
 from search.difference import Family, Recommendation, RowKey
 from search.records.ledger_file import LedgerFile
@@ -24,9 +17,8 @@ from search.records.runs import RunFolder
 from search.records.score_files import ScoredOpening
 from search.records.selection import Selection
 from search.results.comparison import Comparison, compare
-from search.results.rows import SeedStatistics
 from search.results.statistics import over_seeds
-from search.results.summary import BestTrial, Finding, TrialCounts
+from search.results.summary import BestTrial, Finding, Incumbent, TrialCounts
 from search.stages import Role
 from trainables.common.files import write_json
 from trainables.data.split import ClassSplit
@@ -62,11 +54,11 @@ def made_search(
     folder = RunFolder(runs, name)
     generator = np.random.default_rng(0)
     per_class = generator.normal(0, 0.1, 30)
-    results = folder.path / "test" / opening_of(name)
+    results = folder.path / "test" / f"first-{name}"
     shared = [seed for seed in seeds for _ in range(folds)]
     losses, scores = {}, []
     for loss, (default, tuned) in means.items():
-        found: dict[int, SeedStatistics] = {}
+        by_number: dict[int, dict[str, Any]] = {}
         for number, mean in ((0, default), (7, tuned)):
             values = []
             noise = generator.normal(0, 0.02, (folds, len(LABELS)))
@@ -80,24 +72,17 @@ def made_search(
                 model = {"loss": loss, "source_trial": number, "seed": seed, "per_image": path.name, "model_sha256": ""}
                 scores.append({"fold": None, **model, "metrics": {}})
                 values.append(float(scores_N.mean()))
-            found[number] = over_seeds(values, shared)
-        tests = {number: dict.fromkeys(("map_at_r", "recall_at_1"), entry) for number, entry in found.items()}
-        by_number: dict[int, dict[str, Any]] = {
-            number: {
-                "number": number,
-                "confirmed": plain_statistics(entry),
-                "final": plain_statistics(entry),
-                "test": tests[number] if tested else None,
-            }
-            for number, entry in found.items()
-        }
+            entry = over_seeds(values, shared)
+            test = dict.fromkeys(("map_at_r", "recall_at_1"), entry) if tested else None
+            plain = entry.model_copy(update={"ci95": None})
+            by_number[number] = {"number": number, "confirmed": plain, "final": plain, "test": test}
         losses[loss] = made_loss(
             trials=TrialCounts(complete=5, pruned=2, failed=1),
             epochs=12,
             default=made_row(Role.DEFAULT, params={"x": 1}, search_value=default, **by_number[0]),
             tuned=made_row(Role.TUNED, params={"x": 2}, search_value=tuned, **by_number[7]),
             best=BestTrial(params={"x": 2}, value=tuned, number=7),
-            anytime=improvements((1, 0.1), (3, default), (9, tuned)),
+            anytime=(Incumbent(epochs=3, value=default, trial=0), Incumbent(epochs=9, value=tuned, trial=7)),
             diagnostics=(Finding(kind="edge", parameters=("x",), sentence="the best x lies at the high end"),),
         )
     summary = made_summary(
@@ -115,7 +100,7 @@ def made_search(
         shutil.rmtree(folder.path / "test")
     else:
         opening = {
-            "id": opening_of(name),
+            "id": results.name,
             "test_digest": SPLIT.test_digest,
             "search": name,
             "selections": {name: name},
@@ -132,11 +117,6 @@ def made_search(
         record = {**opening, "finished": 0.0, "overlap": 0, "copies": 0, "scores": scores, "files": files}
         digest = ScoredOpening.model_validate_json(json.dumps({**record, "digest": ""})).digest_of_content()
         write_json(folder.test, {"openings": [{**record, "digest": digest}]})
-
-
-def opening_of(name: str) -> str:
-    """The id of a search's opening, which its per-image results lie below."""
-    return f"first-{name}"
 
 
 def recommendation(loss: str) -> Recommendation:

@@ -1,11 +1,11 @@
 """Summaries made by hand; values that are not given are as before the first trial."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from search.records.campaign import Campaign
-from search.results.rows import Row, SeedStatistics
-from search.results.summary import Incumbent, LossSummary, SplitSummary, Summary, TimeSummary, TrialCounts
+from search.results.rows import Row
+from search.results.summary import LossSummary, SplitSummary, Summary, TimeSummary, TrialCounts
 from search.stages import Role
 
 SPLIT = SplitSummary(
@@ -70,13 +70,3 @@ def made_row(role: Role = Role.TUNED, **fields: Any) -> Row:
     """Return a row; trial 7 is tuned if anything is given."""
     number = 0 if role is Role.DEFAULT else 7 if fields else None
     return Row(**{"search": "made", "loss": "made", "role": role, "number": number, **fields})
-
-
-def plain_statistics(statistics: SeedStatistics) -> SeedStatistics:
-    """Return ``statistics`` without the interval."""
-    return SeedStatistics(mean=statistics.mean, std=statistics.std, seeds=statistics.seeds, values=statistics.values)
-
-
-def improvements(*steps: tuple[int, float]) -> Sequence[Incumbent]:
-    """Return incumbents, given as (epochs, value)."""
-    return tuple(Incumbent(epochs=epochs, value=value, trial=0) for epochs, value in steps)
