@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 def make_projection(plan: Plan) -> Projection:
     """Return the search's projection to MLflow."""
-    config, split = plan.config, plan.split
+    config = plan.config
     losses = ", ".join(config.loss_names)
     network = "" if config.trainable else f", with {config.model.backbone}"
     uri = expand(config.tracking.uri) if config.tracking.uri else plan.folder.tracking
@@ -60,10 +60,7 @@ def make_projection(plan: Plan) -> Projection:
         settings=settled_entries(config),
         settings_of={loss: settled_entries(config.of_loss(loss)) for loss in config.loss_names},
         searched={loss: tuple(plan.spaces[loss].default) for loss in config.loss_names},
-        dataset=config.dataset.name,
-        root=config.dataset.root,
-        split=split.digest,
-        classes={"train": len(split.train), "validation": len(split.validation), "test": split.test_classes},
+        split=plan.split.digest,
         campaign=campaign.name if campaign else "",
         campaign_id=RunFolder(campaign.runs, campaign.name).own_id() if campaign else "",
     )

@@ -6,7 +6,6 @@ a trial from its study and writes the epochs, parameters, tags and status that i
 follows a running search, catches up after an outage and implements ``holdout sync``.
 """
 
-import json
 import logging
 import textwrap
 import threading
@@ -24,7 +23,6 @@ from search.tracking.client import is_outage, open_client
 from search.tracking.models import keep_model, keep_versions
 from search.tracking.summary_runs import (
     CAMPAIGN,
-    DATA_CONTEXT,
     EPOCH_METRIC,
     ID,
     KIND,
@@ -90,8 +88,7 @@ class Projection:
         settings: the entries of the search file that cannot change, by key such as ``training.lr`` (MLflow's parameters
             are immutable); ``settings_of`` the same for each loss.
         searched: the names of the hyperparameters of each loss.
-        dataset, root: the name of the data set, and the folder of its images, None if they are generated.
-        split, classes: the digest of the split, and the numbers of classes in its parts.
+        split: the digest of the split.
         campaign: the campaign of the search; empty without one.
     """
 
@@ -105,10 +102,7 @@ class Projection:
     settings: Mapping[str, Value]
     settings_of: Mapping[str, Mapping[str, Value]]
     searched: Mapping[str, Sequence[str]]
-    dataset: str
-    root: str | None
     split: str
-    classes: Mapping[str, int]
     campaign: str
     campaign_id: str
     _known: dict[tuple[str, int], Projected] = field(default_factory=dict, init=False)
@@ -188,10 +182,7 @@ class Projection:
         return self._client.create_run(self.experiment_id, start_time=start, tags=tags).info
 
     def _begin(self, run_id: str, row: str) -> None:
-        """Write the settings and the data of a run of a loss or a search, if they are missing.
-
-        Those of a loss are equal in all of its trials.
-        """
+        """Write the settings of the run of a loss or a search that it lacks; a loss's hold for all of its trials."""
         settings = self.settings
         if row in BASELINES:
             settings = {"loss": row, **{key: of for key, of in settings.items() if key.startswith(OF_BASELINES)}}
@@ -199,21 +190,6 @@ class Projection:
             of_loss = self.settings_of[row].items()
             settings = {"loss": row, **{key: of for key, of in of_loss if key not in self.searched[row]}}
         bring_up_to_date(self._client, run_id, Content(params=settings), _now())
-        self._log_data(run_id)
-
-    def _log_data(self, run_id: str) -> None:
-        """Log the training images of the run; MLflow ignores repetitions."""
-        from mlflow.entities import Dataset, DatasetInput, InputTag
-
-        source = {"uri": self.root} if self.root else {"tags": {"mlflow.source.name": self.dataset}}
-        dataset = Dataset(
-            name=self.dataset,
-            digest=self.split[:12],  # as on the command line; MLflow allows 36 characters
-            source_type="local" if self.root else "code",
-            source=json.dumps(source),
-            profile=json.dumps(self.classes),
-        )
-        self._client.log_inputs(run_id, [DatasetInput(dataset, [InputTag(DATA_CONTEXT, "train")])])
 
     def sum_up(self, row: str, wanted: Content, start: int | None, end: int | None) -> None:
         """Update the run of a loss or of a network without training; if ``row`` is empty, that of the search.
@@ -268,8 +244,6 @@ class Projection:
         if known.closed:
             return known
         records = epochs_of(trial)
-        if is_new:
-            self._log_data(known.run_id)
         closed = trial.state.is_finished()
         loss = loss_of(study)
         shared = {name: value for name, value in self.settings_of[loss].items() if name.startswith(OF_TRIALS)}

@@ -53,7 +53,7 @@ LOGGED_MODEL = "holdout.logged_model"
 """The id of the logged model of a registered version."""
 VERSIONS = "mlflow.modelVersions"
 """The registered versions of a logged model, in JSON."""
-NAME, NOTE, PARENT, DATA_CONTEXT = "mlflow.runName", "mlflow.note.content", "mlflow.parentRunId", "mlflow.data.context"
+NAME, NOTE, PARENT = "mlflow.runName", "mlflow.note.content", "mlflow.parentRunId"
 
 
 @cache
