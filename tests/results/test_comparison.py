@@ -28,7 +28,7 @@ from search.records.writable import WritableRecords
 from search.results.comparison import summary_of, unlike_sentences
 from search.results.pairs import p_value, pairs_of
 from search.results.rows import Row, SeedStatistics, sentence as sentence_of
-from search.show.comparison_tables import as_csv, headline_tables, text_tables
+from search.show.comparison_tables import as_csv, differences_table, headline_tables, text_tables, units_note
 from search.show.sections.answer import answer
 from search.stages import Role
 from search.study.trial_queue import TrialQueue
@@ -281,6 +281,15 @@ def test_each_output_shows_its_columns(runs: Path) -> None:
 def test_no_p_value_is_zero() -> None:
     values = (0.0, 0.00009, 0.0001, 0.04996, 0.05002, 1.0)
     assert [*map(p_value, values)] == ["< 0.0001", "< 0.0001", "0.0001", "0.0500", "0.05002", "1.0000"]
+
+
+def test_a_metric_beyond_1_is_shown_as_measured(runs: Path) -> None:
+    (pair, *_) = compared(runs, "one").pairs
+    unbounded = pair.model_copy(update={"metric": "dists_intra", "difference": -1.23456, "ci95": (-2.5, 0.5)})
+    table = differences_table([unbounded], lambda pair: "a − b", "", [])
+    assert table.rows[0][:3] == ("a − b", "-1.235", "[-2.5000, 0.5000]")
+    assert "points" not in table.title
+    assert units_note(["dists_intra"]) == ""
 
 
 # The margin of equivalence, from the file to the comparison: frozen before the test.

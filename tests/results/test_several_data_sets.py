@@ -1,6 +1,5 @@
-"""Campaigns over several data sets, with a table for each, and with metrics beyond 1, printed as measured."""
+"""Campaigns over several data sets, with a table for each."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from search.records.campaign import Campaign, parse_campaign
 from search.records.runs import CampaignFolder
 from search.results.campaign import CampaignResult
 from search.show.campaigns import campaign_tables, study
-from search.text_table import TextTable
 
 LOSSES = ["pnp", "contrastive"]
 DATA = {"first": {}, "second": {"dataset.seed": 1}}
@@ -77,42 +75,6 @@ def test_pairs_share_their_data_set(ran: tuple[Campaign, CampaignResult]) -> Non
         "this choice's: 0"
         for name in DATA
     ]
-
-
-# Metrics beyond 1.
-
-UNBOUNDED: dict[str, Any] = {
-    **WRITTEN,
-    "base": {
-        "trainable": "support.own_trainings:Scales",
-        "dataset": {"name": "support.own_trainings:ManyRecords"},
-        "training": {"epochs": 1},
-        "search": {"trials": 2, "objective": "dists_intra"},
-        "split": {"ratio": 0.6},
-        "selection": {"finalists": 1, "seeds": 1},
-        "final": {"seeds": 2},
-    },
-    "vary": {"seed": {"1": {"search.seed": 1}, "2": {"search.seed": 2}}},
-    "table": {"rows": ["loss"], "metrics": ["validation", "dists_intra", "dists_inter"]},
-}
-
-
-def printed(table: TextTable) -> set[str]:
-    return {number for row in table.rows for entry in row for number in re.findall(r"-?\d+\.\d{2,}", entry)}
-
-
-def test_the_numbers_are_as_measured_and_not_in_percent(tmp_path: Path) -> None:
-    with campaign_here(tmp_path / "runs", UNBOUNDED) as (campaign, result):
-        pass
-    tables = campaign_tables(campaign.config, result)
-    means = [cell.mean for cell in result.cells if cell.mean is not None]
-    assert len(means) == len(result.cells) == 2 * 2 * 3
-    first = printed(tables[0])
-    assert all(f"{mean:.4g}" in first for mean in means), tables[0]
-    assert not any("per cent" in note for note in tables[0].notes)
-    largest = max(abs(mean) for mean in means)
-    for table in tables:
-        assert all(abs(float(number)) < 10 * largest + 10 for number in printed(table)), table.title
 
 
 # Recipes of labels.
