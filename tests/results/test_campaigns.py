@@ -133,7 +133,6 @@ def begin(plan: Plan) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> CampaignFolder:
-    """A campaign that began."""
     folder = CampaignFolder(tmp_path, "tiny")
     campaign, plans = read_campaign_plans(tiny(), tmp_path)
     for plan in plans:

@@ -65,7 +65,9 @@ def test_the_values_of_a_search_are_the_same_everywhere(opened: Callable[..., Wr
     (status,) = [row for row in status_of(stored).studies if row.stage is Stage.SEARCH]
     assert best == status.best == max(trial.value for trial in trials if trial.state.name == "COMPLETE")
     assert best == entry.anytime[-1].value
-    assert plot_of(anytime_curves([summary]))["data"][-1]["y"][-1] == pytest.approx(100 * best, rel=1e-4)
+    (curve,) = plot_of(anytime_curves([summary]))["data"]
+    steps = [(step.epochs, pytest.approx(100 * step.value, rel=1e-4)) for step in entry.anytime]
+    assert [*zip(curve["x"], curve["y"])] == [*steps, (entry.epochs, steps[-1][1])]
 
     # the search value of a row is the value of the trial that it names
     rows = {row.role: row for row in comparison.rows}

@@ -54,7 +54,6 @@ print(json.dumps([trainables.__file__, ours, embeddings]))
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the server."""
     return tmp_path_factory.mktemp("mlflow") / "mlflow.db"
 
 
@@ -290,7 +289,6 @@ def test_mlflow_loads_it_with_its_own_code_alone(
 
 @pytest.fixture(scope="module")
 def champion(search: WritableRecords, client: MlflowClient) -> str:
-    """The loss of the champion."""
     return str(client.get_model_version_by_alias("small", "champion").tags["holdout.loss"])
 
 

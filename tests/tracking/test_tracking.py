@@ -230,8 +230,6 @@ def test_mlflow_accepts_every_name(name: str) -> None:
 
 
 class _Refuses(Projection):
-    """MLflow that refuses one trial."""
-
     def project(self, study: str, trial: FrozenTrial) -> None:
         if trial.number == 1:
             raise ValueError("no such thing")

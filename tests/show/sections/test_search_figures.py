@@ -263,6 +263,7 @@ def test_importances_find_what_matters_among_pruned_trials_if_there_are_ten() ->
     assert first >= 3
     assert importances(simulated(9, 0.1, 0), RUNGS, names) is None
     assert importances(simulated(10, 0.1, 0), RUNGS, []) is None
+    assert importances(simulated(10, 0.1, 0), RUNGS, names) is not None
     assert importances_figure(made_searched(simulated(9, 0.1, 0))) is None
     figure = importances_figure(made_searched(simulated(40, 0.05, 0)))
     assert figure is not None
