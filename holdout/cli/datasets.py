@@ -16,16 +16,13 @@ from rich.text import Text
 
 from holdout.cli.options import Json
 from holdout.cli.output import aligned, messages, say, show, stacked
-from search.text_table import refuse_unknown, writing
 from trainables.common.errors import Failure, InvalidInput
-from trainables.common.files import write_whole
 
 if TYPE_CHECKING:
     from trainables.data.dataset import Dataset
     from trainables.data.split import ClassSplit
 
 
-PICTURES = (".png", ".webp")
 INSPECT_S = 60
 """Time limit for looking at image files, in seconds."""
 INDENT = (0, 0, 0, 2)
@@ -37,12 +34,6 @@ def datasets(
     root: Annotated[Path | None, typer.Option("--root", help="A folder to check as the data set NAME.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of the data set.")
-    ] = None,
-    picture: Annotated[
-        Path | None,
-        typer.Option(
-            "--picture", metavar="FILE", help="Write random images of the training half to a .png or .webp file."
-        ),
     ] = None,
     to: Annotated[
         Path | None, typer.Option("--to", metavar="FOLDER", help="Write all images as files, a folder for each class.")
@@ -57,25 +48,22 @@ def datasets(
     from trainables.data.dataset import similar_names
     from trainables.data.split import check_classes, split_dataset
 
-    if root is None and not settings and picture is None and to is None:
+    if root is None and not settings and to is None:
         entries = [_described(entry) for entry in (DATASETS if name is None else [known_dataset(name)])]
         show(entries, as_json, lambda: stacked(map(_entry, entries)))
         return
     if name is None:
         raise InvalidInput(
-            "--root, --set, --picture and --to need the name of a data set, as in `holdout datasets cub200 --root DIR`."
+            "--root, --set and --to need the name of a data set, as in `holdout datasets cub200 --root DIR`."
         )
-    refuse_unknown([] if picture is None else [picture], PICTURES, "--picture")
     options = apply_settings({} if root is None else {"root": str(root)}, settings or [])
     dataset = build_dataset(name, options)
-    if (picture or to) and dataset.noun != "images":
-        raise InvalidInput(f"{'--picture' if picture else '--to'}: the data set has no images; leave it out.")
+    if to is not None and dataset.noun != "images":
+        raise InvalidInput("--to: the data set has no images; leave it out.")
     classes, defaults = dataset.classes(), SplitSection()
     split = split_dataset(dataset, classes, ratio=defaults.ratio, seed=defaults.seed)
     check_classes(split, dataset, classes)
     counts = _counts(dataset, split)
-    if picture is not None:
-        _draw(dataset, split, picture)
     if to is not None:
         _write_images(dataset, to)
     _say_damage(dataset, split)
@@ -123,19 +111,6 @@ def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
         keys = [key for name in names for key in classes[name]]
         found = inspect(dataset.damage, keys, seconds=INSPECT_S)
         say([found.sentence(f"{dataset.noun} of {part} classes")], "yellow")
-
-
-def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
-    """Write random images of the training half; test classes are not shown before a selection is frozen."""
-    from trainables.data.images import random_images, sample
-
-    classes = dataset.classes()
-    keys = [key for name in split.train + split.validation for key in classes[name]]
-    shown = sample(keys)
-    picture = random_images(dataset, shown)
-    with writing("--picture", file):
-        write_whole(file, lambda opened: picture.save(opened, file.suffix.removeprefix(".")))
-    say([f"Wrote {len(shown)} of {len(keys):,} images of the training half to {file}."])
 
 
 def _write_images(dataset: "Dataset", folder: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from scipy.io import loadmat, savemat
 from support.commands import holdout_here, json_of, plain, printed, refusal, write_search
 from support.small_search import draw_folder, small_search
@@ -52,24 +51,6 @@ def test_a_part_is_counted_where_it_is_meant(tmp_path: Path) -> None:
     assert drawn["train_half"] == {"classes": 20, "images": 480}
 
 
-def test_a_picture_shows_images_that_train_and_no_others(tmp_path: Path) -> None:
-    """Each training image has its own colour, each test image is black."""
-    folder, picture, colours = tmp_path / "images", tmp_path / "images.png", {(255, 255, 255)}
-    for number in range(20):
-        for image in range(2):
-            colour = (12 * number + 15, 100, 100 * image + 50) if number < 10 else (0, 0, 0)
-            file = folder / f"class-{number:02d}" / f"{image}.png"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (30 + number, 40), colour).save(file)
-            if number < 10:
-                colours.add(colour)
-    done = holdout_here("datasets", "folder", "--root", folder, "--picture", picture)
-    assert plain(done.stderr) == f"Wrote 20 of 20 images of the training half to {picture}."
-    with Image.open(picture) as drawn:
-        assert drawn.size == (8 * 132 - 4, 3 * 132 - 4)
-        assert {drawn.getpixel((132 * (at % 8) + 64, 132 * (at // 8) + 64)) for at in range(24)} == colours
-
-
 def test_images_are_written_as_files_of_a_folder(tmp_path: Path) -> None:
     """A search on the folder has the same pixels, and a folder that exists is refused."""
     drawn, folder = Glyphs(num_classes=8, images_per_class=3), tmp_path / "photos"
@@ -82,15 +63,6 @@ def test_images_are_written_as_files_of_a_folder(tmp_path: Path) -> None:
     assert "exists already" in refusal("datasets", "glyphs", *options)
 
 
-def test_a_picture_of_a_damaged_image_is_none(tmp_path: Path) -> None:
-    root = draw_folder(tmp_path / "images", images=4)
-    (root / "class-00" / "03.png").write_bytes(b"garbage")
-    (root / "class-15" / "00.png").write_bytes(b"garbage")  # a test class
-    done = holdout_here("datasets", "folder", "--root", root, "--picture", tmp_path / "a.png", code=2)
-    assert "1 of 32 images cannot be read: class-00/03.png" in plain(done.stderr)
-    assert not (tmp_path / "a.png").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -98,9 +70,7 @@ def test_a_picture_of_a_damaged_image_is_none(tmp_path: Path) -> None:
         (("cub200", "--root", "{root}", "--set", "subst=true"), "no such option (did you mean subset?)"),
         (("cub200", "--root", "{root}", "--set", "subset=7"), "subset: must be true or false; it is 7."),
         (("cub", "--root", "{root}"), "it is 'cub' (did you mean cub200?)"),
-        (("--root", "{root}"), "--root, --set, --picture and --to need the name of a data set"),
-        (("glyphs", "--picture", "a.gif"), "must be one of .png, .webp; it is '.gif'."),
-        (("glyphs", "--picture", "/dev/null/a.png"), "--picture /dev/null/a.png: it cannot be written"),
+        (("--root", "{root}"), "--root, --set and --to need the name of a data set"),
     ],
 )
 def test_mistakes_exit_with_2(arguments: tuple[str, ...], expected: str, tmp_path: Path) -> None:

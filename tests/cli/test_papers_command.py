@@ -21,7 +21,6 @@ from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import read_yaml
 from search.driver.make_plan import read_campaign_plans, read_plan
 from search.records.campaign import Campaign, parse_campaign
-from trainables.data import DATASETS
 
 COMMANDS = typer.main.get_command(program()).commands  # type: ignore[attr-defined]
 
@@ -115,10 +114,6 @@ def configs_of(line: str, trees: Trees) -> dict[str, SearchConfig]:
         elif command == "examples.papers":
             assert params["figure"] in FIGURES
             assert params["to"].suffix in SUFFIXES
-        elif command == "datasets":
-            assert params["picture"]
-            assert (str(params["root"]) == "DIR") == (params["name"] != "glyphs")
-            assert params["name"] in DATASETS
         elif command == "benchmarks":
             assert params["name"] in BENCHMARKS
         else:

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from trainables.common.errors import InvalidInput, listed
-from trainables.common.files import in_digest_order
-from trainables.data.dataset import Dataset
 
 IMAGE_SUFFIXES = frozenset(
     {
@@ -140,34 +138,6 @@ def fitted_shape(height: int, width: int, short_side: int) -> tuple[int, int]:
     if short <= short_side:
         return height, width
     return int(short_side * height / short), int(short_side * width / short)
-
-
-COLUMNS, ROWS = 8, 5
-SIDE, GAP = 128, 4  # pixels of a picture and between two
-
-
-def sample(keys: Sequence[str]) -> list[str]:
-    """Return the keys with the smallest SHA-256, the same sample on every machine."""
-    return [keys[at] for at in in_digest_order(keys)[: COLUMNS * ROWS]]
-
-
-def random_images(dataset: Dataset, keys: Sequence[str]) -> Image.Image:
-    """Compose the central squares of the images ``keys`` in rows of eight; raise an error if one cannot be read."""
-    rows = -(-len(keys) // COLUMNS)
-    step = SIDE + GAP
-    picture = Image.new("RGB", (min(len(keys), COLUMNS) * step - GAP, rows * step - GAP), "white")
-    wrong: list[Unreadable] = []
-    for place, key in enumerate(keys):
-        try:
-            pixels = dataset.read(key)
-        except Exception as error:  # decoders raise anything
-            wrong.append(unreadable(key, error))
-            continue
-        square = ImageOps.fit(Image.fromarray(pixels), (SIDE, SIDE), Image.Resampling.BICUBIC)
-        picture.paste(square, (place % COLUMNS * step, place // COLUMNS * step))
-    if wrong:
-        raise InvalidInput(cannot_be_read(wrong, len(keys)))
-    return picture
 
 
 # Damage, found without decoding pixels, so that images of sealed test classes may be checked. Damage between the
