@@ -2,13 +2,20 @@
 
 import re
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from support import own_parts, own_trainings
+from support.image_stores import build_store
+from support.refusals import sentences_of
 
 from spaces.contract.check_part import check_part
 from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.data.store.view import Store
 from trainables.losses import LIBRARY, LOSSES
 from trainables.metrics import SUPERCLASSES, all_metrics
 
@@ -113,3 +120,38 @@ def test_checks_leave_the_random_numbers_alone() -> None:
     torch.manual_seed(5)
     list(check_part("triplet"))
     assert torch.equal(torch.rand(3), expected)
+
+
+IMAGE = np.random.default_rng(0).integers(0, 256, (9, 7, 3), dtype=np.uint8)
+NO_IMAGES: dict[str, object] = {
+    "Image": Image.fromarray(IMAGE),
+    "ndarray of uint8, 9 × 7": IMAGE[..., 0],
+    "ndarray of uint8, 9 × 7 × 4": np.dstack([IMAGE, IMAGE[..., 0]]),
+    "ndarray of float64, 9 × 7 × 3": IMAGE / 255,
+    "ndarray of uint8, 0 × 7 × 3": IMAGE[:0],
+    "ndarray of uint8, 3 × 9 × 7": IMAGE.transpose(2, 0, 1),
+    "Tensor of torch.uint8, 9 × 7 × 3": torch.from_numpy(IMAGE),
+    "NoneType": None,
+}
+"""What the ``read`` of a data set must not return, by its description in the sentence."""
+
+
+class Given(own_parts.Greys):
+    given: object = None
+
+    def read(self, key: str) -> np.ndarray:
+        return self.given  # type: ignore[return-value]
+
+
+def test_what_read_returns_is_stored_as_it_is_or_refused(tmp_path: Path) -> None:
+    """An image may be a view of another one, in any order in memory."""
+    build = partial(build_store, Given(), list(Given().classes())[:2], short_side=64)
+    for returned, Given.given in NO_IMAGES.items():
+        (sentence,) = sentences_of(partial(build, cache=tmp_path / "wrong"))
+        assert sentence.startswith("Given.read must return uint8, height × width × 3 (RGB), as of np.asarray(")
+        assert sentence.endswith(f"; it returned {returned}.")
+    assert {path.suffix for path in (tmp_path / "wrong").iterdir()} <= {".lock", ".used"}
+    for number, image in enumerate((IMAGE, IMAGE[::-1, ::-1], np.asfortranarray(IMAGE), IMAGE[..., ::-1])):
+        Given.given = image
+        found = Store(build(cache=tmp_path / str(number))).gather(torch.tensor([0]), torch.tensor([[0, 0, 9, 7]]))
+        assert np.array_equal(found[0].permute(1, 0, 2).numpy(), image)

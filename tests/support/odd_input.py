@@ -1,14 +1,10 @@
-"""Odd input that means what plain input does, or is refused by name: paths, lists, numbers, pixels, environments."""
+"""Odd input that means what plain input does, or is refused by name: paths, lists, numbers, environments."""
 
 import csv
 import random
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
-
-import numpy as np
-import torch
-from PIL import Image
 
 NAMES = (
     "M\N{LATIN SMALL LETTER U WITH DIAERESIS}ller", "\N{HANGUL SYLLABLE HAN}", "Stra\N{LATIN SMALL LETTER SHARP S}e",
@@ -48,7 +44,6 @@ def odd_list(root: Path, draw: random.Random) -> tuple[Path, dict[str, tuple[str
     return root / "list.csv", dict(zip(classes, ((each,) for each in keys), strict=True))
 
 
-WHOLE = ("{}", "np.int8({})", "np.uint64({})", "np.array({})", "torch.tensor({})", "torch.tensor({}, dtype=torch.int8)")
 REAL = (
     "{}", "np.float32({})", "np.longdouble({})", "np.array({})", "torch.tensor({}, requires_grad=True)",
     "torch.tensor({}).bfloat16()",
@@ -63,28 +58,9 @@ NO_NUMBERS = (
 IMPORTS = "import datetime, enum, os, pathlib\nimport numpy as np, torch\n"
 """What the expressions need."""
 
-RETURNED: dict[str, Callable[[np.ndarray], object]] = {
-    "Image": Image.fromarray,
-    "ndarray of uint8, 9 × 7": lambda image: image[..., 0],
-    "ndarray of uint8, 9 × 7 × 4": lambda image: np.dstack([image, image[..., 0]]),
-    "ndarray of float64, 9 × 7 × 3": lambda image: image / 255,
-    "ndarray of uint8, 0 × 7 × 3": lambda image: image[:0],
-    "ndarray of uint8, 3 × 9 × 7": lambda image: image.transpose(2, 0, 1),
-    "Tensor of torch.uint8, 3 × 9 × 7": lambda image: torch.from_numpy(image.transpose(2, 0, 1).copy()),
-    "NoneType": lambda image: None,
-}
-"""What the ``read`` of a data set may return and must not, by its description in the sentence."""
-IMAGES: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
-    lambda image: image, lambda image: image[::-1, ::-1], np.asfortranarray, lambda image: image[..., ::-1],
-    lambda image: np.frombuffer(image.tobytes(), np.uint8).reshape(image.shape),
-)  # fmt: skip
-"""What it may return: an image, a view of one, one in another order in memory, and one that is read only."""
-
 LAUNCHERS = {
     "Slurm": {"SLURM_NTASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "3", "SLURM_NODEID": "1", "SLURM_NPROCS": "4"},
     "torchrun": {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "1"},
     "MPI": {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1", "PMI_RANK": "1", "PMI_SIZE": "2"},
     "accelerate": {"ACCELERATE_USE_FSDP": "true", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"},
 }
-WIDTHS = ("0", "-1", "1", "5", "", "abc", "999999")
-"""Values of COLUMNS and LINES."""
