@@ -82,31 +82,6 @@ def function() -> bytes:
     return made.SerializeToString()
 
 
-def branch() -> bytes:
-    """Return a program that computes one of two graphs."""
-    value = helper.make_tensor_value_info("z", TensorProto.FLOAT, ["items", "width"])
-    graphs = [helper.make_graph([helper.make_node(kind, ["x"], ["z"])], kind, [], [value]) for kind in ("Neg", "Abs")]
-    chosen = node("If", "is", then_branch=graphs[0], else_branch=graphs[1])
-    return program(chosen, **{"is": np.array(True)})
-
-
-def loop() -> bytes:
-    """Return a program that repeats a graph 10**12 times."""
-    info, shape = helper.make_tensor_value_info, ["items", "width"]
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Abs", ["v"], ["u"])],
-        "body",
-        [
-            info("i", TensorProto.INT64, []),
-            info("c", TensorProto.BOOL, []),
-            info("v", TensorProto.FLOAT, shape),
-        ],
-        [info("d", TensorProto.BOOL, []), info("u", TensorProto.FLOAT, shape)],
-    )
-    repeated = node("Loop", "n", "is", "x", body=body)
-    return program(repeated, **{"n": np.array(10**12), "is": np.array(True)})
-
-
 def two_outputs() -> bytes:
     made = model([node("Abs", "x"), node("Neg", "x", to="z")], {})
     made.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, ["items", "width"]))
