@@ -7,29 +7,25 @@ The command fails with that sentence and changes no record.
 
 import gc
 import json
-import locale
 import random
 import shutil
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from multiprocessing.connection import Connection
 from pathlib import Path
 
-import numpy as np
 import pytest
 from support.commands import holdout_here, plain, printed
 from support.finished_search import finish
-from support.forks import forked
 from support.journals import rewrite
-from support.refusals import contents, levels_below, refused
+from support.refusals import contents, refused
 from support.serving import asked
 from support.small_search import SHORTEST, draw_folder, small_search
 from support.tampered import Copied
 
 from hostile.inputs import KINDS, PLACES, Place, put, with_runs
-from hostile.world import LOSSES, World
+from hostile.world import World
 from search.config.search_config import parse_config
 from search.driver.make_plan import make_plan
 from search.show.live import live_app
@@ -159,63 +155,7 @@ def test_a_damaged_journal_is_one_sentence_everywhere(
     assert contents(here) == before, "nothing is written"
 
 
-def run_too_deep(connection: Connection) -> None:
-    for words in (["verify", "small"], ["remove", "small", "--yes"]):
-        connection.send(holdout_here(*words, "--runs", "runs", code=2).stderr)
-
-
-def test_folders_in_many_levels_are_a_sentence(copied: Copied) -> None:
-    """The commands have a process of their own, since an iterator that recursion interrupts is never closed."""
-    sentence = "Folders are nested in more levels than this command can follow; move or remove them."
-    with levels_below(copied.path / "models", 1_200) as deepest:
-        process, connection = forked(run_too_deep)
-        said = [connection.recv(), connection.recv()]
-        process.join()
-        assert [plain(each).endswith(sentence) for each in said] == [True, True], said
-        assert "Traceback" not in "".join(said)
-        assert deepest.exists(), "nothing is removed in part"
-        assert (copied.path / "selection.json").exists()
-
-
-@pytest.fixture
-def ascii_locale() -> Iterator[None]:
-    """Take files for ASCII whose reader names no encoding, as Python does by LC_ALL=C without its UTF-8 mode."""
-    before = locale.setlocale(locale.LC_ALL)
-    locale.setlocale(locale.LC_ALL, "C")
-    yield
-    locale.setlocale(locale.LC_ALL, before)
-
-
-@pytest.mark.usefixtures("ascii_locale")
-def test_files_are_utf_8_in_every_locale(copied: Copied, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAY_ADDRESS")
-    for words in (REPORT, SHOW, ["verify", "small"], ["sync", "small"]):
-        holdout_here(*words, "--runs", "runs")
-    holdout_here(*EMBED, "--device", "cpu")
-
-
-def test_a_driver_s_garbled_name_stops_nobody(copied: Copied, here: Path) -> None:
-    """The file is read only by the process that holds the search. Otherwise the command fails for the cluster alone."""
-    (copied.path / ".driver").write_bytes(b"\xff\0")
-    refused(here, ["run", "runs/small/search.yaml", "--set", "search.seed=5", "--runs", "runs"],
-            "search.seed: the search small began with 0 and the file now says 5; put it back, or give the search a new name.")
-
-
-def test_a_lock_that_is_a_folder_is_a_sentence_on_the_live_page(copied: Copied) -> None:
-    (copied.path / ".driver.lock").unlink(missing_ok=True)
-    (copied.path / ".driver.lock").mkdir()
-    for page in ("/api/searches/small", "/api/searches/small/report"):
-        status, _, body = asked(live_app(copied.runs), page, "", (b"host", b"localhost"))
-        assert status == 200 or (status == 503 and body.startswith("A record cannot be read (")), body
-
-
-# MLflow databases that were emptied, deleted or changed between a run and the commands that write to them.
-
-@pytest.fixture
-def database(copied: Copied, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv("RAY_ADDRESS")
-    return copied.runs / "mlflow.db"
-
+# MLflow databases that were changed between a run and the command that writes to them.
 
 def _sql(*statements: str) -> Callable[[Path], None]:
     def change(path: Path) -> None:
@@ -225,16 +165,6 @@ def _sql(*statements: str) -> Callable[[Path], None]:
     return change
 
 
-def _rows(path: Path, table: str) -> int:
-    with closing(sqlite3.connect(path)) as database:
-        return int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
-
-
-WRITTEN_AGAIN: dict[str, Callable[[Path], object]] = {
-    "empty": lambda path: path.write_bytes(b""),
-    "without runs": _sql("DELETE FROM tags", "DELETE FROM latest_metrics", "DELETE FROM metrics", "DELETE FROM runs"),
-}
-
 REFUSED: dict[str, Callable[[Path], object]] = {
     "garbage": lambda path: path.write_bytes(b"no database" * 1000),
     "a folder": lambda path: [path.unlink(), path.mkdir()],
@@ -243,21 +173,11 @@ REFUSED: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRITTEN_AGAIN)
-def test_register_writes_what_is_missing(name: str, database: Path) -> None:
-    WRITTEN_AGAIN[name](database)
-    said = printed("sync", "small", "--register", "--runs", database.parent)
-    assert "models:/small@champion is the model of " in said
-    assert _rows(database, "model_versions") == len(LOSSES)
-    holdout_here("sync", "small", "--runs", database.parent)
-    assert _rows(database, "runs") >= 5, "trials, losses and the search"
-
-
-@pytest.mark.parametrize("options", [(), ("--register",)])
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_mlflow_cannot_write_is_a_sentence(name: str, options: tuple[str, ...], database: Path) -> None:
-    REFUSED[name](database)
-    done = holdout_here("sync", "small", *options, "--runs", database.parent, code=(1, 2))
+def test_what_mlflow_cannot_write_is_a_sentence(name: str, copied: Copied, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS")
+    REFUSED[name](copied.runs / "mlflow.db")
+    done = holdout_here("sync", "small", "--register", "--runs", copied.runs, code=(1, 2))
     assert len(done.stderr.strip().splitlines()) == 1
     assert "MLflow cannot be written (" in plain(done.stderr) or "mlflow.db" in plain(done.stderr)
 
@@ -318,56 +238,14 @@ def test_it_is_one_sentence_and_nothing_is_written(
     assert world.secret_word not in said
 
 
-# A search over images with the longest names, in deep folders, and alone in their class.
-
-LONG = "\N{LATIN SMALL LETTER U WITH DIAERESIS}" * 125
-"""250 bytes."""
-
-
-def long_names(root: Path) -> None:
-    """Give every class and every image a name of 255 bytes."""
-    for folder in sorted(root.iterdir()):
-        for image in folder.iterdir():
-            image.rename(folder / f"{LONG[:-1]}-{image.stem}.png")
-        folder.rename(root / f"{LONG}a-{folder.name[-2:]}x")
-
-
-def alone(root: Path) -> tuple[str, str]:
-    """Leave one image in a training, a validation and a test class; return another training and test class."""
-    split = make_plan(parse_config(small_search(root)), root.parent / "none").split
+def test_classes_of_one_image_are_trained_scored_and_verified(tmp_path: Path) -> None:
+    root, runs = draw_folder(tmp_path / "images", images=5), tmp_path / "runs"
+    content = small_search(root, **{**SHORTEST, "losses": ["proxy_anchor"]})
+    split = make_plan(parse_config(content), tmp_path / "none").split
     for name in (split.train[0], split.validation[0], split.test[0]):
         for image in sorted((root / name).iterdir())[1:]:
             image.unlink()
-    return split.train[1], split.test[1]
-
-
-def test_they_are_trained_scored_and_verified(tmp_path: Path) -> None:
-    """Images with long names, alone in their class, and below 500 folders, or more than Python's recursions allow."""
-    root, runs = draw_folder(tmp_path / "images", images=5), tmp_path / "runs"
-    long_names(root)
-    trains, tests = alone(root)
-    with levels_below(root / trains, 1_100) as trained, levels_below(root / tests, 500) as tested:
-        for name, folder in ((trains, trained), (tests, tested)):
-            next((root / name).glob("*.png")).rename(folder / "deep.png")
-        finish(runs, small_search(root, **{**SHORTEST, "losses": ["proxy_anchor"]}))
-        for command in ("report", "verify"):
-            holdout_here(command, "small", "--runs", runs)
-        assert "small" in (runs / "small" / "report.html").read_text()
-        assert "proxy_anchor" in printed("compare", "small", "--runs", runs)
-    (opening,) = json.loads((runs / "small" / "test.json").read_text())["openings"]
-    with np.load(runs / "small" / "test" / opening["id"] / opening["scores"][0]["per_image"]) as file:
-        assert f"{tests}/{'d/' * 500}deep.png" in file["keys"].tolist()
-
-
-@pytest.mark.parametrize("suffix", [".npz", ".csv"])
-def test_a_file_of_255_bytes_is_written(suffix: str, world: World, tmp_path: Path) -> None:
-    runs, file = world.origin / "runs", tmp_path / f"{LONG}a{suffix}"
-    if suffix == ".npz":
-        holdout_here("embed", runs / "small" / "models" / LOSSES[0], world.origin / "images", "--to", file)
-    else:
-        holdout_here("compare", "small", "--runs", runs, "--output", file)
-    assert file.stat().st_size > 100
-    assert not list(tmp_path.glob(".*draft"))
-    too_long = tmp_path / f"{LONG}abc{suffix}"
-    done = holdout_here("compare", "small", "--runs", runs, "--output", f"{too_long}.csv", code=2)
-    assert len(plain(done.stderr).strip().splitlines()) == 1
+    finish(runs, content)
+    for command in ("report", "verify"):
+        holdout_here(command, "small", "--runs", runs)
+    assert "proxy_anchor" in printed("compare", "small", "--runs", runs)

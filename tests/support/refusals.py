@@ -1,9 +1,7 @@
 """Checks of refused input: exit code 2, the expected sentences, and nothing created or changed."""
 
-import os
 import re
 import signal
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,22 +41,6 @@ def within(seconds: int) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-
-
-@contextmanager
-def levels_below(folder: Path, count: int) -> Iterator[Path]:
-    """Yield the deepest of ``count`` folders below ``folder``; Python's own functions cannot remove so many again."""
-    deepest = folder / "/".join("d" * count)
-    here = os.open(folder, os.O_RDONLY)
-    try:
-        for _ in range(count):
-            os.mkdir("d", dir_fd=here)
-            here, above = os.open("d", os.O_RDONLY, dir_fd=here), here
-            os.close(above)
-        yield deepest
-    finally:
-        os.close(here)
-        subprocess.run(["rm", "-rf", folder / "d"], check=True)
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
