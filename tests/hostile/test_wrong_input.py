@@ -25,23 +25,18 @@ VALUES = [
     ("search: {trials: .nan}", "search.trials: must be finite; it is nan."),
     ("search: {trials: 9223372036854775808}", "search.trials: must be between -9223372036854775807 and 9223372036854775807; it is 9223372036854775808."),
     ("search: {epochs: 7}", "search.epochs gives each loss 7 and one training takes 8; give each a budget"),
-    ("training: {batch_size: 1000000000}", "needs 200000000 classes, and the training has 43"),
     ("training: {images_per_class: 1000}", "batch_size must be at least 2 and images_per_class (1000), not 120"),
     ("training: {image_size: 1000000000}", "set dataset.store_size to 1142857143 or more."),
     ("split: {ratio: 0.01}", "At split.ratio 0.01, 48 of the training half validate and 0 are left to train."),
     # Values that YAML 1.1 reads differently.
     ("search: {trials: 1:30}", "search.trials: must be a whole number; it is '1:30'."),
-    ("search: {trials: 017}", "search.trials: must be a whole number; it is '017'."),
     ("training: {resize_square: yes}", "training.resize_square: must be true or false; it is 'yes'."),
-    ("yes: 3", "yes: no such key; remove it."),
 ]
 
 NAMES = [
     ("name: '[red]x[/red]'", FOLDER_NAME + "'[red]x[/red]'."),
     ("name: ../up", FOLDER_NAME + "'../up'."),
-    ("name: -x", FOLDER_NAME + "'-x'."),
     ('name: "a\\0b"', FOLDER_NAME + r"'a\x00b'."),
-    ("name: \u0430bc", FOLDER_NAME + "'\u0430bc'."),
     (f"name: {'x' * 300}", FOLDER_NAME + "'xxxxx"),
     ("name: mlflow.db", "name: mlflow.db is a file of the runs folder; give another name; it is 'mlflow.db'."),
     ("name: 12", "name: must be text; it is 12."),
@@ -49,22 +44,18 @@ NAMES = [
 
 PARTS = [
     ("losses: []", "losses: must have at least one entry; it is []."),
-    ("losses: pnp", "losses: must be a list; it is 'pnp'."),
     ("losses: [pnp, pnp]", "losses: pnp is given more than once; keep one of each."),
     ("losses: [proxy anchor]", "it is 'proxy anchor' (did you mean proxy_anchor?)."),
     ("losses: [pr\u043exy_anchor]", r"(did you mean proxy_anchor? It is written 'pr\u043exy_anchor'.)"),
-    ("losses: ['']", "such as mylab.parts:Mine; it is ''."),
     ("losses: [3]", "losses: 3 is not a loss; give a name, or the import path of your own."),
     ("losses: ['os:system']", "losses: The loss 'os:system' must be a class that derives from holdout.parts.Loss"),
     ("losses: ['nomodule:X']", "losses: The loss 'nomodule:X' does not exist: no module nomodule is found."),
-    ("losses: ['a:b:c']", "losses: The loss 'a:b:c' is not an import path: give module:Attribute"),
     ("losses: [{name: ../x, part: 'os:system'}]", "losses: os:system would be called '../x', which cannot name a folder"),
     ("losses: [{part: 'os:system'}]", "losses: a loss of your own has the keys name and part"),
     ("dataset: {}", "dataset.name: missing; this key is required."),
     ("dataset: glyphs", "dataset: must be keys and values; it is 'glyphs'."),
     ('dataset: {name: folder, root: "/tmp/a\\0b"}', r"dataset.root is '/tmp/a\x00b', which does not exist."),
     ("dataset: {name: glyphs, cache: /dev/null}", "dataset.cache: /dev/null cannot be written to; name a folder of your own."),
-    ("model: {backbone: resnet5}", "it is 'resnet5' (did you mean resnet50?)."),
     ("model: {backbone: 'os:system'}", "The backbone 'os:system' must be a class or function that builds a module"),
     ("model: {weights: nope}", "not a file. Give a file, 'imagenet' or null."),
     ("model: {weights: /etc/passwd}", "The weights in /etc/passwd cannot be read: "),
@@ -85,9 +76,7 @@ PARTS = [
     ("space: {pnp: {training: 3}}", "space.pnp.training must be keys and values, such as {lr: …}; it is 3."),
     # Unknown keys, which are looked for in the whole file.
     ("epochs: 1", "epochs: no such key (did you mean training.epochs or search.epochs?); correct it, or remove it."),
-    ("training: {gamma: 1}", "training.gamma: no such key (did you mean training.schedule.gamma?); correct it, or remove it."),
     ("training: {Batch-Size: 1}", "training.Batch-Size: no such key (did you mean training.batch_size?); correct it, or remove it."),
-    ("model: {name: 1}", "model.name: no such key (did you mean model.backbone?); correct it, or remove it."),
     # Objective and constraints.
     ("search: {objectives: [map_at_r, -embed_ms]}", "search.objectives: a search has one objective; it is ['map_at_r', '-embed_ms']: name one metric in search.objective, and bound the others in search.constraints, such as {embed_ms: \"< 5\"}."),
     ("search: {constraints: {speed: '< 5'}}", "speed is not known"),
@@ -103,7 +92,6 @@ SPACES = [
     ("space: {pnp: {temperature: {low: 0.01, hihg: 0.1}}}", "space.pnp.temperature: a range has the keys low, high, step, log, not hihg."),
     ("space: {pnp: {temperature: {low: a}}}", "space.pnp.temperature: low, high and step must be numbers and log true or false; it is {'low': 'a'}."),
     ("space: {pnp: {temperature: []}}", "space.pnp.temperature: the list of choices is empty; name at least one value."),
-    ("space: {pnp: {temperature: true}}", "space.pnp.temperature must be more than 0; it is True."),
     ("space: {pnp: {variant: Zz}}", "space.pnp.variant must be one of O, Iu, Ib, Ds, Dq; it is 'Zz'"),
     ("space: {pnp: {variant: {low: 1, high: 2}}}", "space.pnp.variant: a range needs numbers, and this is one of 'Ib', 'Ds', 'Dq'; give a list of choices."),
     ("space: {pnp: {variant: [[a]]}}", "space.pnp.variant: the choice ['a'] is of list; give finite numbers, texts, true, false or null"),
@@ -118,9 +106,7 @@ OF_OWN = "name: row\ntrainable: examples.texts:LanguageTraining\ndataset: {name:
 OWN = [
     ("losses: [mpa]", "losses: a search trains losses or a trainable, and trainable is examples.texts"),
     ("training: {lr: 0.1}\nmodel: {pooling: max}\nspace: {training: {lr: [0.1]}}", *(f"{key}: a setting of trainings with a loss" for key in ("training.lr", "model.pooling", "space.training"))),
-    ("trainable: examples.texts:Nothing", "trainable: The trainable 'examples.texts:Nothing' does not exist"),
     ("trainable: examples.texts:Languages", "must be a class that derives from"),
-    ("trainable: texts", "trainable: The trainable 'texts' is not an import path"),
     ("trainable: support.own_trainings:Incomplete", *(f"has no method {name};" for name in ("train_epoch", "embed", "save", "load")), "has no default for lr", "has the range depth = 3", "has the name 'not a name'"),
     ("trainable: support.own_trainings:Impossible", "declares lr = 1 to 0.1: ", "declares margin = ", "declares depth = "),
     ("space: {languages: {rate: 1}}", "space.languages.rate: there is no such hyperparameter to search"),
@@ -146,7 +132,6 @@ ADDRESSES = [
 
 CAMPAIGNS = [
     ("vary: {}", "vary: must have at least one entry; it is {}."),
-    ("vary: {dim: {}}", "vary: the axis dim has no label; it is {'dim': {}}."),
     ("vary: {a: {x: {}}, b: {y: {}}, c: {z: {}}}", "vary: must have at most 2 entries; it is {'a': "),
     ("vary: {loss: {x: {}}}", "vary: an axis cannot be called loss: the losses are always an axis"),
     ("vary: {dim: {../x: {}}}", "vary: the label '../x' of dim is part of the names of searches, and a search's name names a folder"),
@@ -161,11 +146,8 @@ CAMPAIGNS = [
     ("base: {}", "dataset: missing; this key is required.", "losses: missing; this key is required."),
     ("base: {name: x}", "base: base cannot have a name"),
     ("table: {rows: [zebra]}", "table.rows may name loss, dim; it names zebra; remove that."),
-    ("table: {rows: [loss, loss]}", "table.rows: loss is given more than once; keep one of each."),
     ("table: {rows: [loss], metrics: [zebra]}", "table.metrics: zebra is not known; choose one of recall_at_k"),
-    ("table: {rows: [loss], roles: [zebra]}", "table.roles: must be 'default' or 'tuned'; it is 'zebra'."),
     ("final: {seeds: 5}", "final.seeds: no such key (did you mean base.final.seeds?)"),
-    ("recipes: quickstart", "recipes: no such key (did you mean recipe?)"),
 ]
 
 LAUGHS = "a0: &a0 [l, l, l, l, l, l, l, l, l]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
@@ -178,7 +160,6 @@ FILES = [
     ("a tab", f"{GOOD}training:\n\tepochs: 3\n", "column 1: while scanning for the next token, found character that cannot start any token"),
     ("UTF-16", GOOD.encode("utf-16"), "is not UTF-8 text; save it as UTF-8, or name a search file."),
     ("a zero byte", f"{GOOD}# \0\n", "is not valid YAML: unacceptable character #x0000: "),
-    ("half a character", f'{GOOD}x: "\\uD800"\n', "while parsing a quoted scalar, found invalid Unicode character escape code; correct it."),
     ("an escape in a key", f'{GOOD}"\\e[31mred": 1\n', r"has the key '\x1b[31mred', which holds an invisible character; write the key plainly."),
     ("a key twice", f"{GOOD}name: other\n", f"{NOT_YAML} 4, column 1: the key 'name' is given twice; keep one of them."),
     ("a merge", f"{GOOD}search: {{<<: {{trials: 2}}}}\n", "search.<<: no such key; remove it."),
@@ -189,7 +170,6 @@ FILES = [
     ("100,000 lists deep", f"{GOOD}x: {'[' * 100_000}{']' * 100_000}\n", "it has too many levels; flatten it."),
     ("a call of Python", f"{GOOD}x: !!python/object/apply:os.system ['touch pwned']\n", "python/object/apply:os.system is not supported; remove it."),
     ("5,000 digits", f"{GOOD}search: {{trials: {'1' * 5_000}}}\n", "the number is too long; write it out."),
-    ("another YAML", f"%YAML 3.0\n---\n{GOOD}", "found incompatible YAML document; correct it."),
 ]
 
 ACCEPTED = [
@@ -226,7 +206,6 @@ def test_what_is_odd_and_right_is_accepted(content: str, here: Path) -> None:
 
 SETTINGS = [
     (["trials"], "--set needs key.path=value, such as search.trials=20; it is 'trials'."),
-    (["search..trials=3"], "--set needs key.path=value, such as search.trials=20; it is 'search..trials=3'."),
     ([f"{'.'.join(['a'] * 5_000)}=1"], "--set needs key.path=value, such as search.trials=20; it is 'a.a.a."),
     (["search.trials=3", "search.trials=0"], "search.trials: must be at least 1; it is 0."),
     (["name.x=3"], "name: must be text; it is {'x': 3}."),
@@ -242,7 +221,6 @@ COMMANDS = [
     (["run", "circle"], "circle cannot be read (Too many levels of symbolic links); name a search file."),
     (["run", "gone.yaml"], "There is no file 'gone.yaml' and no recipe or campaign of that name"),
     (["run", "mpa_cub200"], "(did you mean mpa-cub200?)"),
-    (["run", "ro.yaml"], "(did you mean row.yaml?)"),
     (["run", "x" * 300], "xxx…' cannot be used (File name too long); name another path, or change its permissions."),
     (["doctor", "loss-benchmark-cub200"], "loss-benchmark-cub200 is a campaign of several searches; `holdout run loss-benchmark-cub200` runs it."),
     (["run", "row.yaml", "--output", "x.pdf"], "--output x.pdf: the file's suffix sets the format and must be one of .csv, .md, .tex; it is '.pdf'."),
@@ -250,9 +228,7 @@ COMMANDS = [
     (["run", "row.yaml", "--runs", "/dev/null/x"], "--runs: /dev/null cannot be written to; name a folder of your own."),
     (["run", "row.yaml", "--set", "tracking.uri=sqlite:///other.db"], "other.db is the database of another program (it has the tables bookmarks, but not experiments); name another file."),
     (["status", ".."], "There is no search '..' in "),
-    (["status", "a\0b"], r"There is no search 'a\x00b' in "),
     (["embed", "folder", "folder", "--to", "e.npz"], "The folder 'folder' holds no image."),
-    (["query", "folder", "row.yaml"], "folder is not an index: index.json cannot be read there (No such file or directory)."),
     (["query", "future", "row.yaml"], "describes an index in the format 99, and this version reads 3; make the index again"),
     (["papers", "zebra"], "zebra is not a paper; choose one of mpa, "),
     (["status", "--jobs", "--address", "http://127.0.0.1:9"], "No cluster answers at http://127.0.0.1:9 ([Errno 111] Connection refused)"),
@@ -266,16 +242,13 @@ MODELS = [
     (["embed", "model", "image.png", "--to", "row.yaml/c.npz"], "is not writable"),
     (["embed", "model", "image.png", "--to", "a.npz", "--batch-size", "0"], "batch_size is 0; give 1 or more."),
     (["embed", "model", "image.png", "--to", "a.npz", "--device", "gpu"], "which is not available here"),
-    (["embed", "folder", "image.png", "--to", "a.npz"], "is not a model: model.json and model.safetensors cannot be read there"),
     (["embed", "birds", "image.png", "--to", "a.npz"], "is the folder of a search, not a model"),
     (["embed", "nowhere://birds", "image.png", "--to", "a.npz"], "cannot be accessed (ValueError: Unsupported filesystem: 'nowhere'); install"),
     (["embed", "own", "image.png", "--to", "a.npz"], "has a user-defined network, lab:Net, whose code would be imported and run"),
     (["embed", "weights.pt", "image.png", "--to", "a.npz"], "other formats, which would have to be unpickled, are not read"),
     (["index", "model", "image.png", "--to", "birds"], "holds files that are not an index's (search.yaml)"),
     (["query", "nothing", "image.png"], "is not an index"),
-    (["query", "index", "nothing", "--model", "model"], "There is no image and no folder"),
     (["query", "index", "image.png", "--model", "model", "-k", "97"], "k is 97, and the index holds 96 images; give 1 to 96."),
-    (["query", "index", "image.png", "--model", "model", "-k", "0"], "k is 0, and the index holds 96 images; give 1 to 96."),
     (["query", "index", "image.png", "--model", "other"], "The index index was made by the model "),
     (["query", "nameless", "image.png"], "nameless does not name its model; add --model."),
 ]
@@ -285,11 +258,8 @@ USAGE = [
     (["run", "a\0b"], "embedded null byte"),
     (["compare"], "Missing argument 'NAME' of `"),
     (["query", "folder"], "holdout query INDEX IMAGES`. `"),
-    (["ruN"], "No such command 'ruN'. Did you mean 'run'?"),
     (["run", "row.yaml", "--nope"], "No such option: --nope"),
-    (["trials", "x", "pnp", "1e3"], "Invalid value for 'NUMBER'"),
     (["serve", "--port", "99999"], "Invalid value for '--port': it must be less than or equal to 65535"),
-    (["check", "pnp", "--kind", "zebra"], "'zebra' is not one of 'loss', 'dataset', 'backbone', 'sampler', 'metric'"),
 ]
 
 
