@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
@@ -14,7 +14,6 @@ from holdout.cli.options import Json
 from holdout.cli.output import Tables, aligned, messages, show, shown_checks, stacked
 from search.text_table import TextTable
 from trainables.common.errors import InvalidInput
-from trainables.common.part_tables import is_own, load_part
 
 if TYPE_CHECKING:
     from search.config.keys import Key
@@ -207,10 +206,6 @@ def check(
         str,
         typer.Argument(metavar="PART", help="A name, or the import path of your own, such as mylab.losses:CircleLoss."),
     ],
-    kind: Annotated[
-        Literal["loss", "dataset", "backbone", "sampler", "metric", "trainable"] | None,
-        typer.Option("--kind", help="The kind of part, if it cannot be derived from its class."),
-    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of the data set (also a trainable's)."),
@@ -219,29 +214,15 @@ def check(
 ) -> None:
     """Run the contract tests of a loss, data set, backbone, sampler, metric or trainable; exit code 1 if one fails."""
     from search.config.yaml_file import apply_settings
-    from spaces.contract.check_part import check_part
+    from spaces.contract.check_part import check_part, kind_of
 
-    known = _known_kind(part, kind)
+    kind = kind_of(part)
     options = apply_settings({}, settings or [])
-    if options and known not in ("dataset", "trainable"):
-        raise InvalidInput(f"--set sets an option of a data set, but {part} is a {known}; leave it out.")
-    outcomes = shown_checks(check_part(part, options, kind=known), as_json)
+    if options and kind not in ("dataset", "trainable"):
+        raise InvalidInput(f"--set sets an option of a data set, but {part} is a {kind}; leave it out.")
+    outcomes = shown_checks(check_part(part, options), as_json)
     ok = all(outcome.ok for outcome in outcomes)
     if as_json:
-        show({"part": part, "kind": known, "ok": ok, "checks": [*map(asdict, outcomes)]}, as_json, str)
+        show({"part": part, "kind": kind, "ok": ok, "checks": [*map(asdict, outcomes)]}, as_json, str)
     if not ok:
         raise typer.Exit(1)
-
-
-def _known_kind(part: str, kind: str | None) -> str:
-    """Return the kind of a part: the given one, or the one derived from its name or class."""
-    from spaces.contract.check_part import kind_of
-    from trainables.models.backbones import LIBRARIES
-
-    if kind is not None and is_own(part) and part.partition(":")[0] not in LIBRARIES:
-        load_part(part, kind=kind)
-        return kind
-    found = kind_of(part)
-    if kind not in (None, found):
-        raise InvalidInput(f"--kind is {kind}, but {part} is a {found}; leave it out.")
-    return found

@@ -161,9 +161,6 @@ def _usage(error: typer.TyperException) -> str:
         message = message.replace(word, plain)
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "holdout"
-    if message.startswith("Missing argument") and context:
-        arguments = [str(part.metavar) for part in context.command.params if part.param_type_name == "argument"]
-        message = f"{message.removesuffix('.')} of `{' '.join((command, *arguments))}`"
     end = "" if message.endswith((".", "?")) else "."
     return f"{message}{end} `{command} --help` {'explains it' if ' ' in command else 'lists the commands'}."
 

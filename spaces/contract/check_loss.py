@@ -57,7 +57,6 @@ class LossContract:
             },
             "It does not depend on the order of a batch.": self._order_problem,
             "Half precision is computed in float32.": self._half_problem,
-            "Labels may be of any integer type.": self._labels_problem,
             "Its state_dict is complete.": self._state_problem,
             "It reports used pairs, triplets or samples.": self._used_problem,
             "Its gradients agree with finite differences.": self._gradient_problem,
@@ -163,12 +162,6 @@ class LossContract:
                 return f"Its value {where} differs from that in float32: override compute, not forward."
         dtype = _value(loss.double(), embeddings_BD.double(), labels_B).dtype
         return "" if dtype == torch.float64 else f"For embeddings in float64 it is {dtype}: keep their dtype."
-
-    def _labels_problem(self) -> str:
-        loss = self._built()
-        embeddings_BD, labels_B = torch.randn(10, DIMENSIONS), torch.arange(10) % 4
-        short, long = (_value(loss, embeddings_BD, labels_B.to(dtype)) for dtype in (torch.int32, torch.int64))
-        return "" if torch.allclose(short, long) else f"It is {short} for labels in int32 and {long} in int64."
 
     def _state_problem(self) -> str:
         first, second = self._built(), self._built()

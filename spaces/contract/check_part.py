@@ -119,14 +119,13 @@ def outcomes(load: Callable[..., Contract], *part: Any) -> Iterator[CheckResult]
 
 
 def check_part(
-    name: str, options: Mapping[str, Any] | None = None, *, kind: str | None = None, image_size: int | None = None
+    name: str, options: Mapping[str, Any] | None = None, *, image_size: int | None = None
 ) -> Iterator[CheckResult]:
     """Check that a part keeps the contract of its kind.
 
     Args:
         name: name of a built-in part, or an import path.
         options: a data set's options, as in a search file; for a training, those of its data set with its ``name``.
-        kind: one of those of :func:`kind_of`, which finds it by default.
         image_size: side of a backbone's images in pixels; by default that of its weights' evaluation, or 224.
     """
     with TemporaryDirectory(prefix="holdout-check-") as folder:
@@ -138,7 +137,7 @@ def check_part(
             "metric": lambda: MetricContract(name),
             "trainable": lambda: TrainableContract(name, options or {}, Path(folder)),
         }
-        yield from outcomes(lambda: contracts[kind or kind_of(name)]())
+        yield from outcomes(lambda: contracts[kind_of(name)]())
 
 
 # Trainings, with real ones of two epochs.

@@ -184,7 +184,7 @@ def test_a_full_disk_below_the_output_is_not_that_of_the_current_folder(tmp_path
 
 # ``holdout check``: built-in and user-defined parts.
 
-OWN = '''\
+OWN = """\
 from support import own_parts
 
 class Good(own_parts.Pull):
@@ -192,10 +192,7 @@ class Good(own_parts.Pull):
 
 class Ordered(own_parts.Ordered):
     space = {}
-
-def forgetful():
-    """A network without its number of features."""
-'''
+"""
 
 
 @pytest.fixture
@@ -226,15 +223,12 @@ def test_a_part_beside_the_user_is_found_and_what_fails_is_said(here: Path) -> N
     done = holdout_here("check", "mylab.losses:Ordered", "--json", code=1)
     failed = [check for check in json.loads(done.stdout)["checks"] if check["state"] == "failed"]
     assert any("order" in check["found"] for check in failed)
-    shown = printed("check", "mylab.losses:forgetful", "--kind", "backbone", code=1)
-    assert "features" in shown, "where a part does not say its kind"
 
 
 @pytest.mark.parametrize("part", ["contrastiv", "mylab.losses:Nothing", "nolab.losses:Good"])
 def test_no_such_part_is_a_mistake(part: str, here: Path) -> None:
-    for kind in ((), ("--kind", "loss")):
-        done = holdout_here("check", part, *kind, code=2)
-        assert (part in plain(done.stderr), done.stdout) == (True, "")
+    done = holdout_here("check", part, code=2)
+    assert (part in plain(done.stderr), done.stdout) == (True, "")
 
 
 def test_the_options_of_a_data_set_are_given_like_those_of_a_search(image_folder: Path) -> None:

@@ -256,8 +256,7 @@ MODELS = [
 USAGE = [
     (["run", "row.yaml", "--runs", "row.yaml"], "dir 'row.yaml' is a file"),
     (["run", "a\0b"], "embedded null byte"),
-    (["compare"], "Missing argument 'NAME' of `"),
-    (["query", "folder"], "holdout query INDEX IMAGES`. `"),
+    (["compare"], "Missing argument 'NAME'. `"),
     (["run", "row.yaml", "--nope"], "No such option: --nope"),
     (["serve", "--port", "99999"], "Invalid value for '--port': it must be less than or equal to 65535"),
 ]
