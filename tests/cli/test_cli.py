@@ -1,6 +1,5 @@
 """The command line: its lists, its errors, and ``holdout check``."""
 
-import io
 import json
 import os
 import pwd
@@ -8,7 +7,6 @@ import shlex
 import stat
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -17,12 +15,10 @@ from support.driving import Opened, drive, only
 from support.small_disk import small_files
 
 import holdout as python
-from holdout.cli.output import set_up_logging
 from search.driver.stages import search_stage
 from search.engines.ray_session import ensure_token
 from search.study.trial_queue import TrialQueue
 from spaces.losses import SPACES
-from trainables.common.forecast import Forecast
 from trainables.losses import LOSSES
 from trainables.models import BACKBONES
 
@@ -127,13 +123,6 @@ def test_a_closed_stream_or_a_locale_without_a_character_stops_no_command(closed
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     program = subprocess.run(words, capture_output=True, env=environment, check=False)
     assert (program.returncode, program.stderr, b"?" in program.stdout) == (0, b"", shown)
-
-
-def test_progress_is_no_warning() -> None:
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as said:
-        set_up_logging()
-        Forecast("Counting", 2, iter([0.0, 30.0]).__next__).add(1)
-    assert said.getvalue().strip() == "Counting: 50.0 % after 30 s, about 30 s left."
 
 
 @pytest.mark.parametrize("words", [["status"], ["run", "quickstart"]])

@@ -1,7 +1,6 @@
 """Tables at every width: each number is on one line, and no line is wider than the terminal."""
 
 import io
-import itertools
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -10,8 +9,6 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.commands import holdout_here, json_of
-from support.driving import Opened, drive
 from support.made_search import Means, made_search
 
 from holdout.cli.output import Tables
@@ -84,20 +81,6 @@ def test_numbers_are_whole_at_every_width(
         check(tables(comparison), width)
 
 
-def test_a_result_of_three_losses_is_a_screen(tmp_path: Path) -> None:
-    made_search(tmp_path, "three", {"proxy_anchor": (0.3, 0.6), "mpa": (0.5, 0.5), "pnp": (0.4, 0.5)})
-    comparison = compared(tmp_path, ["three"])
-    for width in (80, 120, 200):
-        assert len(printed(headline_tables(comparison), width).splitlines()) <= 40
-        assert len(printed(headline_tables(comparison), width).split()) <= 200
-    assert "recall_at_1" in printed(headline_tables(comparison), 120)
-    shown = printed(headline_tables(comparison), 80)
-    assert "recall_at_1" in printed(text_tables(comparison), 80)
-    assert "`holdout compare three`" in shown
-    assert "shows everything" in " ".join(shown.split())
-    assert "only 2 classes validate" in shown
-
-
 def test_a_wide_terminal_has_one_table_and_a_narrow_one_several() -> None:
     table = TextTable(
         title="t",
@@ -139,28 +122,3 @@ def test_a_default_that_is_best_is_one_row(tmp_path: Path) -> None:
     for tables in (headline_tables, text_tables):
         rows = [row[:2] for row in tables(comparison)[1].rows]
         assert rows == [("chance", "–"), ("pnp", "0, default"), ("pnp", "7, tuned"), ("mpa", "default is best")]
-
-
-@pytest.mark.parametrize("width", [60, 200])
-def test_commands_keep_to_the_width(
-    width: int, opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every value of the records is printed whole at any width; links may be longer than a line."""
-    search = opened(name="a-search-with-a-rather-long-name")
-    drive(search, lambda job, epoch: 0.1234 + job.number / 100 + epoch / 1000)
-    monkeypatch.setenv("COLUMNS", str(width))
-    of_search = (search.name, "--runs", tmp_path / "runs")
-    for arguments in (("status", *of_search), ("trials", *of_search)):
-        shown = holdout_here(*arguments).stdout
-        found = json_of(*arguments)
-        assert max(map(len, shown.splitlines())) <= width
-        assert "…" not in shown
-        rows = found[0]["studies"] if arguments[0] == "status" else itertools.chain.from_iterable(found.values())
-        values = [row.get("best", row.get("value")) for row in rows]
-        assert values
-        printed_numbers = numbers(shown)
-        for value in values:
-            printed_numbers.remove(f"{100 * value:.2f}")
-    for name in ("losses", "datasets"):
-        shown = holdout_here(name).stdout
-        assert max(map(len, shown.splitlines())) <= width

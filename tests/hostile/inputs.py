@@ -11,7 +11,6 @@ import os
 import pickle
 import random
 import shutil
-import sqlite3
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -183,21 +182,6 @@ def strings(world: World) -> list[str]:
     ]  # fmt: skip
 
 
-def _replace_cell(path: Path, value: Any, draw: random.Random) -> None:
-    """Replace a cell of a database, in a table with rows; values of JSON columns are written as JSON."""
-    with sqlite3.connect(path) as database:
-        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        table = draw.choice([name for name in names if database.execute(f"SELECT 1 FROM {name}").fetchone()])
-        column = draw.choice([row[1] for row in database.execute(f"PRAGMA table_info({table})")])
-        row = draw.choice([row for (row,) in database.execute(f"SELECT rowid FROM {table}")])
-        text = json.dumps(value) if "json" in column else value if isinstance(value, str | None) else str(value)
-        try:
-            database.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (text, row))
-        except sqlite3.Error:  # a key that must be unique, or an integer that is none
-            database.execute(f"DELETE FROM {table} WHERE rowid = ?", (row,))
-    database.close()
-
-
 def _replace_in_header(path: Path, value: Any, draw: random.Random) -> None:
     """Replace a value in the header of a file of tensors."""
     content = path.read_bytes()
@@ -229,8 +213,6 @@ def change_inside(path: Path, value: Any, draw: random.Random) -> None:
             _replace_key(path, value, draw)
         case ".json" | ".jsonl" | ".yaml" | ".journal":
             replace_value(path, value, draw)
-        case ".db":
-            _replace_cell(path, value, draw)
         case ".safetensors" if draw.random() < 0.5:
             _replace_in_header(path, value, draw)
         case ".npz" if draw.random() < 0.7:
@@ -288,7 +270,7 @@ def attack(world: World, draw: random.Random) -> tuple[str, str, Callable[[Path]
 
 
 RECORDS = (
-    f"{SEARCH}/test/*/*.npz", f"{SEARCH}/test/*/retrieval/*.npz", f"{SEARCH}/test/*/thumbnails.npz", "runs/mlflow.db",
+    f"{SEARCH}/test/*/*.npz", f"{SEARCH}/test/*/retrieval/*.npz", f"{SEARCH}/test/*/thumbnails.npz",
 )  # fmt: skip
 """Files of which only some commands need each."""
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from support.bare_networks import save_convnet
 from support.finished_search import finish, in_turn
-from support.kinds import FEW, Kinds, feature_file, on_features
+from support.kinds import FEW, Kinds
 from support.small_search import GLYPHS, SHORTEST
 from support.vault_requests import ask, message, opening_of
 
@@ -21,14 +21,13 @@ from search.config.yaml_file import read_yaml
 from search.driver.make_plan import reopened
 from search.driver.sealed import files_of, models_to_send, parts_of, test_items as items_of
 from search.driver.verify.scores import kept_scorings
-from search.records import BaselineScoring, ScoredOpening, Scoring, Selection, images_in, score, scored_openings
+from search.records import BaselineScoring, ScoredOpening, Scoring, Selection, images_in, scored_openings
 from search.records.records import Records
 from search.records.runs import RunFolder
 from search.results.comparison import compare
 from search.trust import own_code, remember
 from search.vault.held import Policy, Vault, make_vault
 from search.vault.protocol import content_of
-from trainables.inference.model_files import read_tensors, tensors_bytes
 from trainables.metrics import is_retrieval
 
 SMALL: dict[str, Any] = {**GLYPHS, **SHORTEST, "name": "small", "metrics": FEW}
@@ -156,36 +155,6 @@ def test_embeddings_alone_have_the_same_values(searches: Callable[[str], RunFold
     scored = both_ways(searches(kind), tmp_path, labels_only=True)
     assert_near(scored)
     assert_same_pairs(scored, tmp_path)
-
-
-def test_a_model_that_overflows_on_the_test_has_the_same_record(tmp_path: Path) -> None:
-    """Its weights are large, and one test class has large vectors, so that noise and other classes tell nothing."""
-    with np.load(feature_file(tmp_path)) as arrays:
-        content = dict(arrays)
-    content["embeddings"][content["labels"] == "class-15"] *= 1e20
-    np.savez(tmp_path / "large.npz", **content)
-    dataset = {"name": "features", "file": str(tmp_path / "large.npz")}
-    short = {"search": {"trials": 1}, "selection": SHORTEST["selection"], "space": {}}
-    runs = finish(tmp_path / "runs", on_features(tmp_path, dataset=dataset, **short))
-
-    def first_with_large_weights(scorings: Any) -> Any:
-        first, *others = scorings
-        tensors, description = read_tensors(Path(first.checkpoint))
-        large = {name: tensor * 1e19 if name.startswith("head") else tensor for name, tensor in tensors.items()}
-        (tmp_path / "large.safetensors").write_bytes(tensors_bytes(large, description))
-        return [replace(first, checkpoint=str(tmp_path / "large.safetensors")), *others]
-
-    scored = both_ways(folder := RunFolder(runs, "small"), tmp_path, first_with_large_weights)
-    images = replace(scored.scorings[0].images, class_names=Records(folder).split.test)
-    scores = [of for scoring in scored.scorings for of in score(replace(scoring, images=images))]
-    assert not any(of.is_repairable for of in scores)
-    own = [of.record.content() for of in scores]
-    (failed,) = [entry for entry in own if "reason" in entry]
-    assert failed.pop("reason").startswith("Diverged: Of the test vectors, 10 of 80 embeddings are zero or not finite")
-    (by_vault,) = scored.parts["failed"]
-    assert by_vault.pop("reason") == "Diverged: Of the test vectors, embeddings are zero or not finite, or equal."
-    assert by_vault == failed
-    assert [*scored.parts["scores"], *scored.parts["baselines"]] == [entry for entry in own if "metrics" in entry]
 
 
 def assert_near(scored: BothWays) -> None:

@@ -328,3 +328,8 @@ def test_wrong_embeddings_are_a_sentence(name: str, by_embeddings: Path) -> None
     make, sentence = GIVEN[name]
     assert sentence in said(by_embeddings, message(*opening_of(by_embeddings, make())))
     assert not Path("/tmp/vault-was-here").exists()
+
+
+def test_equal_embeddings_have_no_score(tmp_path: Path) -> None:
+    (score,) = opened(vault_of_vectors(tmp_path, labels_only=True), of_embeddings(48, 4, value=1.0))["scores"]
+    assert score["reason"].startswith("Diverged: Of the test vectors, embeddings are zero or not finite, or equal.")

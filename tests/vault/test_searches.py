@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 from support.commands import holdout_here, plain, printed, write_search
-from support.finished_search import campaign_here, finish
+from support.finished_search import finish
 from support.kinds import FEW, feature_file, own as own_training
 from support.refusals import refused
 from support.small_search import SHORTEST, draw_folder, small_search
 from support.tampered import Copied, verified
-from support.vault_requests import openings, served
+from support.vault_requests import served
 
-from search.config.search_config import parse_config
-from search.driver.doctor import _data, _images, examine
 from search.driver.synchronise import search_run
 from search.records import scored_openings
 from search.records.records import Records
@@ -108,35 +106,6 @@ def test_it_is_verified_on_both_sides(by_vault: ByVault) -> None:
     assert holdout_here("vault", "verify", vault.vault).stderr.startswith("Verified")
 
 
-def test_the_doctor_counts_its_classes(unopened: Made, tmp_path: Path) -> None:
-    config = parse_config(unopened.changed("resources", engine="in_process"))
-    checks = {check.check: check.found for check in examine(config, tmp_path / "runs", (), (_data, _images))}
-    assert checks["data"].endswith("validate, 8 test")
-    assert checks["vault"].endswith("has all of 80 test items of 8 classes")
-    assert "training images" in checks
-    assert "test images" not in checks
-    assert openings(unopened.vault) == []
-
-
-@pytest.mark.slow
-def test_a_campaign_takes_an_opening_for_each_search(images: Path, tmp_path: Path) -> None:
-    vault = made(tmp_path, images, "--openings", "2")
-    base = {**vault.content, **SHORTEST, "final": {**vault.content["final"], "seeds": 1}}
-    campaign = {
-        "name": "lot",
-        "study": "dimensions",
-        "base": {name: entry for name, entry in base.items() if name != "name"},
-        "vary": {"dimensions": {"eight": {}, "four": {"model.embedding_dim": 4}}},
-        "table": {"rows": ["loss"], "metrics": ["map_at_r"]},
-    }
-    with campaign_here(tmp_path / "runs", campaign) as (_, result):
-        (told,) = result.openings.values()
-    assert openings(vault.vault) == [1, 2]
-    assert [told.count(f"opening {number} of 2 by the vault") for number in (1, 2)] == [1, 1], told
-    said = holdout_here("verify", "lot", "--runs", tmp_path / "runs").stdout
-    assert said.splitlines()[-1].startswith("Verified")
-
-
 CHANGES = {
     "a score": ("test.json", '"map_at_r": 0.', '"map_at_r": 0.99', "scores.0.metrics.map_at_r: 0.99"),
     "its number": ("test.json", '"number": 1', '"number": 2', "vault.number: 2 is stored, 1 recomputed"),
@@ -150,16 +119,6 @@ def test_a_change_of_what_the_vault_signed_is_found(by_vault: ByVault, change: s
     (path,) = copied.path.rglob(file)
     copied.text(str(path.relative_to(copied.path)), before, after)
     assert found in verified(copied.runs, code=1)
-
-
-@pytest.mark.slow  # it starts Ray
-def test_an_opening_that_is_asked_for_again_has_the_same_answer(by_vault: ByVault, tmp_path: Path) -> None:
-    copied = Copied(by_vault[1].runs, tmp_path / "runs")
-    holdout_here("test", "small", "--runs", copied.runs, "--again", "the disk was full", "--trust-code")
-    first, second = scored_openings(copied.path / "test.json")
-    assert first.scores == second.scores
-    assert second.vault == first.vault
-    assert holdout_here("vault", "verify", by_vault[0].vault).stderr.startswith("Verified")
 
 
 @pytest.mark.slow
