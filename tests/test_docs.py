@@ -140,7 +140,7 @@ def test_pictures_are_small() -> None:
         assert picture.stat().st_size <= 200_000, f"{picture.name} has {picture.stat().st_size} bytes"
 
 
-# The messages of the product: what they name exists, and the settings are accepted.
+# The messages of the product: what they name exists.
 
 KEYS = {key.name: key for target in (SearchConfig, CampaignConfig) for key in keys_of(target)}
 SECTIONS = {key.name for key in KEYS.values() if key.type == SECTION}

@@ -1,6 +1,6 @@
 """The trainings of libraries: plain scripts run, few lines differ, and a kill changes nothing; the notebook runs.
 
-Beside the examples, scripts that were written from the documentation of their libraries.
+What the libraries document is in `tests/trainables/training/test_library_uses.py`.
 """
 
 import json
@@ -52,9 +52,6 @@ DATA: dict[str, Any] = {
     "timm_loop": Pictures(),
     "discriminant": DrawnFeatures(),
 }
-SCRIPTS = Path(__file__).parent / "scripts"
-DOCUMENTED = ("reviews", "signs", "speakers")
-"""Scripts after the documentation of sentence-transformers, Lightning and pytorch-metric-learning."""
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning"),
@@ -97,24 +94,15 @@ def test_a_plain_script_runs(name: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert [*tmp_path.rglob("*")], "the trained model is saved"
 
 
-def vectors(folder: Path) -> FeatureFile:
-    """Write vectors of twelve classes."""
-    generator, labels = np.random.default_rng(0), np.repeat(np.arange(12), 6)
-    drawn = generator.normal(size=(12, 32))[labels] + generator.normal(size=(72, 32))
-    np.savez(folder / "vectors.npz", embeddings=drawn.astype(np.float32), labels=labels)
-    return FeatureFile(file=str(folder / "vectors.npz"))
-
-
 def spec_of(name: str, folder: Path) -> TrialSpec:
-    documented = {"reviews": lambda: Languages(sentences=8), "signs": Pictures, "speakers": lambda: vectors(folder)}
-    dataset, path = (documented[name](), name) if name in DOCUMENTED else (DATA[name], f"examples.trainers.{name}")
-    count = 8 if name in DOCUMENTED else 4
-    names = tuple(dataset.classes())[: 3 * count // 2]
-    images = StoreSpec(dataset=dataset, class_names=names, short_side=32, cache=str(folder / "cache"))
-    params = {key: entry.default for key, entry in trainable_class(f"{path}:{name}").space.items()}
-    spec = own_spec(folder, f"{path}:{name}", epochs=3 if name in DOCUMENTED else 2)
-    classes = {"train_classes": names[:count], "validation_classes": names[count:]}
-    return replace(spec, hyperparameters=params, images=images, **classes)
+    dataset, path = DATA[name], f"examples.trainers.{name}:{name}"
+    names = tuple(dataset.classes())[:6]
+    return replace(
+        own_spec(folder, path, epochs=2),
+        hyperparameters={key: entry.default for key, entry in trainable_class(path).space.items()},
+        images=StoreSpec(dataset=dataset, class_names=names, short_side=32, cache=str(folder / "cache")),
+        train_classes=names[:4], validation_classes=names[4:],
+    )  # fmt: skip
 
 
 def test_the_short_training_on_the_page_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,14 +128,10 @@ class Killed(BaseException):
     """The end of a process, which nothing handles."""
 
 
-@pytest.mark.parametrize(
-    "name", [*DOCUMENTED, *sorted(DATA.keys() - {"cached", "matryoshka"})]
-)  # as pairs but for losses
+@pytest.mark.parametrize("name", sorted(DATA.keys() - {"cached", "matryoshka"}))  # as pairs but for losses
 def test_killed_in_an_epoch_it_ends_with_the_same_numbers(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(SCRIPTS)
-    monkeypatch.setenv("MODEL", tiny.bert())
     for folder in ("here", "whole", "killed"):
         (tmp_path / folder).mkdir()
     monkeypatch.chdir(tmp_path / "here")
