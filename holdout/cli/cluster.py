@@ -44,18 +44,15 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show the searches and their progress, on this machine or on a cluster."""
-    if jobs:
+    if jobs or address:
         from holdout.cli.ray_jobs import connected
 
         place = address or ADDRESS
         with connected(place) as cluster:
-            listed = cluster.searches() if name is None else [cluster.get(name)]
-        show([asdict(job) for job in listed], as_json, lambda: Tables([_jobs_table(listed, place)]))
-        return
-    if address:
-        from holdout.cli.ray_jobs import connected
-
-        with connected(address) as cluster:
+            if jobs:
+                listed = cluster.searches() if name is None else [cluster.get(name)]
+                show([asdict(job) for job in listed], as_json, lambda: Tables([_jobs_table(listed, place)]))
+                return
             found = cluster.status(name, str(runs))
     else:
         found = [asdict(records.status_of(search)) for search in _searches(runs, name)]

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -68,7 +67,7 @@ def datasets(
         _write_images(dataset, to)
     _say_damage(dataset, split)
     say([similar_names(classes), dataset.left_out()], "yellow")
-    show({"name": name, **counts}, as_json, lambda: _counted(name, counts, dataset.noun))
+    show({"name": name, **counts}, as_json, lambda: _counted(name, counts, dataset.noun, split.ratio))
 
 
 def _described(name: str) -> dict[str, Any]:
@@ -128,26 +127,21 @@ def _write_images(dataset: "Dataset", folder: Path) -> None:
 
 def _counts(dataset: "Dataset", split: "ClassSplit") -> dict[str, Any]:
     classes = dataset.classes()
-
-    def count(names: Sequence[str]) -> dict[str, int]:
-        return {"classes": len(names), "images": sum(len(classes[name]) for name in names)}
-
-    return {
-        "identity": split.identity,
-        "train_half": count(split.train + split.validation),
-        "train": count(split.train),
-        "validation": count(split.validation),
-        "test": count(split.test),
+    parts = {
+        "train_half": split.train + split.validation, "train": split.train, "validation": split.validation,
+        "test": split.test,
+    }  # fmt: skip
+    counts = {
+        part: {"classes": len(names), "images": sum(len(classes[name]) for name in names)}
+        for part, names in parts.items()
     }
+    return {"identity": split.identity, **counts}
 
 
-def _counted(name: str, counts: dict[str, Any], noun: str) -> RenderableType:
-    from search.config.sections import SplitSection
-
+def _counted(name: str, counts: dict[str, Any], noun: str, ratio: float) -> RenderableType:
     table = Table("part")
     for column in ("classes", noun):
         table.add_column(column, justify="right")
-    ratio = SplitSection().ratio
     rows = {
         "training half": "train_half",
         f"  training ({ratio:.0%})": "train",

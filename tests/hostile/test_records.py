@@ -7,17 +7,21 @@ The command fails with that sentence and changes no record.
 
 import gc
 import json
+import os
 import random
 import shutil
 import sqlite3
 import struct
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from support.commands import holdout_here, plain, printed
 from support.finished_search import finish
+from support.forks import forked
 from support.journals import rewrite
 from support.refusals import contents, refused
 from support.serving import asked
@@ -155,6 +159,29 @@ def test_a_damaged_journal_is_one_sentence_everywhere(
     assert contents(here) == before, "nothing is written"
 
 
+def run_too_deep(connection: Connection) -> None:
+    for words in (["verify", "small"], ["remove", "small", "--yes"]):
+        connection.send(holdout_here(*words, "--runs", "runs", code=2).stderr)
+
+
+def test_folders_in_many_levels_are_a_sentence(copied: Copied) -> None:
+    """The commands have a process of their own, since an iterator that recursion interrupts is never closed."""
+    here = os.open(copied.path / "models", os.O_RDONLY)
+    for _ in range(1_200):
+        os.mkdir("d", dir_fd=here)
+        here, above = os.open("d", os.O_RDONLY, dir_fd=here), here
+        os.close(above)
+    process, connection = forked(run_too_deep)
+    said = [plain(connection.recv()), plain(connection.recv())]
+    process.join()
+    sentence = "Folders are nested in more levels than this command can follow; move or remove them."
+    assert [each.endswith(sentence) and "Traceback" not in each for each in said] == [True, True], said
+    assert os.fstat(here).st_nlink, "nothing is removed in part"
+    os.close(here)
+    assert (copied.path / "selection.json").exists()
+    subprocess.run(["rm", "-rf", copied.path / "models"], check=True)  # pytest could not
+
+
 # MLflow databases that were changed between a run and the command that writes to them.
 
 def _sql(*statements: str) -> Callable[[Path], None]:
@@ -180,6 +207,13 @@ def test_what_mlflow_cannot_write_is_a_sentence(name: str, copied: Copied, monke
     done = holdout_here("sync", "small", "--register", "--runs", copied.runs, code=(1, 2))
     assert len(done.stderr.strip().splitlines()) == 1
     assert "MLflow cannot be written (" in plain(done.stderr) or "mlflow.db" in plain(done.stderr)
+
+
+def test_an_emptied_mlflow_is_written_again(copied: Copied, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS")
+    (copied.runs / "mlflow.db").write_bytes(b"")
+    said = printed("sync", "small", "--register", "--runs", copied.runs)
+    assert "models:/small@champion is the model of " in said
 
 
 # A sample of every kind of hostile file in every place where a command reads one.

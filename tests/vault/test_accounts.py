@@ -173,24 +173,9 @@ def test_no_module_of_the_searcher_runs_on_the_account_of_the_vault(accounts: Ac
 # sshd
 
 
-@dataclass(frozen=True)
-class Server:
-    """An sshd whose forced command answers for the vault."""
-
-    port: int
-    identity: Path
-    owner: str
-
-    @property
-    def address(self) -> list[str]:
-        """The command that asks the vault."""
-        options = ("BatchMode=yes", "StrictHostKeyChecking=no", f"UserKnownHostsFile={self.identity}.known")
-        given = [word for option in options for word in ("-o", option)]
-        return ["ssh", "-q", *given, "-p", str(self.port), "-i", str(self.identity), f"{self.owner}@127.0.0.1"]
-
-
 @pytest.fixture(scope="module")
-def server(accounts: Accounts, vault: Path) -> Iterator[Server]:
+def ssh(accounts: Accounts, vault: Path) -> Iterator[list[str]]:
+    """The command that asks the vault of an sshd whose forced command answers for it."""
     sshd = shutil.which("sshd", path=f"/usr/sbin:{os.environ['PATH']}")
     if sshd is None or not shutil.which("ssh"):
         pytest.skip("there is no sshd; Debian's package is openssh-server")
@@ -220,7 +205,10 @@ def server(accounts: Accounts, vault: Path) -> Iterator[Server]:
                 if not client.connect_ex(("127.0.0.1", port)):
                     break
             time.sleep(0.1)
-        yield Server(port, searcher.home / "identity", keeper.name)
+        identity = searcher.home / "identity"
+        options = ("BatchMode=yes", "StrictHostKeyChecking=no", f"UserKnownHostsFile={identity}.known")
+        given = [word for option in options for word in ("-o", option)]
+        yield ["ssh", "-q", *given, "-p", str(port), "-i", str(identity), f"{keeper.name}@127.0.0.1"]
     finally:
         process.terminate()
         process.wait()
@@ -229,11 +217,11 @@ def server(accounts: Accounts, vault: Path) -> Iterator[Server]:
             separated.rmdir()
 
 
-def test_no_command_but_the_forced_one_runs(accounts: Accounts, vault: Path, server: Server, tmp_path: Path) -> None:
+def test_no_command_but_the_forced_one_runs(accounts: Accounts, vault: Path, ssh: list[str], tmp_path: Path) -> None:
     _, searcher = accounts
 
     def asked(*words: str, given: bytes = b"") -> bytes:
-        return searcher.run(*server.address, *words, given=given, code=None).stdout
+        return searcher.run(*ssh, *words, given=given, code=None).stdout
 
     head, _ = receive(io.BytesIO(asked(given=DESCRIBE)), 1 << 20)
     assert content_of(head)["items"] == 80
@@ -242,17 +230,17 @@ def test_no_command_but_the_forced_one_runs(accounts: Accounts, vault: Path, ser
         said = asked(*words)
         assert secret not in said
         assert json.loads(said)["error"][0].startswith("The message is no line of JSON")
-    *options, host = server.address
+    *options, host = ssh
     assert secret not in searcher.run(*options, "-s", host, "sftp", code=None).stdout
     forward = ("-N", "-o", "ExitOnForwardFailure=yes", "-R", "0:127.0.0.1:22", host)
     assert searcher.run(*options, *forward, code=None).returncode
 
 
-def test_a_search_is_tested_by_ssh_and_verified(accounts: Accounts, vault: Path, server: Server) -> None:
+def test_a_search_is_tested_by_ssh_and_verified(accounts: Accounts, vault: Path, ssh: list[str]) -> None:
     keeper, searcher = accounts
     content = small_search(
         searcher.home / "training",
-        **SHORTEST | {"final": {"seeds": 1, "vault": shlex.join(server.address)}},
+        **SHORTEST | {"final": {"seeds": 1, "vault": shlex.join(ssh)}},
         dataset={"name": "manifest", "file": str(searcher.home / "training" / "data.csv")},
         resources={"engine": "local"},
         tracking={"uri": None},
