@@ -28,8 +28,6 @@ from search.engines.capacity import Node, at_once, fitting, roomier, too_tight, 
 from search.packages import INSTALL, missing_packages
 from search.records.disk import check_space
 from search.records.plan import Plan, training_of
-from search.records.records import Records
-from search.records.runs import RunFolder
 from search.records.work import Work, planned_work, seconds_left, slots_here
 from search.stages import Stage
 from search.study import Pruner
@@ -96,14 +94,11 @@ def images_of(plan: Plan) -> ImageCounts:
 
 def expected_works(plan: Plan) -> list[Work]:
     """Return the trials of all stages with the epochs that each is expected to train."""
-    earlier = Records(RunFolder(plan.folder.runs, plan.predecessor)) if plan.predecessor else None
     pruner, works = PRUNERS[plan.config.search.pruner](steps=plan.steps), []
     for work in planned_work(plan, plan.config.stages):
         if work.stage is Stage.SEARCH:
-            copied = sum(trial.state.is_finished() for trial in (earlier.trials(work.loss) if earlier else ()))
-            budget = replace(work.budget, trials=max(0, work.budget.trials - copied))
-            epochs_each = work.epochs_each * (expected_steps(pruner, budget.most) / plan.steps)
-            work = replace(work, budget=budget, epochs_each=epochs_each)
+            epochs_each = work.epochs_each * (expected_steps(pruner, work.budget.most) / plan.steps)
+            work = replace(work, epochs_each=epochs_each)
         works.append(work)
     return works
 

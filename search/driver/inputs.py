@@ -9,7 +9,6 @@ from pathlib import Path
 from search.records import Opening, Selection, images_in, save_baselines
 from search.records.plan import Plan
 from search.records.records import Records
-from search.records.runs import RunFolder
 from search.stages import Stage
 from trainables.common.errors import InvalidInput, listed
 from trainables.common.files import json_digest, write_json
@@ -27,10 +26,9 @@ def with_training_images(plan: Plan) -> Plan:
     """Return ``plan`` with the digest of its training images; raise if the search did not begin with these."""
     digest = digest_of_images(plan.images.make())
     if plan.split.images not in (None, digest):
-        name = plan.predecessor or plan.config.name
         raise InvalidInput(
-            f"The training {plan.images.dataset.noun} differ from those that {name} started with: some were added, "
-            "removed or changed; restore them, or give the search a new name."
+            f"The training {plan.images.dataset.noun} differ from those that {plan.config.name} started with: some "
+            "were added, removed or changed; restore them, or give the search a new name."
         )
     return replace(plan, split=replace(plan.split, images=digest))
 
@@ -96,12 +94,9 @@ def check_sealed_images(plans: Sequence[Plan]) -> None:
 
 
 def check_weights(plans: Sequence[Plan]) -> None:
-    """Raise if a search, or what it continues, validated its baselines with other weights than its file has now."""
-    known = []
-    for plan in plans:
-        names = [plan.config.name, plan.predecessor] if plan.config.model.weights else []
-        begun = [Records(RunFolder(plan.folder.runs, name)).baselines for name in filter(None, names)]
-        known += [(plan.config.model, found.network) for found in begun if found]
+    """Raise if a search validated its baselines with other weights than its file has now."""
+    pretrained = [plan for plan in plans if plan.config.model.weights]
+    known = [(plan.config.model, found.network) for plan in pretrained if (found := Records(plan.folder).baselines)]
     if known:
         from trainables.training.inputs import described_backbone, of_backbone, raise_if_other  # imports torch
 

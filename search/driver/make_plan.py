@@ -23,7 +23,6 @@ from search.records.campaign import Campaign, parse_campaign
 from search.records.plan import Growth, Plan, check_spaces, growth, in_order
 from search.records.records import Records, stored_search, trusted_config
 from search.records.runs import CampaignFolder, RunFolder, campaign_of
-from search.stages import Stage
 from search.trust import CHECKPOINTS, addresses_in, check_trusted, own_code, remember
 from trainables.common.errors import InvalidInput, Mistake, raise_if_any
 from trainables.data.dataset import is_utf8, similar_names
@@ -66,7 +65,7 @@ def plan_from_rules(folder: RunFolder) -> Plan:
     found.raise_if_any()
     assert data is not None, "no mistake was found, but there is no split"
     split = data.split if config.final.vault is None else replace(data.split, vault=Records(folder).split.vault)
-    return Plan(config=config, folder=folder, split=split, spaces=spaces, predecessor=folder.predecessor_name())
+    return Plan(config=config, folder=folder, split=split, spaces=spaces)
 
 
 def make_plan(
@@ -110,9 +109,7 @@ def make_plan(
     plan = None
     if data is not None and not found.sentences:
         split = replace(data.split, vault=tuple((name, str(vault[name])) for name in FROZEN)) if vault else data.split
-        folder = RunFolder(runs, config.name)
-        earlier = folder.predecessor_name()
-        plan = Plan(config=config, folder=folder, split=split, spaces=spaces, predecessor=earlier)
+        plan = Plan(config=config, folder=RunFolder(runs, config.name), split=split, spaces=spaces)
     notices: tuple[str, ...] = ()
     if plan is None or not is_finished(plan):
         notices = check_network(found, config, spaces, None if resumed else plan)  # last, since it imports torch
@@ -122,13 +119,10 @@ def make_plan(
     return replace(plan, notices=(*filter(None, [fitted]), *notices), openings_left=left)
 
 
-# A search that begins, is resumed, grows, or was tested and has a successor.
+# A search that begins, is resumed or grows.
 
 
 def _new(config: SearchConfig, folder: RunFolder, found: Findings[SearchConfig]) -> Plan:
-    for name in folder.successors()[:1]:
-        gone = f"{name} continues from the trials of {config.name}, whose folder is missing"
-        found.say(f"name: {gone}; restore it from a copy, or give the search another name.")
     plan = make_plan(config, folder.runs, findings=found, fits_batch=not found.gives("training.batch_size"))
     _remember(plan)
     split = plan.split
@@ -150,8 +144,8 @@ def _stored(config: SearchConfig, folder: RunFolder, found: Findings[SearchConfi
             found.add([Mistake("search.trials", text, "give a campaign of searches with more trials a new name")])
         return _resumed(config, stored, folder, found, Growth())
     grown = growth(stored, config)
-    if grown and not found.sentences and (not grown.in_place or Records(folder).is_tested):
-        return _successor(config, stored, folder, found, grown)
+    if grown and Records(folder).is_tested:
+        found.add([_kept(config.name, grown)])
     plan = _resumed(in_order(stored, config), stored, folder, found, grown)
     if grown and folder.selection.exists():
         notice = f"{config.name} was chosen and not tested, so it continues with {grown} and chooses again."
@@ -159,47 +153,14 @@ def _stored(config: SearchConfig, folder: RunFolder, found: Findings[SearchConfi
     return plan
 
 
-def _successor(
-    config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings[SearchConfig], grown: Growth
-) -> Plan:
-    """Return the plan of the search that continues from the trials of the one in ``folder``."""
-    following = folder.successor()
-    renamed = config.model_copy(update={"name": following.name})
-    if following.config.exists():
-        plan = _stored(renamed, following, found)
-    else:
-        found.add(_forbidden_changes(stored, config, grown))
-        found.add(_unfinished_defaults(Records(folder)))
-        plan = _with_split_of(folder, make_plan(renamed, folder.runs, findings=found))
-        plan = replace(plan, predecessor=folder.name)
-        _remember(plan)
-    from search.records.work import planned_budgets  # imports Optuna
-
-    notice = (
-        f"A study's choices are fixed, so {following.name} continues from the trials of {folder.name} with {grown}."
-    )
-    if tested := Records(folder).is_tested:
-        notice = f"{folder.name} was tested, so {following.name} continues from its trials with {grown}; its test is "
-        notice += "another opening, which the ledger counts."
-    confirmed = () if grown.trials or grown.wider else stored.loss_names  # what does not grow has its confirmations
-    budgets = ((loss, planned_budgets(plan, loss)) for loss in plan.config.loss_names)
-    most = sum(of[Stage.TEST].most + (loss not in confirmed) * of[Stage.SELECT].most for loss, of in budgets)
-    cost = (
-        f"The trials{' and confirmations' * tested} of {folder.name} are taken over; confirming other finalists and "
-        f"the trainings for the test, also of the losses that were there, take up to {most} trainings."
-    )
-    return replace(plan, notices=(notice, cost, *plan.notices))
-
-
-def _unfinished_defaults(search: Records) -> Iterator[str]:
-    """Yield a sentence for each loss of a stored search whose default is unfinished: a successor begins with it."""
-    for loss in search.losses:
-        trials = search.trials(loss)
-        if not trials or not trials[0].state.is_finished():
-            yield (
-                f"Trial 0 of {search.name}/{loss}, the default, is not finished, and a successor begins with it; "
-                f"run the unchanged file of {search.name} first, or give the search a new name."
-            )
+def _kept(name: str, grown: Growth) -> Mistake:
+    """Return the mistake of a file that asks for more of a search whose test was opened, or is trained for."""
+    text = f"The file asks for {grown}, and the test of {name} has been opened or is trained for, so its trials and "
+    text += "choice are kept as they are"
+    fix = f"give the new search a name of its own, such as `--set name={name}-2`"
+    if grown.losses:
+        fix += f"; it may have the added losses alone, and `holdout compare {name} {name}-2` compares both"
+    return Mistake("", text, fix, ("search.trials", "losses", "space"))
 
 
 def _resumed(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:

@@ -35,7 +35,7 @@ from search.records.disk import check_space
 from search.records.plan import Plan
 from search.records.records import Records
 from search.records.runs import folder_if_needed
-from search.records.writable import WritableRecords, copy_trials, open_search
+from search.records.writable import WritableRecords, open_search
 from search.stages import UNTRAINED, Stage, baseline_phrase
 from search.study import TrialQueue
 from search.tracking import Tracker, import_mlflow
@@ -61,7 +61,6 @@ def run_stages(plans: Sequence[Plan], order: Order) -> list[WritableRecords]:
         # If a new search cannot run, it leaves nothing; one without its split.json computes the images' digest again.
         if is_new := not all(plan.folder.config.exists() and plan.split.images for plan in plans):
             engine_ready()
-            check_weights(plans)  # those of a successor are its predecessor's
             plans = [with_training_images(plan) for plan in plans]
         killed = {plan.config.name for plan in plans if plan.folder.was_killed()}
         searches = _opened(plans, order, stack)
@@ -78,8 +77,8 @@ def run_stages(plans: Sequence[Plan], order: Order) -> list[WritableRecords]:
             engine, slots = engine_ready()
             if not order.continues:
                 say(order.console, resumed(searches, [stage.stage for stage in left], slots))
+            check_weights(plans)
             if not is_new:
-                check_weights(plans)
                 for plan in plans:
                     with_training_images(plan)  # raises if the images changed
             for search in searches:
@@ -188,8 +187,5 @@ def _opened(plans: Sequence[Plan], order: Order, stack: ExitStack) -> list[Writa
     order.on_begin()
     if len(new) == len(plans):  # else the campaign has begun
         tests = {plan.split.test_digest for plan in new}
-        Records(plans[0].folder).ledger.begin(order.opener, tests, plans[0].predecessor)
-    searches = [stack.enter_context(closing(open_search(plan))) for plan in plans]
-    for search in searches:
-        copy_trials(search)
-    return searches
+        Records(plans[0].folder).ledger.begin(order.opener, tests)
+    return [stack.enter_context(closing(open_search(plan))) for plan in plans]

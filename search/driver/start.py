@@ -101,7 +101,7 @@ def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, A
             to a campaign, or its sampler tries a fixed list or its epochs are used up. Nothing is enqueued.
     """
     from search.driver.stages import begin_studies  # slow to import; see run_search
-    from search.records.writable import copy_trials, open_search
+    from search.records.writable import open_search
 
     _refuse_late(runs, name)
     plan = reopened(runs, name)
@@ -114,7 +114,6 @@ def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, A
     with plan.folder.only_driver():
         _refuse_late(runs, name)  # another process may have chosen meanwhile
         with closing(open_search(plan)) as search:
-            copy_trials(search)
             begin_studies(search)
             trials = search.trials(loss)
         enqueued = len(trials)
@@ -145,7 +144,7 @@ def _refuse_late(runs: Path, name: str) -> None:
     if stored_search(runs, name).folder.selection.exists():
         raise InvalidInput(
             f"The configurations of {name} are already chosen, so it takes no more trials; raise search.trials in its "
-            "file and `holdout run` it with `--set 'stages=[search]'`, which extends it or begins its successor."
+            "file and `holdout run` it with `--set 'stages=[search]'` if it is not tested, or begin another search."
         )
 
 

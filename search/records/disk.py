@@ -262,16 +262,11 @@ def _holds(folder: RunFolder) -> bool:
 
 
 def _hindrances(folder: RunFolder) -> Iterator[str]:
-    """Yield the reason why ``folder`` cannot be removed: it is a link, or its search is running or has a successor."""
+    """Yield the reason why ``folder`` cannot be removed: it is a link, or its search is running."""
     if folder.path.is_symlink():
         yield f"{folder.path} is a link to {folder.path.readlink()}; {NOT_FOLLOWED}"
     elif folder.lock_files[0].exists() and (driver := folder.driver()):
         yield f"The search {folder.name} is being run by {driver}; wait until it ends, or stop it. Nothing was removed."
-    elif following := folder.successors():
-        yield (
-            f"{following[0]} continues from the trials of {folder.name}, so without it the file would begin anew and "
-            f"open the test again; run `holdout remove {following[0]}` first. Nothing was removed."
-        )
 
 
 NOT_FOLLOWED = "links are not followed, so remove the link and its target yourself."

@@ -110,9 +110,9 @@ class Ledger:
         except (OSError, Failure) as error:
             logger.warning("Openings elsewhere are not copied to %s (%s).", self._file.path, error)
 
-    def begin(self, search: str, test_digests: Iterable[str], predecessor: str | None) -> None:
-        """Write that a search or campaign begins, which may continue a predecessor, for each digest of class names."""
-        begun = {"search": search, "predecessor": predecessor, "time": _now()}
+    def begin(self, search: str, test_digests: Iterable[str]) -> None:
+        """Write that a search or campaign begins, for each digest of class names."""
+        begun = {"search": search, "time": _now()}
         self._write(*({"begun": uuid.uuid4().hex, **begun, "test_digest": digest} for digest in test_digests))
 
     def open(self, **content: Any) -> Opening:
@@ -176,15 +176,14 @@ class Ledger:
     def _unopened(self, test_digest: str, least: int) -> Iterator[str]:
         """Yield the number of searches that began on test classes of these names and opened none, if ``least`` did.
 
-        A campaign is one search, and one that continues another before its test is the same search.
+        A campaign is one search.
         """
         entries = {key: entry for of in self._entries() for key, entry in of.items()}
         openings = self.openings(test_digest)
         opened = Counter(search for search, *_ in {(entry.search, *entry.selections.values()) for entry in openings})
         with reading("The ledger of test openings"):
             begun = [entry for entry in entries.values() if "begun" in entry and entry["test_digest"] == test_digest]
-            continued = Counter({entry["predecessor"] for entry in begun} - opened.keys())
-            unopened = (Counter(entry["search"] for entry in begun) - opened - continued).total()
+            unopened = (Counter(entry["search"] for entry in begun) - opened).total()
         if unopened >= least:
             yield f"{counted(unopened, 'search', 'searches')} on classes of these names opened no test"
 

@@ -2,7 +2,7 @@
 
 Lines are only appended. Each holds the digest of the line before it, so that a line that is changed, removed or moved
 breaks the chain. There are two files, in the runs folder and in the user's state folder, with chains of their own: a
-line that is copied from one to the other keeps its content and gets another predecessor.
+line that is copied from one to the other keeps its content and gets another previous one.
 
 Shapes: N images, C classes.
 """

@@ -19,7 +19,7 @@ from search.study import Budget
 from search.tables import SAMPLERS
 from search.trials import epochs_of, params_of
 from spaces.search_space import SECTIONS, SearchSpace, search_space, search_space_of_trainable
-from spaces.space import MODEL, TRAINING, Choice
+from spaces.space import MODEL, TRAINING
 from trainables.common.errors import InvalidInput, Mistake, listed, suggestion
 from trainables.common.files import absolute, as_path
 from trainables.common.storage import ask
@@ -48,8 +48,6 @@ class Plan:
     folder: RunFolder
     split: ClassSplit
     spaces: Mapping[str, SearchSpace]
-    predecessor: str | None = None
-    """The search whose trials a successor begins with; None for other searches."""
     notices: tuple[str, ...] = ()
     """Messages for the user about how the search file was interpreted."""
     openings_left: int | None = None
@@ -315,14 +313,12 @@ class Growth:
     Attributes:
         trials: the number of trials; None unless it is larger.
         losses: the further losses.
-        wider: the hyperparameters whose range is wider or whose list of choices is longer.
-        in_place: False if a list of choices is longer, which Optuna fixes for a study.
+        wider: the hyperparameters whose range is wider.
     """
 
     trials: int | None = None
     losses: tuple[str, ...] = ()
     wider: tuple[str, ...] = ()
-    in_place: bool = True
 
     def __bool__(self) -> bool:
         return bool(self.trials or self.losses or self.wider)
@@ -347,31 +343,29 @@ def growth(before: SearchConfig, after: SearchConfig) -> Growth:
     A wider range that moves a default is none either: trial 0 would no longer be the default.
     """
     kept = all(loss in after.losses for loss in before.losses)
-    wider, in_place = (_wider(before, after) if kept else None) or ((), True)
     return Growth(
         trials=after.search.trials if after.search.trials > before.search.trials else None,
         losses=tuple(loss.name for loss in after.losses if loss not in before.losses) if kept else (),
-        wider=wider,
-        in_place=in_place,
+        wider=_wider(before, after) if kept else (),
     )
 
 
-def _wider(before: SearchConfig, after: SearchConfig) -> tuple[tuple[str, ...], bool] | None:
-    """Return the hyperparameters that are wider in ``after``, and whether their studies can go on."""
+def _wider(before: SearchConfig, after: SearchConfig) -> tuple[str, ...]:
+    """Return the hyperparameters whose range is wider in ``after``; none if another one differs otherwise."""
     then, now = (config.model_dump(mode="json", include={"space"}) for config in (before, after))
     if not any(key.startswith("space") for key, _, _ in differences(then, now)):
-        return None
+        return ()
     found = Findings[SearchConfig]()
     old, new = (check_spaces(found, config, accepted=True) for config in (before, after))
     if found.sentences or not all(_is_as_wide(old[loss], new[loss]) for loss in before.loss_names):
-        return None
-    changed = [
-        (name, parameter)
+        return ()
+    changed = (
+        name
         for loss in before.loss_names
         for name, parameter in new[loss].parameters.items()
         if parameter.distribution != old[loss].parameters[name].distribution
-    ]
-    return tuple(dict.fromkeys(name for name, _ in changed)), not any(isinstance(entry, Choice) for _, entry in changed)
+    )
+    return tuple(dict.fromkeys(changed))
 
 
 def _is_as_wide(old: SearchSpace, new: SearchSpace) -> bool:

@@ -299,13 +299,6 @@ class Records:
         when = self.given.config.final.test if self.given else self.content.get("final", {}).get("test")
         if when == "if_better" and selection.recommended.number is None:
             return "No loss is better than the network without training, so the test stays sealed (final.test)."
-        earlier = Records(RunFolder(self.folder.runs, name)) if (name := self.folder.predecessor_name()) else None
-        if earlier and earlier.folder.test.exists():
-            chosen = (
-                {loss: of.params for loss, of in each.chosen.items()} for each in (selection, earlier.frozen_selection)
-            )
-            if next(chosen) == next(chosen):
-                return f"The choice is that of {earlier.name}, whose test stands; {self.name} opens none."
         return None
 
 

@@ -2,13 +2,11 @@
 
 import logging
 import os
-import re
 import socket
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +18,7 @@ from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from search.trust import CAMPAIGN_RECIPE, addresses_in, remember
 from trainables.common.errors import Failure, InvalidInput, suggestion
-from trainables.common.files import DAMAGED, read_json, reading, remove_dead_drafts, write_json, write_text
+from trainables.common.files import DAMAGED, read_json, remove_dead_drafts, write_json, write_text
 
 if TYPE_CHECKING:
     from search.records.campaign import CampaignConfig
@@ -67,8 +65,6 @@ class RunFolder:
     """The results as a page with figures."""
     trained_on_opened = File("trained_on_opened.json")
     """The record of training images that an earlier test had opened, written when the search starts."""
-    predecessor = File("predecessor.json")
-    """The record of the search whose trials a successor begins with; missing for other searches."""
     experiment = File("mlflow.json")
     """The id of the search's experiment in MLflow and the address in its file; missing before MLflow holds it."""
     _holder = File(".driver")
@@ -105,34 +101,6 @@ class RunFolder:
         below = (path for name in ("test", "models") for path in (self.path / name).rglob("*") if path.is_dir())
         for folder in (self.path, *below):
             remove_dead_drafts(folder)
-
-    def predecessor_name(self) -> str | None:
-        """Read the name in :attr:`predecessor`, None if the search is no successor; raise if it is damaged."""
-        if not self.predecessor.exists():
-            return None
-        with reading(self.predecessor):
-            name = read_json(self.predecessor)["search"]
-            if not is_plain_name(name):
-                raise ValueError(f"{name!r} is no search")
-            return str(name)
-
-    def successors(self) -> list[str]:
-        """Return the names of the searches that continue from its trials, except those with a damaged record."""
-        found = []
-        for other in find_runs(self.runs):
-            with suppress(InvalidInput):
-                found += [other.name] if other.predecessor_name() == self.name else []
-        return found
-
-    def successor(self) -> "RunFolder":
-        """Return the folder of the search that continues from its trials, which may exist: ``birds-2``.
-
-        The successor of ``birds-2`` is ``birds-3``. Names of other searches and campaigns are skipped.
-        """
-        found = re.fullmatch(r"(.+)-(\d+)", self.name) if self.predecessor.exists() else None
-        base, first = (found[1], int(found[2]) + 1) if found else (self.name, 2)
-        numbered = (RunFolder(self.runs, f"{base}-{number}") for number in count(first))
-        return next(other for other in numbered if other.predecessor_name() == self.name or not other.path.exists())
 
     @property
     def _lock(self) -> filelock.FileLock:

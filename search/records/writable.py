@@ -1,25 +1,20 @@
-"""The records of a search that are written, by its driver or in memory; and the trials that a successor copies."""
+"""The records of a search that are written, by its driver or in memory."""
 
-import copy
-import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from search.config.search_config import parse_config, settled_digest
 from search.config.yaml_file import read_yaml
 from search.records.disk import mark_checkpoints
 from search.records.plan import Plan, growth
 from search.records.records import Records
-from search.records.runs import RunFolder
 from search.stages import Stage, study_name
 from search.study import LossStudy, StudyStorage, copy_studies, open_studies
 from search.tables import PRUNERS
-from search.trials import Tally
-from spaces.search_space import SearchSpace
 from trainables.common.errors import InvalidInput
 from trainables.common.files import file_digest, write_json, write_text
 
@@ -129,11 +124,9 @@ def open_search(plan: Plan) -> WritableRecords:
     storage = open_studies(folder.journal)  # before the search file, without which there is no search
     _refuse_other_studies(plan, storage)
     if folder.config.exists() and growth(parse_config(read_yaml(folder.config)), plan.config):
-        assert not folder.test.exists(), "a tested search has a successor"
+        assert not folder.test.exists(), "a tested search keeps its trials"
         for outgrown in (folder.selection, folder.summary):  # of fewer trials or losses
             outgrown.unlink(missing_ok=True)
-    if plan.predecessor:
-        write_json(folder.predecessor, {"search": plan.predecessor})
     write_json(folder.split, plan.split.to_json())
     write_text(folder.config, plan.config.to_yaml())
     return WritableRecords(folder, plan, storage=storage)
@@ -179,47 +172,6 @@ def _refuse_lost_records(plan: Plan) -> None:
             f"{name} has {' and '.join(results)}, but the trials of {', '.join(lost)} are missing; restore "
             f"{folder.journal} from a copy, or search under a new name."
         )
-
-
-# The trials that a successor begins with.
-
-COPIED_FROM = "copied_from"
-"""Trial attribute: the predecessor, and the trial's number there."""
-
-
-def copy_trials(search: WritableRecords) -> None:
-    """Copy the predecessor's finished trials and, if it is tested, confirmations into a successor's empty studies.
-
-    A copy counts as the successor's own and has its source in ``copied_from``. Those of a study are copied in one
-    transaction, so that a process that resumes after a kill copies none twice. No other trials may be added before. A
-    loss whose code failed before any value begins anew.
-    """
-    predecessor = search.plan.predecessor
-    if predecessor is None:
-        return
-    source = Records(RunFolder(search.folder.runs, predecessor))
-    # All trials of a search that is tested have ended, so the numbers that its confirmations name stay.
-    stages = (Stage.SEARCH, Stage.SELECT) if source.is_tested else (Stage.SEARCH,)
-    for loss, stage in itertools.product(search.config.loss_names, stages):
-        trials = [trial for trial in source.trials(loss, stage) if trial.state.is_finished()]
-        numbers, space = [trial.number for trial in trials], search.plan.spaces[loss]
-        if trials and not Tally.of(trials).failed_without_value and not search.trials(loss, stage):
-            search.study(loss, stage).add(_copy(trial, source.name, numbers, space) for trial in trials)
-
-
-def _copy(trial: FrozenTrial, origin: str, numbers: Sequence[int], space: SearchSpace) -> FrozenTrial:
-    """Return the copy of ``trial`` for the new study; numbers shift if unfinished trials before it are skipped.
-
-    It gets the ranges of the new ``space``, which may be wider, since Optuna allows no other choices within a study.
-    """
-    attributes: dict[str, Any] = {**trial.user_attrs, COPIED_FROM: {"search": origin, "number": trial.number}}
-    first = attributes.pop("replicate_of", None)
-    if first in numbers:
-        attributes["replicate_of"] = numbers.index(first)
-    result = copy.deepcopy(trial)
-    result.user_attrs = attributes
-    result.distributions = {name: space.parameters[name].distribution for name in trial.distributions}
-    return result
 
 
 def in_memory(search: Records, without: Collection[str] = ()) -> WritableRecords:

@@ -124,8 +124,6 @@ def _next(search: Records, model: Recommendation, *, tested: bool, changed: bool
         return f"`holdout run` with the file of {campaign.name} opens the test classes"
     if not tested and not search.stays_sealed:
         return f"`holdout test {name}` opens the test classes"
-    if not tested and model.number is not None:  # the choice is its predecessor's, which has the models
-        name = search.folder.predecessor_name() or name
     if search.content.get("trainable"):
         return f"`holdout compare {name}` shows every value"
     return f"`holdout export {name} --to FOLDER` writes this {model.loss} model"

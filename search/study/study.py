@@ -240,12 +240,6 @@ class LossStudy:
                     self._study.enqueue_trial(dict(params), user_attrs=dict(attributes))
         self._take_new()
 
-    def add(self, trials: Iterable[FrozenTrial]) -> None:
-        """Add trials of another study, in one transaction."""
-        with self.storage.transaction():
-            self._study.add_trials(trials)
-        self._take_new()
-
     def ask(self, seed: Callable[[int], int]) -> FrozenTrial:
         """Start the next trial: the first enqueued one, otherwise the sampler's proposal."""
         enqueued = self._trials if self.tally.waiting else []

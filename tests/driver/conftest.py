@@ -25,7 +25,7 @@ def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     few = {"selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 1}, "search": {"trials": 6}}
     content = small_search(images, training=TRAINING, metrics={"test": ["recall_at_1", "map_at_r", "nmi"]}, **few)
     plan = make_plan(parse_config(content), tmp_path_factory.mktemp("finished") / "runs")
-    Ledger(plan.folder.openings).begin("other", [plan.split.test_digest], None)
+    Ledger(plan.folder.openings).begin("other", [plan.split.test_digest])
     return finish(plan.folder.runs, content)
 
 

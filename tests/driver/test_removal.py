@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from optuna.trial import create_trial
 from support.small_search import small_search
 from support.stores import ftp_store
 
@@ -44,7 +43,7 @@ def make(image_folder: Path, runs: Path) -> Make:
         search = open_search(plan)
         _start(plan.folder)
         for loss in ("proxy_anchor", "pnp"):
-            search.study(loss, Stage.SEARCH).add([create_trial(value=0.5) for _ in range(3)])
+            search.study(loss, Stage.SEARCH).enqueue([(plan.spaces[loss].default, {})])
             checkpoints = Path(plan.checkpoint_storage) / name / "trials" / loss / "0000" / "attempt-1"
             checkpoints.mkdir(parents=True)
             (checkpoints / "best.safetensors").write_bytes(bytes(1000))

@@ -193,7 +193,6 @@ def repaint(path: Path) -> None:
 
 
 def test_classes_and_training_images_are_not_exchanged_under_a_search(images: Path, runs: Path) -> None:
-    differ = "The training images differ from those that small started with: some were added, removed or changed"
     run(images, runs, stages=["search"])
     (images / "class-08").rename(runs / "class-08")
     assert "The classes in the data set are not those that small began with" in run(images, runs, code=2)
@@ -201,12 +200,10 @@ def test_classes_and_training_images_are_not_exchanged_under_a_search(images: Pa
     image = images / "class-00" / "00.png"
     whole = image.read_bytes()
     repaint(image)
+    differ = "The training images differ from those that small started with: some were added, removed or changed"
     assert differ in run(images, runs, code=2)
     image.write_bytes(whole)
     run(images, runs)
-    repaint(image)
-    assert differ in run(images, runs, code=2, search={"trials": 3}), "nor under a successor"
-    assert not (runs / "small-2").exists()
 
 
 @pytest.mark.parametrize(
@@ -249,14 +246,25 @@ def test_searches_that_opened_no_test_are_counted_where_openings_are(
     assert "2 configurations scored; 4 searches on classes of these names opened no test" in sealed, "a campaign is one"
 
 
-def test_a_campaign_and_a_successor_are_one_search(campaign: Callable[..., str], images: Path, runs: Path) -> None:
+def test_a_campaign_and_a_search_that_grows_are_one_search_each(
+    campaign: Callable[..., str], images: Path, runs: Path
+) -> None:
     assert "opened no test" not in campaign("base.stages=[search, select]")
     assert "opened no test" not in campaign()
-    before = {"pnp": {"variant": ["Ds", "Dq"]}}
-    run(images, runs, stages=["search"], space=before)
-    longer = run(images, runs, space={"pnp": {"variant": ["Ds", "Dq", "Ib"]}})
-    assert "so small-2 continues from the trials of small" in longer
-    assert "opened no test" not in longer
+    run(images, runs, stages=["search", "select"])
+    assert "opened no test" not in run(images, runs, search={"trials": 3})
+
+
+def test_a_tested_search_is_compared_with_one_of_further_losses(images: Path, runs: Path) -> None:
+    run(images, runs, final={"seeds": 2})
+    before = contents(runs)
+    said = run(images, runs, code=2, final={"seeds": 2}, losses=["pnp", "proxy_anchor"])
+    assert "The file asks for the loss proxy_anchor, and the test of small has been opened or is trained for" in said
+    assert contents(runs) == before
+    said = run(images, runs, "small-2", final={"seeds": 2}, losses=["proxy_anchor"])
+    assert "this test set: 2 openings by 2 searches" in said
+    pairs = compare([Records(RunFolder(runs, name)) for name in ("small", "small-2")]).pairs
+    assert {"small", "small-2"} in [{pair.first.search, pair.second.search} for pair in pairs]
 
 
 def test_a_runs_folder_does_not_name_other_searches_of_its_user(images: Path, runs: Path) -> None:
@@ -618,20 +626,3 @@ def test_a_network_without_training_that_nothing_beats(
         assert records.stays_sealed is None, "it is tested"
         folder.selection.unlink()
         folder.test.unlink()
-
-
-def test_a_successor_with_the_same_choice_opens_no_test(opened: Opened) -> None:
-    search = opened(losses=["pnp"])
-    folder = search.folder
-    write_json(folder.predecessor, {"search": "earlier"})
-    chosen_as(alpha=2.0).save(folder.selection)
-    assert search.stays_sealed is None, "the earlier search has chosen nothing"
-    earlier = RunFolder(folder.runs, "earlier")
-    earlier.path.mkdir()
-    chosen_as(alpha=4.0).save(earlier.selection)
-    assert search.stays_sealed is None
-    chosen_as(number=7, alpha=2.0).save(earlier.selection)
-    assert search.stays_sealed is None, "the earlier search was not tested"
-    write_json(earlier.test, {"openings": []})
-    assert search.stays_sealed == f"The choice is that of earlier, whose test stands; {folder.name} opens none."
-    assert search.is_done(Stage.TEST)

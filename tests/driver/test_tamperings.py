@@ -321,7 +321,6 @@ FOUND: dict[str, tuple[Change, str]] = {
         "selection.json": "selection.json: nothing is stored", "split.json": "split.json: nothing is stored", "test.json": "test.json openings lack",
         "study.journal": "The studies are missing", "summary.json": "summary.json: nothing is stored", "trained_on_opened.json": "trained_on_opened.json"}.items()},
     **{f"{file}, half": (half(file), f"{file} ") for file in ("search.yaml", "selection.json", "split.json", "test.json", "summary.json", "trained_on_opened.json")},
-    "a predecessor": (added("predecessor.json", '{"search": "other"}'), "predecessor.json names other, and no trial was copied"),
     "networks without training": (added("baselines.json", json.dumps({"network": "x", "loaded": None, "dimensions": 8, "whitening_sha256": "0"} | {part: {name: {} for name in BASELINES} for part in ("validation", "classes")})), "selection.json family.rows"),
     "more trials": (entry("search.yaml", "search/trials", 12), "6 trials are stored and 12 were planned"),
     "the summary, with its digest": (lambda c: c.json("summary.json", lambda found: (found["losses"]["pnp"]["tuned"]["confirmed"].update(mean=0.99), found.update(digest=json_digest({key: found[key] for key in found if key != "digest"})))), "confirmed.mean: 0.99 is stored"),

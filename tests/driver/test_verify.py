@@ -15,14 +15,12 @@ import numpy as np
 import pytest
 from optuna.trial import TrialState
 from PIL import Image
-from support.commands import holdout_here, plain, stored
+from support.commands import holdout_here, stored
 from support.finished_search import finish, run_here
-from support.journals import of_trial, rewrite
 from support.kinds import FinishedCampaign, Kinds
 from support.refusals import contents
-from support.small_search import GLYPHS, small_search
-from support.tampered import Change, Copied, array, attribute, entry, epoch, ledger, verified
-from support.without_ray import only_records
+from support.small_search import small_search
+from support.tampered import Change, Copied, array, entry, ledger, verified
 
 from search.records.ledger import NAME
 from trainables.data.sets.folders import Folder
@@ -301,49 +299,3 @@ def test_images_elsewhere_are_read_there(
             _blank(sorted(other.rglob("*/03.png"))[0].parent)
         assert "split.json" in verified(runs, "--images", str(other), code=1, name=name).splitlines()[-1]
     assert contents(runs) == before
-
-
-def _better_copy(copied: Copied) -> None:
-    """Raise the value of a copied trial, with all that follows from it in the record."""
-    copied.metric("pnp", 1, 1, "map_at_r", 0.99)
-    value = {"value": 0.99, "intermediate_values": {"1": 0.99}}
-    rewrite(copied.journal, lambda found: of_trial(found, "alike-2/pnp", 1)[0].update(value))
-
-
-# fmt: off
-COPIES: dict[str, tuple[Change, str]] = {
-    "a value with all that follows": (_better_copy, "the copy of alike/pnp trial 1: "),
-    "a seed": (attribute("pnp", 1, "seed", lambda seed: seed + 1), "the copy of alike/pnp trial 1: seed: "),
-    "a loss": (epoch("pnp", 1, 1, loss=0.5), "the copy of alike/pnp trial 1: epoch:000001.loss: 0.5 is stored"),
-    "another number": (attribute("pnp", 1, "copied_from", lambda source: {**source, "number": 0}), "copied trials of alike/pnp"),
-    "a number that is not there": (attribute("pnp", 1, "copied_from", lambda source: {**source, "number": 9}), "copied trials of alike/pnp"),
-    "a model of the predecessor": (lambda c: c.write(path := next(c.member("alike").path.glob("trials/pnp/0001/**/best.safetensors")), path.read_bytes()[:-1] + b"!"), "the model is damaged"),
-    "the predecessor's trial": (lambda c: c.member("alike").metric("pnp", 1, 1, "recall_at_1", 0.99), "the copy of alike/pnp trial 1: "),
-}
-# fmt: on
-
-
-def test_the_predecessor_of_a_successor_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    only_records(monkeypatch)
-    for trials in (2, 3):
-        content = {**GLYPHS, "name": "alike", "losses": ["pnp"], "search": {"trials": trials}, "final": {"seeds": 1}}
-        (tmp_path / "alike.json").write_text(json.dumps({**content, "resources": {"engine": "in_process"}}))
-        said = plain(holdout_here("run", tmp_path / "alike.json", "--runs", tmp_path / "runs").stderr)
-    assert "alike was tested, so alike-2 continues from its trials with 3 trials" in said
-    verified(tmp_path / "runs", name="alike-2")
-    record = tmp_path / "runs" / "alike-2" / "predecessor.json"
-    said = verified(tmp_path / "runs", name="alike-2")
-    assert "ok  alike-2/pnp: 2 trials copied from alike, and their files" in said
-    assert "ok  alike-2/pnp@confirm: " in said
-    for change, says in COPIES.values():
-        copied = Copied(tmp_path / "runs", tmp_path / "changed", "alike-2")
-        change(copied)
-        assert says in verified(copied.runs, code=1, name="alike-2").splitlines()[-1]
-        shutil.rmtree(copied.runs)
-    shutil.copytree(record.parent, tmp_path / "alone" / "alike-2")
-    said = verified(tmp_path / "alone", name="alike-2")
-    assert "--  alike-2/pnp: 2 trials copied from alike, whose folder they are compared with\n" in said
-    assert json.loads(record.read_text()) == {"search": "alike"}
-    record.write_text('{"search": "other"}')
-    said = verified(tmp_path / "runs", code=1, name="alike-2")
-    assert 'alike-2/pnp trial 0: copied from: "alike" is stored, "other" recomputed.' in said

@@ -14,7 +14,7 @@ import pytest
 from support.commands import holdout_here, plain
 from support.driving import train_side_by_side
 from support.figures import plot_of
-from support.made_search import compared, frozen_selection, made_search
+from support.made_search import compared, made_search
 
 import holdout
 from search.driver.choice import freeze
@@ -297,20 +297,6 @@ def test_changed_results_are_the_first_line_of_every_output(
     comparison, folder = compared(tmp_path, "one"), RunFolder(tmp_path, "one")
     assert section(comparison).lead[0] == f"{said}."
     assert search_run(comparison, folder, "").description.startswith(said)
-
-
-def test_a_successor_with_the_choice_of_its_predecessor_names_the_model_of_that(tmp_path: Path) -> None:
-    made_search(tmp_path, "one", YES)
-    made_search(tmp_path, "two", YES, tested=False)
-    folder = RunFolder(tmp_path, "two")
-    frozen_selection("two", list(YES)).save(folder.selection)
-    (answer,) = compared(tmp_path, "two").answers
-    assert answer.next == "Next: `holdout test two` opens the test classes."
-    assert answer.better_than_default == "Better than its default: not tested yet."
-    assert answer.not_different == ""
-    folder.predecessor.write_text('{"search": "one"}')
-    said = compared(tmp_path, "two").answers[0].next
-    assert said == "Next: `holdout export one --to FOLDER` writes this mpa model."
 
 
 # The pictures of the answer.

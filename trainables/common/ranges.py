@@ -75,7 +75,10 @@ class Range(ABC):
 
     @abstractmethod
     def covers(self, other: "Range") -> bool:
-        """Return True if every value of ``other``, a range of the same kind and scale, is one of this range."""
+        """Return True if every value of ``other``, a range of the same kind and scale, is one of this range.
+
+        Of choices, they must be the same ones: Optuna fixes those of a study.
+        """
 
     @abstractmethod
     def nearest(self, value: Value) -> Value:
@@ -260,7 +263,7 @@ class Choice(Range):
         return value in self.choices
 
     def covers(self, other: Range) -> bool:
-        return isinstance(other, Choice) and all(choice in self.choices for choice in other.choices)
+        return isinstance(other, Choice) and other.choices == self.choices
 
     @property
     def numbers(self) -> list[float]:

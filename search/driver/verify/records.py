@@ -28,7 +28,6 @@ from search.records import ImageSet, ScoredOpening, Selection, frozen_baselines,
 from search.records.plan import training_of
 from search.records.records import Records
 from search.records.runs import RunFolder, campaign_of
-from search.records.writable import COPIED_FROM
 from search.results.summarise import summarise
 from search.show.model_cards import checkpoint_of, chosen_model
 from search.stages import BASELINES, Stage, study_name
@@ -107,7 +106,6 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
         yield Check("the studies", problem, is_there=False)
         return
     yield from check_studies(search)
-    yield from _check_copies(search)
     if search.is_done(Stage.SEARCH):
         yield from check_enqueued(search, Stage.SELECT, confirm_stage)
     if selection := search.selection:
@@ -177,47 +175,10 @@ def _model_problems(search: Records, selection: Selection, loss: str) -> Iterato
 def _check_files(search: Records) -> Iterator[Check]:
     """Check each ``trial.json`` of the finished trials, and that the best models are theirs and whole."""
     for stage, loss in studies_in(search):
-        own = [trial for trial in search.trials(loss, stage) if COPIED_FROM not in trial.user_attrs]
-        if trials := [trial for trial in own if trial.state.is_finished() and epochs_of(trial)]:
+        trials = [trial for trial in search.trials(loss, stage) if trial.state.is_finished() and epochs_of(trial)]
+        if trials:
             what = f"{study_name(search.name, loss, stage)}: the files of {counted(len(trials), 'trial')}"
             yield check(what, chain.from_iterable(_file_problems(search, loss, stage, trial) for trial in trials))
-
-
-def _check_copies(search: Records) -> Iterator[Check]:
-    """Check the trials that a successor copied, and their files, by those of its predecessor if its folder is there."""
-    if search.plan.predecessor is None:
-        return
-    folder, earlier = replace(search.folder, name=search.plan.predecessor), None
-    if folder.config.exists() and folder.journal.exists():
-        earlier = Records(folder, replace(plan_from_rules(folder), split=search.plan.split))
-    trials = [trial for stage, loss in studies_in(search) for trial in search.trials(loss, stage)]
-    if trials and not any(COPIED_FROM in trial.user_attrs for trial in trials):
-        yield Check("", f"predecessor.json names {folder.name}, and no trial was copied from it.")
-    for stage, loss in studies_in(search):
-        copies = [trial for trial in search.trials(loss, stage) if COPIED_FROM in trial.user_attrs]
-        what = f"{study_name(search.name, loss, stage)}: {counted(len(copies), 'trial')} copied from {folder.name}"
-        if copies and earlier:
-            yield check(f"{what}, and their files", _copy_problems(earlier, loss, stage, copies))
-        elif copies:
-            yield Check(f"{what}, whose folder they are compared with", is_there=False)
-    if earlier:
-        yield from _check_copies(earlier)
-
-
-def _copy_problems(earlier: Records, loss: str, stage: Stage, copies: Sequence[FrozenTrial]) -> Iterator[str]:
-    name, numbers = study_name(earlier.name, loss, stage), [trial.user_attrs[COPIED_FROM]["number"] for trial in copies]
-    ended = {trial.number: trial for trial in earlier.trials(loss, stage) if trial.state.is_finished()}
-    # More may have ended since.
-    yield from differing(f"copied trials of {name}", numbers, [number for number in ended if number in numbers])
-    for number, copy in zip(numbers, copies, strict=True):
-        copied, original = (
-            {"state": trial.state.name, "value": trial.value, "params": trial.params,
-             "values": trial.intermediate_values, **trial.user_attrs, COPIED_FROM: None, "replicate_of": None}
-            for trial in (copy, ended[number])
-        )  # fmt: skip
-        yield from differing(f"the copy of {name} trial {number}: ", copied, original)
-        if COPIED_FROM not in ended[number].user_attrs and epochs_of(copy):
-            yield from _file_problems(earlier, loss, stage, ended[number])
 
 
 def _file_problems(search: Records, loss: str, stage: Stage, trial: FrozenTrial) -> Iterator[str]:

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.records.plan import training_of
 from search.records.records import Records
-from search.records.writable import COPIED_FROM, WritableRecords, in_memory
+from search.records.writable import WritableRecords, in_memory
 from search.stages import Stage, study_name
 from search.study import QueuedStage, StudyStorage, pruning_sentence
 from search.tables import PRUNERS
@@ -122,19 +122,15 @@ def _parts(
 ) -> Iterator[Pair]:
     """Yield all parts of a trial that follow from others; ``first`` is the first trial with the same params."""
     plan, attributes, space = search.plan, trial.user_attrs, search.plan.spaces[loss]
-    copied = attributes.get(COPIED_FROM)
     yield "params", trial.params, dict(space.default if attributes.get("default") else space.complete(trial.params))
     for name, drawn in trial.distributions.items():
         if not space.parameters[name].covers(range_of(drawn)):  # it may have become wider
             yield f"the range of {name}", str(drawn), str(space.parameters[name].distribution)
         if not drawn._contains(drawn.to_internal_repr(trial.params[name])):
             yield name, trial.params[name], f"a value of {drawn}"
-    if copied:  # copied trials keep the numbers and seeds of their search
-        yield "copied from", copied["search"], plan.predecessor
-    else:
-        yield "replicate_of", attributes.get("replicate_of"), first
-        if stage is Stage.SEARCH:
-            yield "seed", attributes["seed"], derived_seed(plan.config.search.seed, loss, trial.number)
+    yield "replicate_of", attributes.get("replicate_of"), first
+    if stage is Stage.SEARCH:
+        yield "seed", attributes["seed"], derived_seed(plan.config.search.seed, loss, trial.number)
     spec = training_of(plan, loss, stage, trial)
     yield from _epochs(trial, spec, plan.queries)
     records, objective = epochs_of(trial), plan.config.objective
@@ -148,7 +144,7 @@ def _parts(
     outcome = {
         TrialState.COMPLETE: whole_training(trial, spec),
         TrialState.FAIL: failure and f"{failure['cause']}: {failure['reason']}",
-        TrialState.PRUNED: attributes.get("outcome") if copied else due.get((trial.number, last)),
+        TrialState.PRUNED: due.get((trial.number, last)),
     }
     yield "outcome", attributes.get("outcome"), outcome.get(trial.state)
     for (number, step), sentence in due.items():
@@ -190,10 +186,7 @@ def _due_prunings(search: Records, loss: str, trials: Sequence[FrozenTrial], rep
     """Return the prunings that follow from all reports in their order; trial 0 is never pruned."""
     plan, name = search.plan, study_name(search.name, loss, Stage.SEARCH)
     rule = PRUNERS[plan.config.search.pruner](steps=plan.steps).rule(name)
-    by_number = {trial.number: trial for trial in trials if COPIED_FROM not in trial.user_attrs}
-    for trial in trials:
-        if trial.number not in by_number:  # copied before the first report
-            rule.add(trial)
+    by_number = {trial.number: trial for trial in trials}
     due: dict[tuple[int, int], str] = {}
     for number, step, value in reports:
         if number not in by_number:
