@@ -32,7 +32,7 @@ def run(
 ) -> None:
     """Start, resume or extend a search or a campaign, or show the result of a finished one.
 
-    More trials, losses or wider ranges are for a search that is not tested; later they need another name, such as birds-2.
+    Once its test is opened, more trials, losses or wider ranges need a search of another name, such as birds-2.
     """
     refuse_unknown(output or [])
     with phase(messages(), "Reading the file …"):
