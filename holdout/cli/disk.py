@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 from rich.filesize import decimal
 
-from holdout.cli.options import RUNS, AnyName, Json, Runs, TrustCode
+from holdout.cli.options import RUNS, AnyName, Json, Runs
 from holdout.cli.output import Tables, say, show
 from search import records  # whose modules load on first use
 from search.text_table import TextTable
 from search.trust import started
-from trainables.common.errors import InvalidInput, counted, without_password
+from trainables.common.errors import InvalidInput, counted
 
 KEPT = "The ledger of test openings and MLflow's runs are kept."
 
@@ -33,7 +33,6 @@ def disk(
         ),
     ] = None,
     runs: Runs = RUNS,
-    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Show the disk usage of searches and decoded images, largest first, and the free space."""
@@ -75,10 +74,9 @@ def remove(
     name: AnyName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     runs: Runs = RUNS,
-    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """Remove a search, or a campaign with its searches: folder, checkpoints and studies."""
+    """Remove the folder of a search, or of a campaign and its searches: studies, checkpoints and results."""
     removal = records.plan_removal(runs, name)
     if not yes:
         if not sys.stdin.isatty():
@@ -88,20 +86,17 @@ def remove(
             say(["Nothing was removed."])
             raise typer.Exit(1)
     removal.carry_out()
-    kept = [sentence for search in removal.searches for sentence in search.kept]
     if yes:  # otherwise the question said it
-        say(kept)
-    record = {"name": name, "searches": removal.names, "size": removal.size, "kept": kept}
+        say(removal.kept)
+    searches = [folder.name for folder in removal.searches]
+    record = {"name": name, "searches": searches, "size": removal.size, "kept": removal.kept}
     show(record, as_json, lambda: f"{name} was removed, {decimal(removal.size)}. {KEPT}")
 
 
 def _question(removal: "records.Removal") -> list[str]:
     name = removal.folder.name
     sentences = [f"{name} takes {decimal(removal.size)}, all of which will be permanently removed."]
-    if removal.names != [name]:
-        sentences.append(f"It is a campaign; its searches will be removed too: {', '.join(removal.names) or 'none'}.")
-    for search in removal.searches:
-        places = filter(None, (search.folder.path, search.elsewhere))
-        sentences.append(f"{decimal(search.size)} in {' and '.join(without_password(str(place)) for place in places)}.")
-        sentences += search.kept
-    return [*sentences, KEPT]
+    if removal.folder not in removal.searches:
+        searches = ", ".join(folder.name for folder in removal.searches)
+        sentences.append(f"It is a campaign; its searches will be removed too: {searches or 'none'}.")
+    return [*sentences, *removal.kept, KEPT]

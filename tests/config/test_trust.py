@@ -71,9 +71,7 @@ def port() -> Iterator[int]:
         assert not heard
 
 
-OF_MODELS = {
-    entry for entry in READ if entry[0] in ("disk", "verify", "sync") or (len(entry) == 4 and entry[0] == "trials")
-}
+OF_MODELS = {entry for entry in READ if entry[0] in ("verify", "sync") or (len(entry) == 4 and entry[0] == "trials")}
 
 
 @pytest.mark.parametrize(

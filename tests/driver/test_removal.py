@@ -1,25 +1,24 @@
 """Removal of searches: everything of one search and nothing of the others, even if the removal is killed."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.listening import listening
 from support.small_search import small_search
-from support.stores import ftp_store
 
 from search.config.search_config import parse_config
 from search.config.yaml_file import read_yaml
 from search.driver.make_plan import make_plan
 from search.records import disk as usage
 from search.records.campaign import read_config
-from search.records.disk import MARKER, mark_checkpoints, plan_removal
+from search.records.disk import mark_checkpoints, plan_removal
 from search.records.runs import CampaignFolder, RunFolder
 from search.records.writable import open_search
 from search.stages import Stage
 from search.trust import addresses_in, remember
-from trainables.common.errors import Failure, InvalidInput
+from trainables.common.errors import InvalidInput
 
 Make = Callable[..., Path]
 
@@ -97,7 +96,7 @@ def test_a_running_search_is_refused_and_unchanged(make: Make, runs: Path) -> No
 
 
 def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
-    make: Make, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Make, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     untouched = _tree(runs)
     remove = usage._remove
@@ -111,7 +110,7 @@ def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
             left -= 1
             remove(path)
 
-        folder = make("birds", checkpoints={"storage_path": str(tmp_path / "shared")})
+        folder = make("birds")
         monkeypatch.setattr(usage, "_remove", killed)
         try:
             plan_removal(runs, "birds").carry_out()
@@ -125,12 +124,10 @@ def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
         assert names <= {".driver.lock"} or "search.yaml" in names
         assert "test.json" not in names or {"selection.json", "study.journal"} <= names
         assert "selection.json" not in names or "study.journal" in names
-        assert "study.journal" not in names or (tmp_path / "shared" / "birds" / "trials").exists()
         if folder.exists():
             plan_removal(runs, "birds").carry_out()
         assert _tree(runs) == untouched
         assert not folder.exists()
-        assert not (tmp_path / "shared" / "birds").exists()
         if is_whole:
             break
     assert is_whole
@@ -184,67 +181,32 @@ def test_a_campaign_takes_its_searches_with_it_and_no_others(make: Make, runs: P
     ):
         plan_removal(runs, "ratio")
     planned = plan_removal(runs, "ratio")
-    assert planned.names == ["ratio-b", "ratio-d"]
+    assert [folder.name for folder in planned.searches] == ["ratio-b", "ratio-d"]
     planned.carry_out()
     assert _tree(runs) == before
     assert not (runs / "ratio").exists()
-    assert plan_removal(runs, "ratio-a").names == ["ratio-a"]
+    assert [folder.name for folder in plan_removal(runs, "ratio-a").searches] == ["ratio-a"]
 
 
-def test_checkpoints_in_a_store_elsewhere_go_too(make: Make, runs: Path, tmp_path: Path) -> None:
-    with ftp_store(tmp_path / "store") as address:
-        for name in ("birds", "cars"):
-            make(name, checkpoints={"storage_path": str(tmp_path / "store")})
-            config = runs / name / "search.yaml"
-            config.write_text(config.read_text().replace(str(tmp_path / "store"), address))
-            _start(RunFolder(runs, name))
-        planned = plan_removal(runs, "birds")
-        assert planned.size > 2000
-        planned.carry_out()
-        assert [path.name for path in (tmp_path / "store").iterdir()] == ["cars"]
-        assert len([*(tmp_path / "store" / "cars").rglob("best.safetensors")]) == 2
-    before = _tree(runs)
-    with pytest.raises(Failure, match=r"The checkpoints of cars elsewhere cannot be read .* Nothing was removed"):
-        plan_removal(runs, "cars")
-    assert _tree(runs) == before
-
-
-@pytest.mark.parametrize("marker", [None, b"", b"{", b"[1]", b"\xff"])
-def test_a_folder_that_the_search_did_not_make_is_kept(
-    marker: bytes | None, make: Make, runs: Path, tmp_path: Path
-) -> None:
-    victim = tmp_path / "victim" / "birds" / "trials" / "precious"
-    victim.mkdir(parents=True)
-    (victim / "photograph").touch()
-    make("birds", checkpoints={"storage_path": str(tmp_path / "victim")})  # it was there before: no marker
-    if marker is not None:
-        (victim.parents[1] / MARKER).write_bytes(marker)
-    before = _tree(tmp_path / "victim")
-    planned = plan_removal(runs, "birds")
-    (kept,) = planned.searches[0].kept
-    assert kept.startswith(f"The checkpoints elsewhere are kept: the marker {MARKER} beside ")
-    assert planned.size == sum(len(content) for content in _tree(runs / "birds").values())
-    planned.carry_out()
-    assert not (runs / "birds").exists()
-    assert _tree(tmp_path / "victim") == before
-
-
-@pytest.mark.parametrize("changed", ["copied", "renamed", "forged"])
-def test_a_copy_takes_nothing_of_the_original_with_it(changed: str, make: Make, runs: Path, tmp_path: Path) -> None:
+def test_checkpoints_elsewhere_are_kept_and_named(make: Make, runs: Path, tmp_path: Path) -> None:
+    """Nothing is contacted; another search of this name does not use them."""
     make("birds", checkpoints={"storage_path": str(tmp_path / "shared")})
-    before = [_tree(runs), _tree(tmp_path / "shared")]
-    assert any(name.endswith("holdout.json") for name in before[1])
-    copy = tmp_path / "copy"
-    shutil.copytree(runs, copy)
-    if changed == "renamed":
-        (copy / "birds" / ".id").unlink()
-    if changed == "forged":
-        (copy / "birds" / ".id").write_text("0" * 32)
-    planned = plan_removal(copy, "birds")
-    (kept,) = planned.searches[0].kept
-    assert kept.startswith("The checkpoints elsewhere are kept: ")
-    planned.carry_out()
-    assert not (copy / "birds").exists()
-    assert [_tree(runs), _tree(tmp_path / "shared")] == before
-    plan_removal(runs, "birds").carry_out()
-    assert not (tmp_path / "shared" / "birds").exists()
+    before = _tree(tmp_path / "shared")
+    assert "birds/holdout.json" in before
+    removal = plan_removal(runs, "birds")
+    said = f"The checkpoints of birds in {tmp_path}/shared/birds/trials are kept; remove them there yourself."
+    assert removal.kept == (said,)
+    removal.carry_out()
+    assert not (runs / "birds").exists()
+    assert _tree(tmp_path / "shared") == before
+    with pytest.raises(InvalidInput, match=r"shared/birds holds the checkpoints of another search, .*; remove them if"):
+        make("birds", checkpoints={"storage_path": str(tmp_path / "shared")})
+    (config := runs / "birds" / "search.yaml").write_text("checkpoints: {storage_path: 'ftp://me:secret@127.0.0.1:1'}")
+    with listening() as (port, heard):
+        config.write_text(config.read_text().replace(":1", f":{port}"))
+        (kept,) = plan_removal(runs, "birds").kept
+        assert f"in ftp://me:***@127.0.0.1:{port}/birds/trials are kept" in kept
+        (note,) = [entry.note for entry in usage.measure_disk(runs) if entry.name == "birds"]
+        assert note == f"and checkpoints in ftp://me:***@127.0.0.1:{port}/birds/trials"
+        plan_removal(runs, "birds").carry_out()
+    assert not heard

@@ -12,7 +12,6 @@ from support.commands import holdout_here, json_of, plain, printed, refusal, wri
 from support.image_stores import build_store
 from support.small_disk import SmallDisk
 from support.small_search import SearchFile, draw_folder, small_search
-from support.stores import ftp_store
 
 from search.config.search_config import parse_config
 from search.driver.doctor import START_S, expected_seconds, expected_works, images_of, measured_trainings
@@ -21,7 +20,7 @@ from search.records.disk import LEAST_FREE, Usage, check_space, measure_disk
 from search.records.plan import Plan
 from search.records.writable import WritableRecords, open_search
 from search.stages import Stage
-from search.trust import ALLOWED, remember
+from search.trust import remember
 from trainables.common.storage import DiskFull
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.cache import InUse
@@ -129,21 +128,6 @@ def test_a_cache_is_measured_with_what_is_in_use(make: Make, tmp_path: Path) -> 
     assert cache.size == sum(folders.values())
     assert 0 < cache.removable < cache.size, store
     assert "in use, limit " in cache.note
-
-
-def test_checkpoints_elsewhere_are_counted_where_they_can_be_reached(make: Make, tmp_path: Path) -> None:
-    with ftp_store(tmp_path / "store") as address:
-        for name, url in (("far", address), ("near", str(tmp_path / "shared"))):
-            make(name, checkpoints={"storage_path": url})
-            for folder in (tmp_path / "store", tmp_path / "shared"):
-                trial = folder / name / "trials" / "pnp" / "0000"
-                trial.mkdir(parents=True)
-                (trial / "best.safetensors").write_bytes(bytes(700))
-        ALLOWED.add(None)
-        for name, entry in _entries(tmp_path / "runs").items():
-            assert entry.size == _bytes(tmp_path / "runs" / name) + 700
-            assert entry.note.startswith("checkpoints in ")
-    assert _entries(tmp_path / "runs")["far"].note.startswith("checkpoints elsewhere not counted: ")
 
 
 # ``holdout disk`` and ``remove``: output, confirmation and errors.
