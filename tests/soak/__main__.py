@@ -14,8 +14,6 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from soak.tools import RUN
 
 
@@ -24,7 +22,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--faults", type=int, default=120, help="how many in all")
     parser.add_argument("--scenario", action="append", help="only this one; may be given again")
-    parser.add_argument("--fault", action="append", help="only this kind; may be given again")
     parser.add_argument("--folder", type=Path, help="where searches, services and log.jsonl are kept")
     given = parser.parse_args(arguments)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="holdout-soak-"))
@@ -36,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from soak.rounds import soak  # after the settings, which Ray reads when it is imported
 
-        return soak(given.seed, given.faults, given.scenario, given.fault, folder.resolve(), Console(width=120))
+        return soak(given.seed, given.faults, given.scenario, folder.resolve())
     finally:
         shutil.rmtree(ray, ignore_errors=True)
 

@@ -65,14 +65,14 @@ class Search:
     """Runs a world's search through planned faults to its end."""
 
     def __init__(self, world: World, log: Log) -> None:
-        self._world = world
+        self.world = world
         self._log = log
         self.injected: list[Injected] = []
         self.trouble: list[str] = []
 
     def run(self, planned: Sequence[Planned]) -> int:
         """Inject the planned faults and run the search to its end; return the number of faults injected."""
-        self._world.start()
+        self.world.start()
         done = 0
         try:
             for done, fault in enumerate(planned):
@@ -82,12 +82,12 @@ class Search:
             done = len(planned)
             self._until(None)
         except SearchHangsError:
-            self.trouble.append(f"{self._world.name} hangs; it was ended. {self._last_words()}")
+            self.trouble.append(f"{self.world.name} hangs; it was ended. {self._last_words()}")
         return done
 
     def differences(self, undisturbed: World | None) -> list[str]:
         """Return the trouble, and every difference between the records of the ended search and the expected ones."""
-        world = self._world
+        world = self.world
         if (code := self._driver.poll()) != 0:
             return [*self.trouble, f"{world.name}: its last driver ended with {code}."]
         said = [*self.trouble]
@@ -101,16 +101,16 @@ class Search:
 
     def _waited(self, fault: Planned) -> bool:
         """Wait for the fault's moment; return True if the search still runs then."""
-        wanted = self._world.epochs() + fault.after_epochs
-        self._until(lambda: self._world.epochs() >= wanted)
-        is_starting = self._world.epochs() == self._world.epochs_at_start
+        wanted = self.world.epochs() + fault.after_epochs
+        self._until(lambda: self.world.epochs() >= wanted)
+        is_starting = self.world.epochs() == self.world.epochs_at_start
         after_s = fault.after_s if fault.after_epochs or is_starting else fault.after_s / START_S
         deadline = time.monotonic() + after_s
         self._until(lambda: time.monotonic() >= deadline)
         return self._driver.poll() != 0
 
     def _inject(self, planned: Planned) -> None:
-        fault, world = FAULTS[planned.fault], self._world
+        fault, world = FAULTS[planned.fault], self.world
         known, began = len(world.codes), time.monotonic()
         try:
             hit = fault.inject(world, planned.choice)
@@ -142,9 +142,9 @@ class Search:
 
         In total, more epochs have to arrive than were under way when the fault came.
         """
-        now = self._world.running()
+        now = self.world.running()
         went_on = all(now.get(trial, told + 1) > told for trial, told in running.items())
-        return went_on and self._world.epochs() >= epochs + ON_THEIR_WAY
+        return went_on and self.world.epochs() >= epochs + ON_THEIR_WAY
 
     def _until(self, met: Callable[[], bool] | None) -> None:
         """Wait until ``met`` or the search's end; restart drivers that fail.
@@ -152,7 +152,7 @@ class Search:
         Raises:
             SearchHangsError: nothing changed for :data:`PATIENCE_S`.
         """
-        world, deaths = self._world, 0
+        world, deaths = self.world, 0
         changed, seen = time.monotonic(), (-1, 0)
         while met is None or not met():
             code = self._driver.poll()
@@ -176,8 +176,8 @@ class Search:
 
     def _end_with_driver(self) -> None:
         """Check that the child processes of a driver end soon after it."""
-        self._world.ends_s.append(now_s())
-        if left := outlived(self._world):
+        self.world.ends_s.append(now_s())
+        if left := outlived(self.world):
             names = ", ".join(process.title[:80] for process in left)
             self.trouble.append(f"{len(left)} processes outlive their driver by {GRACE_S} s: {names}.")
             for process in left:
@@ -185,11 +185,11 @@ class Search:
 
     @property
     def _driver(self) -> "subprocess.Popen[bytes]":
-        assert self._world.driver is not None
-        return self._world.driver
+        assert self.world.driver is not None
+        return self.world.driver
 
     def _last_words(self) -> str:
-        return " | ".join(self._world.said().splitlines()[-6:])
+        return " | ".join(self.world.said().splitlines()[-6:])
 
     def _stacks(self) -> str:
         done = subprocess.run(

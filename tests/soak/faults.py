@@ -98,16 +98,6 @@ def _of_node(node: Any) -> list[Process]:
     return [found for pid in own for found in (Process(pid, "ray"), *descendants(pid))]
 
 
-def _cable(lasts_s: tuple[float, float]) -> Fault:
-    """Return a pulled cable; the node joins again if the cluster declared it dead."""
-
-    def plug(world: World) -> None:
-        world.services.island.fix()
-        world.services.island.join(world.services.nodes.gcs_address)
-
-    return _of_service(lambda world: world.services.island.cut(), plug, lasts_s)
-
-
 def _start_database(world: World) -> None:
     """Start the server, with retries while remains of the last process block it."""
     for left in reversed(range(STARTS)):
@@ -129,10 +119,6 @@ def _store(fault: str, lasts_s: tuple[float, float] = (1, 6)) -> Fault:
 
 def _full(disk: str) -> Fault:
     return _of_service(lambda world: world.disks[disk].fill(), lambda world: world.disks[disk].clear(), (1, 6))
-
-
-def _jump(seconds: int) -> Fault:
-    return _of_service(lambda world: world.clock.jump(seconds), lambda world: world.clock.right(), (2, 6))
 
 
 FAULTS: Mapping[str, Fault] = {
@@ -158,8 +144,6 @@ FAULTS: Mapping[str, Fault] = {
         (1, 3),
         ends_driver=True,
     ),
-    "cable pulled": _cable((1, 4)),
-    "cable long pulled": _cable((13, 15)),  # the node is dead to the cluster
     "MLflow killed": _of_service(
         lambda world: world.services.tracking.stop(), lambda world: world.services.tracking.start(), (1, 8)
     ),
@@ -178,8 +162,6 @@ FAULTS: Mapping[str, Fault] = {
     "store refuses": _store(REFUSES),
     "store lags": _store(LAGS, (2, 8)),
     "store gives half": _store(HALF),
-    "clock ahead": _jump(86_400),
-    "clock back": _jump(-7200),
 }
 
 # Their schedule.

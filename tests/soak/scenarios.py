@@ -14,9 +14,8 @@ class Scenario:
     """One kind of search.
 
     ``content`` makes the search or campaign file of a scenario, given its name and a folder of images. ``nodes`` is the
-    number of Ray nodes; with 0 each driver starts its own Ray. An ``island`` is one more node, in a separate network. A
-    campaign has ``members``, the suffixes of its searches' names. ``openings`` is the number of openings of the test
-    classes.
+    number of Ray nodes; with 0 each driver starts its own Ray. A campaign has ``members``, the suffixes of the names of
+    its searches. ``openings`` is the number of openings of the test classes.
     """
 
     name: str
@@ -32,8 +31,6 @@ class Scenario:
     postgres: bool = False
     store: bool = False
     disks: bool = False
-    clock: bool = False
-    island: bool = False
     members: tuple[str, ...] = ()
     openings: int = 0
 
@@ -122,19 +119,6 @@ SCENARIOS = {
             content=_sleeping,
             faults=(*OF_SERVICES, "driver killed", "driver stopped", "trainer killed"),
             postgres=True,
-        ),
-        Scenario(
-            name="clock",
-            content=_sleeping,
-            faults=("clock ahead", "clock back", "driver killed", "trainer killed"),
-            trials=20,
-            clock=True,
-        ),
-        Scenario(
-            name="island",  # one node behind a cable
-            content=_sleeping,
-            faults=("cable pulled", "cable long pulled", "driver killed", "trainer killed"),
-            island=True,
         ),
         _TRAININGS,
         replace(

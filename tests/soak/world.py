@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,16 +19,9 @@ from support.stores import ftp_store
 from benchmarks.slots import SECONDS
 from soak.oracle import Left, count_epochs, epochs_of_running
 from soak.scenarios import Scenario
-from soak.tools import DRIVER, RUN, Clock, FaultyHandler, Island, Process, descendants, end, island, marked
+from soak.tools import DRIVER, RUN, FaultyHandler, Process, descendants, end, marked
 
 TRAINS = re.compile(r"^ray::.*(Train|Sleeping)")
-CLOCKED = ROOT / "tests" / "soak" / "clocked_driver.py"
-NOTICES = {
-    "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "2000",
-    "RAY_health_check_failure_threshold": "4",
-}
-"""Settings with which Ray declares a silent node dead after some ten seconds."""
 RUNS_BYTES, CACHE_BYTES = 96_000_000, 24_000_000
 STARTS = 4
 OF_RAY = re.compile(r"raylet|gcs_server|ray/_private|ray/dashboard|ray::")
@@ -42,10 +34,6 @@ def why_not(scenario: Scenario) -> str | None:
         return "needs Debian's package postgresql, and root to start it as its own user"
     if scenario.disks and not root:
         return "mounts file systems, which only root may"
-    if scenario.clock and not shutil.which("cc"):
-        return "needs a C compiler (Debian's package gcc)"
-    if scenario.island and not (root and shutil.which("ip")):
-        return "needs network namespaces: root, and Debian's package iproute2"
     return None
 
 
@@ -56,7 +44,6 @@ class Services:
     database: Postgres
     tracking: MlflowServer
     store: str
-    island: Island
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
         self.scenario, self.folder = scenario, folder
@@ -71,9 +58,7 @@ class Services:
         """Start a Ray cluster with the scenario's number of nodes."""
 
         def start() -> None:
-            self._nodes = Nodes(cpus=1, bare=True, address=self.island.here if self.scenario.island else None)
-            if self.scenario.island:
-                self.island.join(self.nodes.gcs_address)
+            self._nodes = Nodes(cpus=1, bare=True)
             if self.scenario.nodes > 1:
                 self.second = self.nodes.add(cpus=1)
 
@@ -129,10 +114,6 @@ def services(scenario: Scenario, folder: Path) -> Iterator[Services]:
             here.tracking.start()
         if scenario.store:
             here.store = stack.enter_context(ftp_store(folder / "store", kind=FaultyHandler))
-        if scenario.island:
-            here.island = stack.enter_context(island())
-            for name, value in NOTICES.items():
-                patch.setenv(name, value)
         if scenario.nodes:
             from search.engines.ray_session import import_ray
 
@@ -175,7 +156,6 @@ class World:
         )
         self._said = self.folder / "said.txt"
         self.epochs_at_start = 0
-        self.clock = Clock(self.folder / "clock")
         content = scenario.content(scenario, self.name, services.folder.parent / "images")
         base = content.get("base", content)
         if scenario.postgres:
@@ -185,11 +165,8 @@ class World:
         self.file = write_search(self.folder / f"{self.name}.yaml", content)
 
     def start(self) -> None:
-        program = ["-m", "holdout"]
-        if self.scenario.clock:
-            program = [str(CLOCKED)]
         self.epochs_at_start = self.epochs()
-        command = [sys.executable, *program, "run", str(self.file), "--runs", str(self.left.runs)]
+        command = [sys.executable, "-m", "holdout", "run", str(self.file), "--runs", str(self.left.runs)]
         with self._said.open("ab") as said:
             self.driver = subprocess.Popen(
                 command, stdout=said, stderr=said, env=self.environment, start_new_session=True
@@ -204,7 +181,6 @@ class World:
             "XDG_CACHE_HOME": str(self.cache),
             "XDG_STATE_HOME": str(self.left.state),
             DRIVER: self.mark,
-            **(self.clock.environment if self.scenario.clock else {}),
         }
         environment.pop("RAY_ADDRESS", None)  # of whoever runs this
         if self.scenario.nodes:
@@ -246,7 +222,6 @@ class World:
         if self.driver is not None:
             self.driver.kill()
             self.driver.wait()
-        self.clock.right()
         end(marked(DRIVER, self.mark))
 
 

@@ -60,15 +60,13 @@ class Nodes:
     A ``bare`` cluster has only the processes that trainings need: it takes no jobs and never grows.
     """
 
-    def __init__(self, cpus: int, *, bare: bool = False, address: str | None = None) -> None:
+    def __init__(self, cpus: int, *, bare: bool = False) -> None:
         from ray.cluster_utils import Cluster
 
         self.port = free_port()
         head = {"num_cpus": cpus, "include_dashboard": not bare, "dashboard_port": self.port, **_agent_ports()}
         if bare:
             head |= {"no_monitor": True, "include_log_monitor": False}
-        if address is not None:
-            head |= {"node_ip_address": address}
         self._cluster = Cluster(initialize_head=True, head_node_args={**head, "wait": False})
         self._cluster.wait_for_nodes(JOIN_S)
 
