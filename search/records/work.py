@@ -51,12 +51,15 @@ def planned_work(
 
     These are upper bounds: there may be fewer finalists, and only one configuration to test if the default is best.
     """
-    config = plan.config
+    config, folds = plan.config, len(plan.split.folds)
+    final = config.final.seeds * (folds if folds and config.final.train_on == "train" else 1)
+    confirmed = (config.selection.finalists + 1) * plan.confirmation_seeds * (2 if plan.on_halves else 1)
     epochs_each = dict.fromkeys(Stage, float(plan.steps)) | {Stage.TEST: float(config.training.epochs)}
     if plan.on_halves:  # an epoch of half of the classes takes half of the time
         epochs_each[Stage.SELECT] = config.training.epochs / 2
     for loss in config.loss_names:
-        for stage, budget in planned_budgets(plan, loss).items():
+        budgets = {Stage.SELECT: Budget(trials=confirmed), Stage.TEST: Budget(trials=2 * final)}
+        for stage, budget in {Stage.SEARCH: plan.budget(loss), **budgets}.items():
             if stage in stages:
                 yield Work(
                     study=study_name(config.name, loss, stage),
@@ -66,19 +69,6 @@ def planned_work(
                     tally=Tally.of(trials(loss, stage)),
                     epochs_each=epochs_each[stage],
                 )
-
-
-def planned_budgets(plan: Plan, loss: str) -> dict[Stage, Budget]:
-    """Return the maximum number of trials of each stage."""
-    config, folds = plan.config, len(plan.split.folds)
-    final = config.final.seeds * (folds if folds and config.final.train_on == "train" else 1)
-    return {
-        Stage.SEARCH: plan.budget(loss),
-        Stage.SELECT: Budget(
-            trials=(config.selection.finalists + 1) * plan.confirmation_seeds * (2 if plan.on_halves else 1)
-        ),
-        Stage.TEST: Budget(trials=2 * final),
-    }
 
 
 # The trials at once, and their pace.
