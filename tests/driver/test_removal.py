@@ -9,15 +9,13 @@ from support.listening import listening
 from support.small_search import small_search
 
 from search.config.search_config import parse_config
-from search.config.yaml_file import read_yaml
 from search.driver.make_plan import make_plan
 from search.records import disk as usage
 from search.records.campaign import read_config
 from search.records.disk import mark_checkpoints, plan_removal
-from search.records.runs import CampaignFolder, RunFolder
+from search.records.runs import CampaignFolder
 from search.records.writable import open_search
 from search.stages import Stage
-from search.trust import addresses_in, remember
 from trainables.common.errors import InvalidInput
 
 Make = Callable[..., Path]
@@ -40,7 +38,7 @@ def make(image_folder: Path, runs: Path) -> Make:
     def make_search(name: str, **changes: Any) -> Path:
         plan = make_plan(parse_config(small_search(image_folder, name=name, **changes)), runs)
         search = open_search(plan)
-        _start(plan.folder)
+        mark_checkpoints(plan.folder)
         for loss in ("proxy_anchor", "pnp"):
             search.study(loss, Stage.SEARCH).enqueue([(plan.spaces[loss].default, {})])
             checkpoints = Path(plan.checkpoint_storage) / name / "trials" / loss / "0000" / "attempt-1"
@@ -55,12 +53,6 @@ def make(image_folder: Path, runs: Path) -> Make:
         return folder.path
 
     return make_search
-
-
-def _start(folder: RunFolder) -> None:
-    """Record the search as one that this user starts, and mark its checkpoints elsewhere, as `holdout run` does."""
-    remember(folder.path, addresses_in(folder.path, read_yaml(folder.config)))
-    mark_checkpoints(folder)
 
 
 def _tree(folder: Path) -> dict[str, bytes]:

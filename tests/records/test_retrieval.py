@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from PIL import Image
-from support.small_search import draw_folder
+from support.image_stores import build_store
 
 from search.records.retrieval_file import (
     ExampleKind,
@@ -26,8 +25,7 @@ from search.records.retrieval_file import (
     sampled_queries,
 )
 from search.records.scoring import retrieval_of
-from trainables.data.sets.folders import Folder
-from trainables.data.store.store_spec import StoreSpec
+from trainables.data.sets.glyphs import Glyphs
 from trainables.metrics.evaluation import per_query_metrics
 from trainables.metrics.retrieval import RetrievalProtocol
 
@@ -151,25 +149,10 @@ def test_equals_go_by_digest_and_what_nobody_can_find_is_left_out() -> None:
     assert gallery_queries(["a", "b"], np.array([0, 1]), ALL[:2], np.zeros(2), np.zeros(2)) == []
 
 
-Images = dict[str, NDArray[np.uint8]]
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
-    """Return the stored pixels of six images by their keys."""
-    folder = tmp_path_factory.mktemp("gallery")
-    root = draw_folder(folder / "images", classes=2, images=3)
+def test_thumbnails_are_small_upright_and_as_many_as_have_room(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (200, 150, 3), dtype=np.uint8)
     noise[:100] = 255, 0, 0
-    Image.fromarray(noise).save(root / "class-00" / "00.png")
-    dataset = Folder(root=str(root))
-    spec = StoreSpec(dataset=dataset, class_names=tuple(dataset.classes()), short_side=150, cache=str(folder / "cache"))
-    keys = [key for of_class in dataset.classes().values() for key in of_class]
-    return {keys[row]: pixels for row, pixels in _images(spec.make(), dataset, keys, range(len(keys)))}
-
-
-def test_pictures_are_small_upright_and_as_many_as_have_room(images: Images) -> None:
-    given = [(number, images[f"class-0{number}/00.png"]) for number in range(2)]
+    given = [(0, noise), (1, np.full((20, 20, 3), 9, np.uint8))]
     pictures = make_pictures(given)
     shown = [Image.open(io.BytesIO(picture)) for picture in pictures.values()]
     assert [image.size for image in shown] == [(64, 85), (20, 20)], "none is enlarged"
@@ -178,12 +161,16 @@ def test_pictures_are_small_upright_and_as_many_as_have_room(images: Images) -> 
     limit = len(pictures[0])
     assert make_pictures(given, limit) == {0: pictures[0]}
     assert make_pictures(given, limit - 1) == {}
-
-
-def test_thumbnails_are_read_as_they_were_written(images: Images, tmp_path: Path) -> None:
-    pictures = make_pictures(enumerate(images.values()))
     for queries, metric in (((GalleryQuery(ExampleKind.WORST, 2),), "map_at_r"), ((), None)):
         kept = Thumbnails(pictures=pictures, queries=queries, metric=metric)
         path = tmp_path / "thumbnails.npz"
         path.write_bytes(kept.to_bytes())
         assert Thumbnails.read(path) == kept
+
+
+def test_pictures_are_those_of_their_keys(tmp_path: Path) -> None:
+    glyphs = Glyphs(num_classes=2, images_per_class=3, size=20)
+    store = build_store(glyphs, list(glyphs.classes()), short_side=20, cache=tmp_path)
+    keys = sorted((key for of_class in glyphs.classes().values() for key in of_class), reverse=True)
+    for row, pixels in _images(store, glyphs, keys, [4, 1]):
+        np.testing.assert_array_equal(pixels, np.asarray(glyphs.read(keys[row])))
