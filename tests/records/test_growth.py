@@ -1,6 +1,5 @@
 """Searches that grow before their test, and changes that are refused."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,21 +37,17 @@ def value(job: RunningTrial, epoch: int) -> float:
 def go_on(plan: Plan, *, tested: bool = False) -> WritableRecords:
     """Train a search up to its choice, and with ``tested`` its trainings for the test."""
     search = open_search(plan)
-    _train(search, _until_the_choice(search))
+    _train(search_stage(search))
+    _train(confirm_stage(search))
     if not plan.folder.selection.exists():
         freeze(search)
     if tested:
-        _train(search, iter([final_stage(search, Selection.load(plan.folder.selection))]))
+        _train(final_stage(search, Selection.load(plan.folder.selection)))
     return search
 
 
-def _until_the_choice(search: WritableRecords) -> Iterator[QueuedStage]:
-    yield search_stage(search)
-    yield confirm_stage(search)
-
-
-def _train(search: WritableRecords, stages: Iterator[QueuedStage]) -> None:
-    queue = TrialQueue(stages)
+def _train(stage: QueuedStage) -> None:
+    queue = TrialQueue(iter([stage]))
     while job := queue.next_trial():
         train(queue, job, value)
     assert queue.done

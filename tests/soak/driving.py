@@ -1,14 +1,11 @@
 """A search that is run to its end through planned faults, and what the oracle finds of it then."""
 
-import dataclasses
 import json
-import math
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,7 @@ from support.commands import command, without_ended_workers
 
 from soak.faults import FAULTS, START_S, NothingToHitError, Planned
 from soak.oracle import record_differences
-from soak.tools import DRIVER, Process, marked, now_s
+from soak.tools import DRIVER, Process, marked
 from soak.world import World
 
 PATIENCE_S = 240.0
@@ -29,20 +26,7 @@ ON_THEIR_WAY = 4
 GRACE_S = 20.0
 """Seconds that child processes may outlive their driver."""
 AGENTS = re.compile(r"^ray::(DashboardAgent|RuntimeEnvAgent)")
-AGENTS_S = 90.0
-"""For those of Ray's processes that tell its GCS of the raylet's death: where that is dead too, they try for a minute
-(61.5 s in 4 of 4 trials with Ray 2.60, whatever Ray's own bounds are set to)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Injected:
-    """The outcome of one fault. ``codes`` are the exit codes of the drivers that failed until the search resumed."""
-
-    scenario: str
-    fault: str
-    hit: str
-    codes: tuple[int, ...]
-    seconds: float
+"""Processes of Ray that outlive their driver by a minute where the GCS is dead too."""
 
 
 class SearchHangsError(Exception):
@@ -67,7 +51,8 @@ class Search:
     def __init__(self, world: World, log: Log) -> None:
         self.world = world
         self._log = log
-        self.injected: list[Injected] = []
+        self.injected: list[tuple[str, tuple[int, ...]]] = []
+        """Each fault, with the exit codes of the drivers that failed until the search resumed."""
         self.trouble: list[str] = []
 
     def run(self, planned: Sequence[Planned]) -> int:
@@ -111,7 +96,7 @@ class Search:
 
     def _inject(self, planned: Planned) -> None:
         fault, world = FAULTS[planned.fault], self.world
-        known, began = len(world.codes), time.monotonic()
+        known = len(world.codes)
         try:
             hit = fault.inject(world, planned.choice)
         except NothingToHitError:
@@ -121,21 +106,14 @@ class Search:
             time.sleep(planned.lasts_s)
         finally:
             fault.undo(world)
-        self._log.write(search=world.mark, **dataclasses.asdict(planned), hit=hit)
+        self._log.write(search=world.mark, **vars(planned), hit=hit)
         time.sleep(SETTLE_S)
         if fault.ends_driver:
             self._until(lambda: len(world.codes) > known)
         running, epochs = world.running(), world.epochs()
         self._until(lambda: self._recovered(running, epochs))
-        injected = Injected(
-            scenario=world.scenario.name,
-            fault=planned.fault,
-            hit=hit,
-            codes=tuple(world.codes[known:]),
-            seconds=time.monotonic() - began,
-        )
-        self.injected.append(injected)
-        self._log.write(search=world.mark, recovered=dataclasses.asdict(injected))
+        self.injected.append((planned.fault, tuple(world.codes[known:])))
+        self._log.write(search=world.mark, recovered=planned.fault, codes=world.codes[known:])
 
     def _recovered(self, running: Mapping[str, int], epochs: int) -> bool:
         """Return True if every trial of ``running`` ended or reported an epoch: none dies three times in one.
@@ -170,13 +148,11 @@ class Search:
             if now != seen:
                 changed, seen = time.monotonic(), now
             if time.monotonic() - changed > PATIENCE_S:
-                self._log.write(search=world.mark, hangs=self._stacks())
                 raise SearchHangsError
             time.sleep(0.1)
 
     def _end_with_driver(self) -> None:
         """Check that the child processes of a driver end soon after it."""
-        self.world.ends_s.append(now_s())
         if left := outlived(self.world):
             names = ", ".join(process.title[:80] for process in left)
             self.trouble.append(f"{len(left)} processes outlive their driver by {GRACE_S} s: {names}.")
@@ -191,34 +167,22 @@ class Search:
     def _last_words(self) -> str:
         return " | ".join(self.world.said().splitlines()[-6:])
 
-    def _stacks(self) -> str:
-        done = subprocess.run(
-            ["py-spy", "dump", "--pid", str(self._driver.pid)], capture_output=True, text=True, check=False
-        )
-        return done.stdout + done.stderr
-
 
 def outlived(world: World) -> list[Process]:
     """Return child processes and trainers that outlive their driver by :data:`GRACE_S`."""
+
+    def living() -> list[Process]:
+        found = (*marked(DRIVER, world.mark), *world.trainers())
+        return [process for process in found if not AGENTS.match(process.title)]
+
     deadline = time.monotonic() + GRACE_S
-    while (left := [*_living(world)]) and time.monotonic() < deadline:
+    while (left := living()) and time.monotonic() < deadline:
         time.sleep(0.2)
     return left
 
 
-def _living(world: World) -> Iterator[Process]:
-    """Yield the living processes that should end with a driver; agents, once it and the GCS ended long enough ago."""
-    for process in (*marked(DRIVER, world.mark), *world.trainers()):
-        started = process.started_s if AGENTS.match(process.title) else math.inf
-        ended = next((end for end in world.ends_s if end > started), None)
-        if ended is None or now_s() - ended >= AGENTS_S:
-            yield process
-
-
-def _synchronised(world: World) -> Iterator[str]:
-    """Run the command that the search recommends if MLflow was unreachable at its end; yield what it refuses."""
-    for name in world.left.searches:
-        words = command("sync", name, "--runs", world.left.runs)
-        done = subprocess.run(words, capture_output=True, env=world.environment, text=True, check=False)
-        if done.returncode:
-            yield f"`holdout sync {name}` ended with {done.returncode}: {done.stderr.strip()}"
+def _synchronised(world: World) -> list[str]:
+    """Run the command that the search recommends if MLflow was unreachable at its end; return what it refuses."""
+    words = command("sync", world.name, "--runs", world.left.runs)
+    done = subprocess.run(words, capture_output=True, env=world.environment, text=True, check=False)
+    return [f"`holdout sync` ended with {done.returncode}: {done.stderr.strip()}"] if done.returncode else []

@@ -7,10 +7,9 @@ import re
 import sqlite3
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,47 +22,42 @@ from safetensors import safe_open
 from support.journals import SET_VALUE, epochs_in, operations, with_checksums
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 
-Trials = dict[tuple[str, str, int], FrozenTrial]
-"""Trials by their search, their study's name below the search's, and their number."""
+Trials = dict[tuple[str, int], FrozenTrial]
+"""Trials by their study's name below the search's, and their number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Left:
-    """What was asked of searches, and where they left their records.
+    """What was asked of a search, and where it left its records.
 
-    ``trials`` and ``epochs`` are those of each loss in each search; ``folds`` is 0 without a cross-validation. The
-    oracle checks the files of ``runs`` and ``others``, and the locks below ``folder``.
+    ``trials`` and ``epochs`` are those of each loss. The oracle checks the files of ``runs`` and ``others``, and the
+    locks below ``folder``.
     """
 
     folder: Path
     runs: Path
     state: Path
     tracking: str
-    experiment: str
-    searches: tuple[str, ...]
+    search: str
     losses: tuple[str, ...]
     trials: int
     epochs: int
-    folds: int = 0
     openings: int = 1
     others: tuple[Path, ...] = ()
 
     @property
-    def journals(self) -> tuple[Path, ...]:
-        """The journals of the searches' studies."""
-        return tuple(self.runs / name / "study.journal" for name in self.searches)
+    def journal(self) -> Path:
+        return self.runs / self.search / "study.journal"
 
 
 def record_differences(left: Left, undisturbed: Left | None) -> list[str]:
     """Return every difference between what is left and what is expected, also from an ``undisturbed`` twin."""
-    trials = read_trials(*left.journals)
-    said = [*trial_differences(trials, left), *(each for journal in left.journals for each in doubled_steps(journal))]
+    trials = read_trials(left.journal)
+    said = [*trial_differences(trials, left), *doubled_steps(left.journal)]
     if undisturbed is not None:
-        called = dict(zip(left.searches, undisturbed.searches, strict=True))
-        said += undisturbed_differences(trials, read_trials(*undisturbed.journals), called)
-        for here, there in called.items():
-            if scores(left.runs, here) != scores(undisturbed.runs, there):
-                said.append(f"{here} has other scores of its test than undisturbed.")
+        said += undisturbed_differences(trials, read_trials(undisturbed.journal))
+        if scores(left) != scores(undisturbed):
+            said.append(f"{left.search} has other scores of its test than undisturbed.")
     said += [*tracking_differences(left), *ledger_differences(left)]
     for folder in (left.runs, *left.others):
         said += file_differences(folder) if folder.exists() else []
@@ -78,40 +72,40 @@ TIMES = ("start", "end", "checkpoint")
 """Of an epoch: when it was trained, and by which attempt."""
 
 
-def read_trials(*journals: Path) -> Trials:
-    """Return the trials of all studies in journals; none before there is one."""
+def read_trials(journal: Path) -> Trials:
+    """Return the trials of all studies in a journal; none before there is one."""
     found: Trials = {}
-    for journal in filter(Path.exists, journals):
+    if journal.exists():
         storage = JournalStorage(JournalFileBackend(str(journal)))
         for study in storage.get_all_studies():
-            search, _, name = study.study_name.partition("/")
+            name = study.study_name.partition("/")[2]
             trials = storage.get_all_trials(study._study_id, deepcopy=False)
-            found |= {(search, name, trial.number): trial for trial in trials}
+            found |= {(name, trial.number): trial for trial in trials}
     return found
 
 
-def count_epochs(*journals: Path) -> int:
-    return sum(len(epochs_in(trial)) for trial in read_trials(*journals).values())
+def count_epochs(journal: Path) -> int:
+    return sum(len(epochs_in(trial)) for trial in read_trials(journal).values())
 
 
-def epochs_of_running(*journals: Path) -> dict[str, int]:
+def epochs_of_running(journal: Path) -> dict[str, int]:
     """Return the number of epochs that each running trial has stored, by its name."""
-    running = {key: trial for key, trial in read_trials(*journals).items() if trial.state.name == "RUNNING"}
+    running = {key: trial for key, trial in read_trials(journal).items() if trial.state.name == "RUNNING"}
     return {_named(key): len(epochs_in(trial)) for key, trial in running.items()}
 
 
-def _named(key: tuple[str, str, int]) -> str:
-    search, study, number = key
-    return f"{search}/{study} trial {number}"
+def _named(key: tuple[str, int]) -> str:
+    study, number = key
+    return f"{study} trial {number}"
 
 
 def trial_differences(trials: Trials, left: Left) -> list[str]:
     """Return what is missing or unfinished."""
     said = []
-    for search, loss in product(left.searches, left.losses):
-        numbers = sorted(number for name, study, number in trials if (name, study) == (search, loss))
+    for loss in left.losses:
+        numbers = sorted(number for study, number in trials if study == loss)
         if numbers != list(range(left.trials)):
-            said.append(f"{search}/{loss} has the trials {numbers} and was asked for {left.trials}.")
+            said.append(f"{loss} has the trials {numbers} and was asked for {left.trials}.")
     for key, trial in trials.items():
         said += [f"{_named(key)} {sentence}" for sentence in _of_one(trial, left)]
     return said
@@ -121,18 +115,16 @@ def _of_one(trial: FrozenTrial, left: Left) -> list[str]:
     if trial.state.name != "COMPLETE":
         return [f"is {trial.state.name}: {trial.user_attrs.get('outcome', 'no outcome')}."]
     said = []
-    alone = trial.user_attrs.keys() & {"fold", "half"}  # for the test, or to confirm
-    folds = range(1, left.folds + 1) if left.folds and not alone else [None]
-    wanted = [(fold, epoch) for fold in folds for epoch in range(1, trial.user_attrs.get("epochs", left.epochs) + 1)]
+    wanted = [*range(1, trial.user_attrs.get("epochs", left.epochs) + 1)]
     records, steps = epochs_in(trial), dict(sorted(trial.intermediate_values.items()))
-    if (found := [(record.get("fold"), record["epoch"]) for record in records]) != wanted:
+    if (found := [record["epoch"] for record in records]) != wanted:
         said.append(f"has the epochs {found}, not {wanted}.")
     if len(trial.values or ()) != 1 or not math.isfinite(trial.values[0]):
         said.append(f"is COMPLETE with the values {trial.values}.")
     elif steps and trial.values[0] != steps[max(steps)]:
         said.append(f"has the value {trial.values[0]}, and after its last step {steps[max(steps)]}.")
     best = {step: max(record["metrics"].get("map_at_r", -1) for record in records[:step]) for step in steps}
-    if folds == [None] and "fold" not in trial.user_attrs and best != steps:
+    if best != steps:
         said.append(f"has the steps {steps}, and its epochs' best values are {best}.")
     return said
 
@@ -144,12 +136,8 @@ def doubled_steps(journal: Path) -> list[str]:
     return [f"{journal} has the steps {doubled} more than once."] if doubled else []
 
 
-def undisturbed_differences(trials: Trials, undisturbed: Trials, called: Mapping[str, str]) -> list[str]:
-    """Return where the trials are not those of a search with the same seeds that nothing was done to.
-
-    ``called`` maps a search's name to that of its undisturbed twin.
-    """
-    found = {(called[search], study, number): trial for (search, study, number), trial in trials.items()}
+def undisturbed_differences(found: Trials, undisturbed: Trials) -> list[str]:
+    """Return where the trials ``found`` are not those of a search with the same seeds that nothing was done to."""
     said = [f"{_named(key)} is missing; undisturbed it is there." for key in sorted(undisturbed.keys() - found.keys())]
     said += [f"{_named(key)} is there; undisturbed it is not." for key in sorted(found.keys() - undisturbed.keys())]
     for key in sorted(found.keys() & undisturbed.keys()):
@@ -175,14 +163,12 @@ def _comparable(trial: FrozenTrial) -> dict[str, Any]:
 
 
 def tracking_differences(left: Left) -> list[str]:
-    """Return where the runs in MLflow are not the studies of the searches."""
-    said = []
-    for search in left.searches:
-        try:
-            assert_mlflow_equals_the_studies(left.runs, search, left.losses, left.experiment, tracking=left.tracking)
-        except Exception:  # a missing tag or metric is another error than a wrong one
-            said.append(f"MLflow differs from the studies of {search}: {traceback.format_exc(limit=-1)}")
-    return said
+    """Return where the runs in MLflow are not the studies of the search."""
+    try:
+        assert_mlflow_equals_the_studies(left.runs, left.search, left.losses, tracking=left.tracking)
+    except Exception:  # a missing tag or metric is another error than a wrong one
+        return [f"MLflow differs from the studies of {left.search}: {traceback.format_exc(limit=-1)}"]
+    return []
 
 
 # The ledgers: the test classes were opened once, in both of them, and scored once.
@@ -202,10 +188,11 @@ def ledger_differences(left: Left) -> list[str]:
         if sorted(set(read)) != sorted(set(opened)) or len(read) != len(set(read)):
             said.append(f"{file} has the images of {read}, and the openings {opened}.")
     known = {line["id"] for line in _lines(left.runs / LEDGER) if "id" in line}
-    for search in left.searches if left.openings else ():
-        scored = [entry["id"] for entry in json.loads((left.runs / search / "test.json").read_text())["openings"]]
+    if left.openings:
+        test = json.loads((left.runs / left.search / "test.json").read_text())
+        scored = [entry["id"] for entry in test["openings"]]
         if len(scored) != 1 or not set(scored) <= known:
-            said.append(f"{search}/test.json has scores of {scored}, the ledger of {sorted(known)}.")
+            said.append(f"test.json has scores of {scored}, the ledger of {sorted(known)}.")
     return said
 
 
@@ -213,15 +200,13 @@ def _lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def scores(runs: Path, search: str) -> Any:
+def scores(left: Left) -> Any:
     """Return what the test of a search came to: each model's metrics, in their order."""
-    file = runs / search / "test.json"
+    file = left.runs / left.search / "test.json"
     if not file.exists():
         return None
     (opening,) = json.loads(file.read_text())["openings"]
-    return [
-        {key: score[key] for key in ("loss", "source_trial", "seed", "fold", "metrics")} for score in opening["scores"]
-    ]
+    return [{key: score[key] for key in ("loss", "source_trial", "seed", "metrics")} for score in opening["scores"]]
 
 
 # The files: each is whole, and nothing is left or held that only a running search needs.

@@ -13,9 +13,9 @@ from support.small_search import draw_folder, small_search
 class Scenario:
     """One kind of search.
 
-    ``content`` makes the search or campaign file of a scenario, given its name and a folder of images. ``nodes`` is the
-    number of Ray nodes; with 0 each driver starts its own Ray. A campaign has ``members``, the suffixes of the names of
-    its searches. ``openings`` is the number of openings of the test classes.
+    ``content`` makes the search file of a scenario, given its name and a folder of images. ``nodes`` is the
+    number of Ray nodes; with 0 each driver starts its own Ray. ``openings`` is the number of openings of the
+    test classes.
     """
 
     name: str
@@ -26,17 +26,11 @@ class Scenario:
     epochs: int = 15
     search: Mapping[str, Any] = field(default_factory=dict)
     epoch_s: float = 0.15
-    folds: int = 0
     nodes: int = 1
     postgres: bool = False
     store: bool = False
     disks: bool = False
-    members: tuple[str, ...] = ()
     openings: int = 0
-
-    def searches(self, name: str) -> tuple[str, ...]:
-        """Return the names of the searches of a scenario called ``name``."""
-        return tuple(f"{name}-{member}" for member in self.members) or (name,)
 
     @property
     def searched(self) -> dict[str, Any]:
@@ -63,16 +57,6 @@ def _training(scenario: Scenario, name: str, images: Path) -> dict[str, Any]:
     made |= {"name": name, "losses": [*scenario.losses], "search": scenario.searched}
     made["training"] |= {"epochs": scenario.epochs}
     return made | {"selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 1}, "resources": {"engine": "ray"}}
-
-
-def _campaign(scenario: Scenario, name: str, images: Path) -> dict[str, Any]:
-    base = _training(scenario, name, images)
-    del base["name"]
-    base |= {"split": {"folds": scenario.folds}}
-    base["training"] |= {"batch_size": 10}
-    samplers = {member: {"search.sampler": member} for member in scenario.members}
-    table = {"rows": ["sampler"], "metrics": ["validation", "recall_at_1"]}
-    return {"name": name, "study": "two samplers", "base": base, "vary": {"sampler": samplers}, "table": table}
 
 
 OF_DRIVER = ("driver killed", "driver ended", "driver stopped")
@@ -127,17 +111,6 @@ SCENARIOS = {
             faults=("driver killed", "trainer killed", "store refuses", "store lags", "store gives half"),
             disks=False,
             store=True,
-        ),
-        Scenario(
-            name="campaign",
-            content=_campaign,
-            faults=("driver killed", "driver ended", "trainer killed", "trainer ended"),
-            losses=("proxy_anchor",),
-            trials=3,
-            epochs=10,
-            folds=2,
-            members=("random", "qmc"),
-            openings=1,
         ),
     )
 }

@@ -35,8 +35,7 @@ def left_in(folder: Path) -> Left:
         runs=runs,
         state=folder / "state",
         tracking=f"sqlite:///{runs / 'mlflow.db'}",
-        experiment=NAME,
-        searches=(NAME,),
+        search=NAME,
         losses=LOSSES,
         trials=TRIALS,
         epochs=EPOCHS,
@@ -59,8 +58,8 @@ def left(whole: Left, tmp_path: Path) -> Left:
 
 def test_nothing_is_said_of_what_is_whole(whole: Left) -> None:
     assert record_differences(whole, whole) == []
-    assert count_epochs(*whole.journals) > TRIALS * EPOCHS
-    assert epochs_of_running(*whole.journals) == {}
+    assert count_epochs(whole.journal) > TRIALS * EPOCHS
+    assert epochs_of_running(whole.journal) == {}
     assert count_epochs(Path("/nowhere/study.journal")) == 0
 
 
@@ -68,7 +67,7 @@ RUN = "(SELECT run_uuid FROM tags WHERE key = 'holdout.trial' AND value = 'small
 OTHER_RUN = "MLflow differs from the studies of small"
 DAMAGED: dict[str, dict[str, Callable[[Left], object]]] = {
     "a trial is gone": {
-        f"{STUDY} has the trials [0] and was asked for 2": lambda left: _change(
+        f"{LOSS} has the trials [0] and was asked for 2": lambda left: _change(
             left, lambda found: drop_trial(found, STUDY, 1)
         )
     },
@@ -76,14 +75,14 @@ DAMAGED: dict[str, dict[str, Callable[[Left], object]]] = {
         "1)] more than once": lambda left: _change(
             left, lambda found: found.append(dict(next(e for e in _of_trial(found) if e["op_code"] == SET_VALUE)))
         ),
-        f"{STUDY} trial 1 has the epochs [(None, 1)], not [(None, 1), (None, 2)]": lambda left: _change(
+        f"{LOSS} trial 1 has the epochs [1], not [1, 2]": lambda left: _change(
             left,
             lambda found: found.remove(next(e for e in _of_trial(found) if "epoch:000002" in e.get("user_attr", {}))),
         ),
         "and after its last step": lambda left: _change(
             left, lambda found: [entry.update(values=[0.001]) for entry in _of_trial(found) if entry.get("values")]
         ),
-        f"{STUDY} trial 1: seed is 5": lambda left: _change(
+        f"{LOSS} trial 1: seed is 5": lambda left: _change(
             left, lambda found: _of_trial(found)[0]["user_attrs"].update(seed=5)
         ),
         "has 2 openings, not 1": lambda left: _again(left.runs / LEDGER),
@@ -105,8 +104,8 @@ DAMAGED: dict[str, dict[str, Callable[[Left], object]]] = {
         "study.journal cannot be read": lambda left: _change(left, lambda found: found[-1].update(left=1))
     },
     "a changed line": {
-        "study.journal cannot be read": lambda left: left.journals[0].write_bytes(
-            left.journals[0].read_bytes().replace(b"all 2 epochs trained", b"all 3 epochs trained", 1)
+        "study.journal cannot be read": lambda left: left.journal.write_bytes(
+            left.journal.read_bytes().replace(b"all 2 epochs trained", b"all 3 epochs trained", 1)
         )
     },
 }
@@ -114,7 +113,7 @@ DAMAGED: dict[str, dict[str, Callable[[Left], object]]] = {
 
 
 def _change(left: Left, change: Callable[[list[Operation]], object]) -> None:
-    rewrite(left.journals[0], change)
+    rewrite(left.journal, change)
 
 
 def _of_trial(found: list[Operation]) -> list[Operation]:
@@ -160,8 +159,8 @@ def test_a_lock_that_is_held_is_found(left: Left, whole: Left) -> None:
 
 
 def test_other_trials_than_undisturbed_are_found(whole: Left) -> None:
-    first, *others = read_trials(*whole.journals).items()
-    said = undisturbed_differences(dict(others), dict([first, *others[:-1]]), {NAME: NAME})
+    first, *others = read_trials(whole.journal).items()
+    said = undisturbed_differences(dict(others), dict([first, *others[:-1]]))
     assert said[0].endswith("is missing; undisturbed it is there.")
     assert said[1].endswith("is there; undisturbed it is not.")
     assert len(said) == 2

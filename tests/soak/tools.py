@@ -32,23 +32,6 @@ class Process:
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
-    @property
-    def started_s(self) -> float:
-        """The time of its start on the clock of :func:`now_s`; the present for a dead process."""
-        with suppress(OSError):
-            return int(_stat(self.pid)[19]) / os.sysconf("SC_CLK_TCK")
-        return now_s()
-
-
-def now_s() -> float:
-    """Return the seconds since boot, the clock of process start times."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the fields of ``/proc/PID/stat`` after the name: state, parent and others."""
-    return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
-
 
 def marked(name: str, value: str) -> list[Process]:
     """Return the living processes with ``name=value`` in their environment, except this one."""
@@ -69,7 +52,8 @@ def descendants(pid: int) -> list[Process]:
     parents: dict[int, list[Process]] = {}
     for process, _ in _living():
         with suppress(OSError):
-            parents.setdefault(int(_stat(process.pid)[1]), []).append(process)
+            state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            parents.setdefault(int(state[1]), []).append(process)
     found, left = [], [pid]
     while left:
         children = parents.get(left.pop(), [])

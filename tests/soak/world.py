@@ -134,7 +134,6 @@ class World:
     disks: dict[str, SmallDisk] = field(default_factory=dict)
     driver: subprocess.Popen[bytes] | None = None
     codes: list[int] = field(default_factory=list)
-    ends_s: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         scenario, services = self.scenario, self.services
@@ -145,23 +144,20 @@ class World:
             runs=runs,
             state=self.folder / "state",
             tracking=services.tracking.url if scenario.postgres else f"sqlite:///{runs}/mlflow.db",
-            experiment=self.name,
-            searches=scenario.searches(self.name),
+            search=self.name,
             losses=scenario.losses,
             trials=scenario.trials,
             epochs=scenario.epochs,
-            folds=scenario.folds,
             openings=scenario.openings,
             others=(self.cache, *([store] if scenario.store else [])),
         )
         self._said = self.folder / "said.txt"
         self.epochs_at_start = 0
         content = scenario.content(scenario, self.name, services.folder.parent / "images")
-        base = content.get("base", content)
         if scenario.postgres:
-            base["tracking"] = {"uri": services.tracking.url}
+            content["tracking"] = {"uri": services.tracking.url}
         if scenario.store:
-            base["checkpoints"] = {"storage_path": f"{services.store}/{self.name}"}
+            content["checkpoints"] = {"storage_path": f"{services.store}/{self.name}"}
         self.file = write_search(self.folder / f"{self.name}.yaml", content)
 
     def start(self) -> None:
@@ -196,11 +192,11 @@ class World:
         return re.sub(r"\x1b\[[0-9;]*m", "", self._said.read_text(errors="replace"))
 
     def epochs(self) -> int:
-        return count_epochs(*self.left.journals)
+        return count_epochs(self.left.journal)
 
     def running(self) -> dict[str, int]:
         """Return the epochs of each running trial, by its name."""
-        return epochs_of_running(*self.left.journals)
+        return epochs_of_running(self.left.journal)
 
     def trainers(self) -> list[Process]:
         return [process for process in self.processes() if TRAINS.match(process.title)]
