@@ -116,12 +116,12 @@ def checkpoints_elsewhere(folder: RunFolder) -> str | None:
     """Return the address of a search's checkpoints outside of its folder, if its search file is readable."""
     try:
         address = read_yaml(folder.config)["checkpoints"]["storage_path"]
-    except (InvalidInput, LookupError, TypeError):  # of an older version, or edited by hand
+        if address is None:
+            return None
+        trials = trials_in(str(address), folder.name)
+        is_inside = os.path.realpath(os.path.expanduser(trials)) == os.path.realpath(folder.path / "trials")
+    except (InvalidInput, LookupError, TypeError, ValueError):  # of an older version, or edited by hand
         return None
-    if not isinstance(address, str):
-        return None
-    trials = trials_in(address, folder.name)
-    is_inside = os.path.realpath(os.path.expanduser(trials)) == os.path.realpath(folder.path / "trials")
     return None if is_inside else trials
 
 
@@ -199,16 +199,13 @@ def plan_removal(runs: Path, name: str) -> Removal:
         searches = [member for member in members if _holds(member)]
     folders = list(dict.fromkeys((folder, *searches)))
     raise_if_any([sentence for each in folders for sentence in _hindrances(each)])
-    elsewhere = [(search.name, place) for search in searches if (place := checkpoints_elsewhere(search))]
-    return Removal(
-        folder=folder,
-        searches=tuple(searches),
-        size=sum(size_of(each.path) for each in folders),
-        kept=tuple(
-            f"The checkpoints of {search} in {without_password(place)} are kept; remove them there yourself."
-            for search, place in elsewhere
-        ),
+    kept = tuple(
+        f"The checkpoints of {search.name} in {without_password(place)} are kept; remove them there yourself."
+        for search in searches
+        if (place := checkpoints_elsewhere(search))
     )
+    size = sum(size_of(each.path) for each in folders)
+    return Removal(folder=folder, searches=tuple(searches), size=size, kept=kept)
 
 
 def _holds(folder: RunFolder) -> bool:
@@ -222,12 +219,12 @@ def _holds(folder: RunFolder) -> bool:
 def _hindrances(folder: RunFolder) -> Iterator[str]:
     """Yield the reason why ``folder`` cannot be removed: it is a link, or its search is running."""
     if folder.path.is_symlink():
-        yield f"{folder.path} is a link to {folder.path.readlink()}; {NOT_FOLLOWED}"
+        yield (
+            f"{folder.path} is a link to {folder.path.readlink()}; links are not followed, so remove the link and its "
+            "target yourself."
+        )
     elif folder.lock_files[0].exists() and (driver := folder.driver()):
         yield f"The search {folder.name} is being run by {driver}; wait until it ends, or stop it. Nothing was removed."
-
-
-NOT_FOLLOWED = "links are not followed, so remove the link and its target yourself."
 
 
 def _clear(folder: RunFolder) -> None:

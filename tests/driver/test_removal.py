@@ -189,5 +189,7 @@ def test_checkpoints_elsewhere_are_kept_and_named(make: Make, runs: Path, tmp_pa
         assert f"in ftp://me:***@127.0.0.1:{port}/birds/trials are kept" in kept
         (note,) = [entry.note for entry in usage.measure_disk(runs) if entry.name == "birds"]
         assert note == f"and checkpoints in ftp://me:***@127.0.0.1:{port}/birds/trials"
+        config.write_text('checkpoints: {storage_path: "a\\0b"}')
+        assert plan_removal(runs, "birds").kept == ()
         plan_removal(runs, "birds").carry_out()
     assert not heard

@@ -108,25 +108,16 @@ def test_a_line_stands_before_any_image_is_read(ledger: Ledger, tmp_path: Path, 
     )
 
 
-def test_a_state_folder_that_cannot_be_used_is_a_warning(
+def test_an_opening_without_the_state_folder_is_after_those_in_it(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    with caplog.at_level(logging.WARNING):
-        opening = opened(ledger, images("ab"))
-    assert "the user's state folder cannot be written" in caplog.text
-    assert ledger.sentence(opening) == "this test set: 1 opening by 1 search, 2 configurations scored"
-
-
-def test_an_opening_without_the_state_folder_is_after_those_in_it(
-    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     opened(ledger_in(tmp_path / "elsewhere"), images("abx"))
-    with monkeypatch.context() as without:
+    with monkeypatch.context() as without, caplog.at_level(logging.WARNING):
         without.setenv("XDG_STATE_HOME", os.devnull)
         second = opened(ledger, images("ab"), search="two")
+        assert "the user's state folder cannot be written" in caplog.text
         assert ledger.before(second) is None
+        assert ledger.sentence(second) == "this test set: 1 opening by 1 search, 2 configurations scored"
     assert str(ledger.before(second)).startswith("1 of 1 of these classes were opened before")
 
 

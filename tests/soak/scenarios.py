@@ -1,7 +1,7 @@
 """The table of scenarios: a search, its services and its possible faults each."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ class Scenario:
     losses: tuple[str, ...] = ("mpa",)
     trials: int = 24
     epochs: int = 15
-    search: Mapping[str, Any] = field(default_factory=dict)
     epoch_s: float = 0.15
     nodes: int = 1
     postgres: bool = False
@@ -34,8 +33,8 @@ class Scenario:
 
     @property
     def searched(self) -> dict[str, Any]:
-        """How it searches: its proposals depend on the trial number, unless ``search`` differs."""
-        return {"trials": self.trials, "pruner": "none", "sampler": "random", **self.search}
+        """How it searches: its proposals depend on the trial number alone."""
+        return {"trials": self.trials, "pruner": "none", "sampler": "random"}
 
 
 Content = Callable[[Scenario, str, Path], dict[str, Any]]
@@ -84,13 +83,6 @@ SCENARIOS = {
             faults=(*OF_DRIVER, *OF_TRAINER, *OF_RAY),
             trials=20,
             nodes=0,
-        ),
-        Scenario(
-            name="model-based",  # proposals depend on all trials before: the same for one slot
-            content=_sleeping,
-            search={"sampler": "tpe", "max_concurrent": 1},
-            faults=(*OF_DRIVER, *OF_TRAINER),
-            trials=12,
         ),
         Scenario(
             name="cluster",
