@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from subprocess import CalledProcessError
 from typing import Any
 
-from soak.tools import HALF, LAGS, REFUSES, FaultyHandler, Process, descendants
+from soak.tools import Process, descendants
 from soak.world import STARTS, World
 
 
@@ -110,13 +110,6 @@ def _start_database(world: World) -> None:
             time.sleep(1)
 
 
-def _store(fault: str, lasts_s: tuple[float, float] = (1, 6)) -> Fault:
-    def set_to(value: str | None) -> Callable[[World], None]:
-        return lambda _: setattr(FaultyHandler, "fault", value)
-
-    return _of_service(set_to(fault), set_to(None), lasts_s)
-
-
 def _full(disk: str) -> Fault:
     return _of_service(lambda world: world.disks[disk].fill(), lambda world: world.disks[disk].clear(), (1, 6))
 
@@ -159,9 +152,6 @@ FAULTS: Mapping[str, Fault] = {
     "PostgreSQL stopped": _stopped(World.postgres_processes),
     "runs full": _full("runs"),
     "cache full": _full("cache"),
-    "store refuses": _store(REFUSES),
-    "store lags": _store(LAGS, (2, 8)),
-    "store gives half": _store(HALF),
 }
 
 # Their schedule.

@@ -30,7 +30,7 @@ Trials = dict[tuple[str, int], FrozenTrial]
 class Left:
     """What was asked of a search, and where it left its records.
 
-    ``trials`` and ``epochs`` are those of each loss. The oracle checks the files of ``runs`` and ``others``, and the
+    ``trials`` and ``epochs`` are those of each loss. The oracle checks the files of ``runs`` and ``cache``, and the
     locks below ``folder``.
     """
 
@@ -43,7 +43,7 @@ class Left:
     trials: int
     epochs: int
     openings: int = 1
-    others: tuple[Path, ...] = ()
+    cache: Path | None = None
 
     @property
     def journal(self) -> Path:
@@ -59,8 +59,8 @@ def record_differences(left: Left, undisturbed: Left | None) -> list[str]:
         if scores(left) != scores(undisturbed):
             said.append(f"{left.search} has other scores of its test than undisturbed.")
     said += [*tracking_differences(left), *ledger_differences(left)]
-    for folder in (left.runs, *left.others):
-        said += file_differences(folder) if folder.exists() else []
+    for folder in (left.runs, left.cache):
+        said += file_differences(folder) if folder and folder.exists() else []
     return said + lock_differences(left.folder)
 
 

@@ -1,18 +1,11 @@
-"""Tools that inject faults and repair them: processes and a store."""
+"""The processes that faults hit, found by a mark in their environment whatever their parent."""
 
 import os
 import signal
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
-
-from pyftpdlib.handlers import FTPHandler
-
-# The processes of this test, found by a mark in their environment whatever their parent.
 
 RUN = "HOLDOUT_SOAK"
 """The variable that names the run, in every process started by it."""
@@ -65,40 +58,3 @@ def descendants(pid: int) -> list[Process]:
 def end(processes: list[Process]) -> None:
     for process in processes:
         process.send(signal.SIGKILL)
-
-
-# Checkpoint storage that refuses, is slow, or returns half a file.
-
-REFUSES, LAGS, HALF = "refuses", "lags", "gives half"
-LAG_S = 2.0
-
-
-class FaultyHandler(FTPHandler):  # type: ignore[misc]
-    """Handler of an FTP connection; ``fault`` is the present fault of all connections."""
-
-    fault: ClassVar[str | None] = None
-
-    def ftp_STOR(self, file: str, mode: str = "w") -> Any:
-        if self._is_refused():
-            return None
-        return super().ftp_STOR(file, mode)
-
-    def ftp_RETR(self, file: str) -> Any:
-        if self._is_refused():
-            return None
-        if FaultyHandler.fault == HALF:
-            content = Path(file).read_bytes()
-            with tempfile.NamedTemporaryFile() as half:
-                half.write(content[: len(content) // 2])
-                half.flush()
-                return super().ftp_RETR(half.name)  # it opens the file before it returns
-        return super().ftp_RETR(file)
-
-    def _is_refused(self) -> bool:
-        """Return True if the request is refused; a slow store delays the answer."""
-        if FaultyHandler.fault == LAGS:
-            time.sleep(LAG_S)
-        if FaultyHandler.fault == REFUSES:
-            self.respond("451 The store is out of order.")
-            return True
-        return False

@@ -14,12 +14,11 @@ import pytest
 from support.commands import write_search
 from support.services import ROOT, TOKEN, MlflowServer, Nodes, Postgres, postgres
 from support.small_disk import SmallDisk, small_disk
-from support.stores import ftp_store
 
 from benchmarks.slots import SECONDS
 from soak.oracle import Left, count_epochs, epochs_of_running
 from soak.scenarios import Scenario
-from soak.tools import DRIVER, RUN, FaultyHandler, Process, descendants, end, marked
+from soak.tools import DRIVER, RUN, Process, descendants, end, marked
 
 TRAINS = re.compile(r"^ray::.*(Train|Sleeping)")
 RUNS_BYTES, CACHE_BYTES = 96_000_000, 24_000_000
@@ -32,7 +31,7 @@ def why_not(scenario: Scenario) -> str | None:
     root = os.getuid() == 0
     if scenario.postgres and (Postgres.binaries() is None or not root):
         return "needs Debian's package postgresql, and root to start it as its own user"
-    if scenario.disks and not root:
+    if scenario.trains and not root:
         return "mounts file systems, which only root may"
     return None
 
@@ -43,7 +42,6 @@ class Services:
     second: Any
     database: Postgres
     tracking: MlflowServer
-    store: str
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
         self.scenario, self.folder = scenario, folder
@@ -103,7 +101,7 @@ def services(scenario: Scenario, folder: Path) -> Iterator[Services]:
         token.write_text(TOKEN)
         token.chmod(0o600)
         patch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
-        patch.setenv(SECONDS, str(scenario.epoch_s))
+        patch.setenv(SECONDS, "0.15")  # of an epoch
         patch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
         if scenario.postgres:
             here.database = stack.enter_context(postgres(folder, "mlflow"))
@@ -112,8 +110,6 @@ def services(scenario: Scenario, folder: Path) -> Iterator[Services]:
             here.tracking = MlflowServer(folder / "mlflow", "--database", here.database.url("mlflow"))
             stack.callback(here.tracking.stop)
             here.tracking.start()
-        if scenario.store:
-            here.store = stack.enter_context(ftp_store(folder / "store", kind=FaultyHandler))
         if scenario.nodes:
             from search.engines.ray_session import import_ray
 
@@ -138,26 +134,24 @@ class World:
     def __post_init__(self) -> None:
         scenario, services = self.scenario, self.services
         self.cache = self.folder / "cache"
-        runs, store = self.folder / "runs", services.folder / "store" / self.name
+        runs = self.folder / "runs"
         self.left = Left(
             folder=self.folder,
             runs=runs,
             state=self.folder / "state",
             tracking=services.tracking.url if scenario.postgres else f"sqlite:///{runs}/mlflow.db",
             search=self.name,
-            losses=scenario.losses,
+            losses=(scenario.loss,),
             trials=scenario.trials,
             epochs=scenario.epochs,
-            openings=scenario.openings,
-            others=(self.cache, *([store] if scenario.store else [])),
+            openings=int(scenario.trains),
+            cache=self.cache,
         )
         self._said = self.folder / "said.txt"
         self.epochs_at_start = 0
-        content = scenario.content(scenario, self.name, services.folder.parent / "images")
+        content = scenario.content(self.name, services.folder.parent / "images")
         if scenario.postgres:
             content["tracking"] = {"uri": services.tracking.url}
-        if scenario.store:
-            content["checkpoints"] = {"storage_path": f"{services.store}/{self.name}"}
         self.file = write_search(self.folder / f"{self.name}.yaml", content)
 
     def start(self) -> None:
@@ -227,7 +221,7 @@ def world(scenario: Scenario, services: Services, folder: Path, name: str) -> It
     folder.mkdir(parents=True)
     with ExitStack() as stack:
         disks = {}
-        if scenario.disks:
+        if scenario.trains:
             disks["runs"] = stack.enter_context(small_disk(folder / "runs", RUNS_BYTES))
             disks["cache"] = stack.enter_context(small_disk(folder / "cache", CACHE_BYTES))
         made = World(scenario, services, folder, name, disks)

@@ -37,11 +37,8 @@ def place(kind: str, folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def ftp_store(folder: Path, port: int = 0, kind: type[FTPHandler] = FTPHandler) -> Iterator[str]:
-    """Yield the URL of a server that stores its files in ``folder``, writable from this machine.
-
-    ``kind`` is the class that handles requests.
-    """
+def ftp_store(folder: Path, port: int = 0) -> Iterator[str]:
+    """Yield the URL of a server that stores its files in ``folder``, writable from this machine."""
     folder.mkdir(exist_ok=True)
     authorizer = DummyAuthorizer()
     with warnings.catch_warnings():
@@ -50,7 +47,7 @@ def ftp_store(folder: Path, port: int = 0, kind: type[FTPHandler] = FTPHandler) 
     logger = logging.getLogger("pyftpdlib")
     logger.setLevel(logging.ERROR)
     logger.addHandler(logging.NullHandler())  # or the server adds one that prints
-    handler = type("Handler", (kind,), {"authorizer": authorizer})
+    handler = type("Handler", (FTPHandler,), {"authorizer": authorizer})
     server = ThreadedFTPServer(("127.0.0.1", port), handler)
     ended = threading.Event()
 
