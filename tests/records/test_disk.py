@@ -5,7 +5,6 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -17,9 +16,9 @@ from support.small_search import SearchFile, draw_folder, small_search
 from search.config.search_config import parse_config
 from search.driver.doctor import START_S, expected_seconds, expected_works, images_of, measured_trainings
 from search.driver.make_plan import make_plan
-from search.records.disk import LEAST_FREE, Usage, check_space, measure_disk
+from search.records.disk import LEAST_FREE, check_space
 from search.records.plan import Plan
-from search.records.writable import WritableRecords, open_search
+from search.records.writable import open_search
 from search.stages import Stage
 from search.trust import remember
 from trainables.common.storage import DiskFull
@@ -60,56 +59,6 @@ def test_decoded_images_need_no_space_and_unused_ones_are_space(disk: SmallDisk,
     assert check_space([new])[disk.path] > LEAST_FREE
 
 
-# Usage, against plain sums over files.
-
-Make = Callable[..., WritableRecords]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Make:
-    """Return a function that makes searches in ``tmp_path/runs``, with their own images and cache."""
-    root = draw_folder(tmp_path / "images")
-
-    def make_search(name: str, **changes: Any) -> WritableRecords:
-        dataset = {"name": "folder", "root": str(root), "cache": str(tmp_path / "stores")}
-        content = small_search(root, name=name, dataset=dataset, **changes)
-        return open_search(make_plan(parse_config(content), tmp_path / "runs"))
-
-    return make_search
-
-
-def _bytes(folder: Path) -> int:
-    return sum(len(path.read_bytes()) for path in folder.rglob("*") if path.is_file())
-
-
-def _entries(runs: Path) -> dict[str, Usage]:
-    """What is in the runs folder, without the caches."""
-    return {entry.name: entry for entry in measure_disk(runs) if entry.kind != "decoded images"}
-
-
-def test_every_byte_of_the_runs_folder_is_counted_once_and_the_largest_comes_first(make: Make, tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    for name, size in (("small-one", 10), ("large", 5_000_000)):
-        trial = make(name).plan.folder.path / "trials" / "pnp" / "0000"
-        trial.mkdir(parents=True)
-        (trial / "best.safetensors").write_bytes(bytes(size))
-    (runs / "study").mkdir()
-    (runs / "study" / "campaign.yaml").write_text("name: study")
-    (runs / "mlflow.db").write_bytes(bytes(999))
-    for name, text in (("older", "name: older\n"), ("broken", "a: [")):  # which this version cannot read
-        (runs / name).mkdir()
-        (runs / name / "search.yaml").write_text(text)
-    whole = _bytes(runs)
-    (runs / "large" / "linked").symlink_to(tmp_path / "images")
-    entries = _entries(runs)
-    sizes = [entry.size for entry in entries.values()]
-    assert sum(sizes) == pytest.approx(whole, abs=200), "what a link leads to is not counted"
-    assert sizes == sorted(sizes, reverse=True)
-    kinds = {name: entry.kind for name, entry in entries.items()}
-    searches = dict.fromkeys(("large", "small-one", "older", "broken"), "search")
-    assert kinds == {**searches, "study": "campaign", "mlflow.db": "other"}
-
-
 # ``holdout disk`` and ``remove``: output, confirmation and errors.
 
 
@@ -130,15 +79,35 @@ class _Terminal(io.StringIO):
         return True
 
 
-def test_disk_shows_sizes_and_what_is_free(runs: Path) -> None:
+def _bytes(folder: Path) -> int:
+    return sum(len(path.read_bytes()) for path in folder.rglob("*") if path.is_file())
+
+
+def test_every_byte_of_the_runs_folder_is_counted_once_and_the_largest_comes_first(runs: Path, tmp_path: Path) -> None:
+    for name, text in (("older", "name: older\n"), ("broken", "a: [")):  # which this version cannot read
+        (runs / name).mkdir()
+        (runs / name / "search.yaml").write_text(text)
+    (runs / "study").mkdir()
+    (runs / "study" / "campaign.yaml").write_text("name: study")
+    (runs / "mlflow.db").write_bytes(bytes(999))
+    whole = _bytes(runs)
+    (outside := tmp_path / "outside").write_bytes(bytes(3_000_000))
+    (runs / "older" / "linked").symlink_to(outside)
+    record = json_of("disk", "--runs", runs)
+    entries = [entry for entry in record["entries"] if entry["kind"] != "decoded images"]
+    sizes = [entry["size"] for entry in entries]
+    assert sum(sizes) == pytest.approx(whole, abs=200), "what a link leads to is not counted"
+    assert sizes == sorted(sizes, reverse=True)
+    searches = dict.fromkeys(("birds", "older", "broken"), "search")
+    assert {entry["name"]: entry["kind"] for entry in entries} == {
+        **searches,
+        "study": "campaign",
+        "mlflow.db": "other",
+    }
+    assert record["total"] == sum(entry["size"] for entry in record["entries"])
     shown = printed("disk", "--runs", runs)
     assert "birds search 2." in shown
     assert f"free in {runs}" in shown
-    record = json_of("disk", "--runs", runs)
-    (entry,) = [entry for entry in record["entries"] if entry["kind"] == "search"]
-    assert entry["name"] == "birds"
-    assert entry["size"] > 2_000_000
-    assert record["total"] == sum(entry["size"] for entry in record["entries"])
 
 
 def test_a_removal_is_confirmed_at_a_terminal_or_by_yes(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

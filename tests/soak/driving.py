@@ -106,7 +106,7 @@ class Search:
             time.sleep(planned.lasts_s)
         finally:
             fault.undo(world)
-        self._log.write(search=world.mark, **vars(planned), hit=hit)
+        self._log.write(search=world.mark, **vars(planned), hit=str(hit))
         time.sleep(SETTLE_S)
         if fault.ends_driver:
             self._until(lambda: len(world.codes) > known)

@@ -22,11 +22,11 @@ class NothingToHitError(Exception):
 class Fault:
     """A fault that lasts between the two ``lasts_s`` seconds, with its repair.
 
-    ``inject`` returns its target, one of those possible by a choice in [0, 1), or raises :class:`NothingToHitError`.
+    ``inject`` hits one of its possible targets by a choice in [0, 1), or raises :class:`NothingToHitError`.
     After one that ``ends_driver`` the command has to be given again, though what trains may go on for a while.
     """
 
-    inject: Callable[[World, float], str]
+    inject: Callable[[World, float], object]
     undo: Callable[[World], object]
     lasts_s: tuple[float, float] = (0.0, 0.0)
     ends_driver: bool = False
@@ -63,12 +63,7 @@ def _of_service(
     ends_driver: bool = False,
 ) -> Fault:
     """Return a fault of a service."""
-
-    def inject(world: World, _: float) -> str:
-        do(world)
-        return ""
-
-    return Fault(inject=inject, undo=undo, lasts_s=lasts_s, ends_driver=ends_driver)
+    return Fault(inject=lambda world, _: do(world), undo=undo, lasts_s=lasts_s, ends_driver=ends_driver)
 
 
 def _send(processes: Processes, number: int) -> Callable[[World], None]:
