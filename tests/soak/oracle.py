@@ -28,22 +28,22 @@ Trials = dict[tuple[str, int], FrozenTrial]
 
 @dataclass(frozen=True, kw_only=True)
 class Left:
-    """What was asked of a search, and where it left its records.
+    """What was asked of a search, and the folder with its ``runs``, ``state`` and ``cache``.
 
-    ``trials`` and ``epochs`` are those of each loss. The oracle checks the files of ``runs`` and ``cache``, and the
-    locks below ``folder``.
+    ``trials`` and ``epochs`` are those of each loss, ``tracking`` is MLflow's server, if there is one.
     """
 
     folder: Path
-    runs: Path
-    state: Path
-    tracking: str
     search: str
     losses: tuple[str, ...]
     trials: int
     epochs: int
     openings: int = 1
-    cache: Path | None = None
+    tracking: str | None = None
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / "runs"
 
     @property
     def journal(self) -> Path:
@@ -59,8 +59,8 @@ def record_differences(left: Left, undisturbed: Left | None) -> list[str]:
         if scores(left) != scores(undisturbed):
             said.append(f"{left.search} has other scores of its test than undisturbed.")
     said += [*tracking_differences(left), *ledger_differences(left)]
-    for folder in (left.runs, left.cache):
-        said += file_differences(folder) if folder and folder.exists() else []
+    for folder in (left.runs, left.folder / "cache"):
+        said += file_differences(folder) if folder.exists() else []
     return said + lock_differences(left.folder)
 
 
@@ -179,7 +179,7 @@ LEDGER = "test_openings.jsonl"
 def ledger_differences(left: Left) -> list[str]:
     """Return where the ledgers in the runs folder and the user's state folder lack openings, each read once."""
     said = []
-    for file in (left.runs / LEDGER, left.state / "holdout" / LEDGER):
+    for file in (left.runs / LEDGER, left.folder / "state" / "holdout" / LEDGER):
         lines = _lines(file)
         opened = [line["id"] for line in lines if "id" in line]
         read = [line["read"] for line in lines if "read" in line]

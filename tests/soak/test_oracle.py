@@ -29,17 +29,7 @@ STUDY = f"{NAME}/{LOSS}"
 
 def left_in(folder: Path) -> Left:
     """What the search left in ``folder``."""
-    runs = folder / "runs"
-    return Left(
-        folder=folder,
-        runs=runs,
-        state=folder / "state",
-        tracking=f"sqlite:///{runs / 'mlflow.db'}",
-        search=NAME,
-        losses=LOSSES,
-        trials=TRIALS,
-        epochs=EPOCHS,
-    )
+    return Left(folder=folder, search=NAME, losses=LOSSES, trials=TRIALS, epochs=EPOCHS)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +76,7 @@ DAMAGED: dict[str, dict[str, Callable[[Left], object]]] = {
             left, lambda found: _of_trial(found)[0]["user_attrs"].update(seed=5)
         ),
         "has 2 openings, not 1": lambda left: _again(left.runs / LEDGER),
-        "has 0 openings, not 1": lambda left: (left.state / "holdout" / LEDGER).unlink(),
+        "has 0 openings, not 1": lambda left: (left.folder / "state" / "holdout" / LEDGER).unlink(),
         "has scores of ['nobody']": lambda left: _scored(left, lambda opening: opening.update(id="nobody")),
         "small has other scores of its test than undisturbed": lambda left: _scored(
             left, lambda opening: opening["scores"][0]["metrics"].update(map_at_r=0.001)

@@ -133,19 +133,14 @@ class World:
 
     def __post_init__(self) -> None:
         scenario, services = self.scenario, self.services
-        self.cache = self.folder / "cache"
-        runs = self.folder / "runs"
         self.left = Left(
             folder=self.folder,
-            runs=runs,
-            state=self.folder / "state",
-            tracking=services.tracking.url if scenario.postgres else f"sqlite:///{runs}/mlflow.db",
             search=self.name,
             losses=(scenario.loss,),
             trials=scenario.trials,
             epochs=scenario.epochs,
             openings=int(scenario.trains),
-            cache=self.cache,
+            tracking=services.tracking.url if scenario.postgres else None,
         )
         self._said = self.folder / "said.txt"
         self.epochs_at_start = 0
@@ -168,8 +163,8 @@ class World:
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
-            "XDG_CACHE_HOME": str(self.cache),
-            "XDG_STATE_HOME": str(self.left.state),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "XDG_STATE_HOME": str(self.folder / "state"),
             DRIVER: self.mark,
         }
         environment.pop("RAY_ADDRESS", None)  # of whoever runs this
