@@ -16,6 +16,7 @@ from search.records.disk import mark_checkpoints, plan_removal
 from search.records.runs import CampaignFolder
 from search.records.writable import open_search
 from search.stages import Stage
+from search.trust import remember, started
 from trainables.common.errors import InvalidInput
 
 Make = Callable[..., Path]
@@ -65,10 +66,12 @@ def test_a_search_goes_and_the_rest_of_the_runs_folder_stays(make: Make, runs: P
     make("birds-2")
     others = _tree(runs)
     make("birds")
+    remember(runs / "birds", ())
     planned = plan_removal(runs, "birds")
     assert planned.size == sum(len(content) for content in _tree(runs / "birds").values())
     planned.carry_out()
     assert not (runs / "birds").exists()
+    assert started(runs / "birds") is None, "another folder there is not the user's own"
     assert _tree(runs) == others
     plan_removal(runs, "birds-2").carry_out()
     assert _tree(runs) == before
