@@ -1,6 +1,5 @@
 """What a search left, read by Optuna, by MLflow's client and from the raw files, without the search's own code."""
 
-import fcntl
 import json
 import math
 import re
@@ -61,7 +60,7 @@ def record_differences(left: Left, undisturbed: Left | None) -> list[str]:
     said += [*tracking_differences(left), *ledger_differences(left)]
     for folder in (left.runs, left.folder / "cache"):
         said += file_differences(folder) if folder.exists() else []
-    return said + lock_differences(left.folder)
+    return said
 
 
 # The studies: exactly the trials asked for, each epoch once, and what an undisturbed search came to.
@@ -209,22 +208,10 @@ def scores(left: Left) -> Any:
     return [{key: score[key] for key in ("loss", "source_trial", "seed", "metrics")} for score in opening["scores"]]
 
 
-# The files: each is whole, and nothing is left or held that only a running search needs.
+# The files: each is whole, and nothing is left that only a running search needs.
 
 PASSING = re.compile(r"^(\..+\.\d+|.+\.draft|\.shared-.+|last\.pt|begun|\.driver|.+-(wal|shm|journal))$")
 """Names of what is only there while something is written or trained."""
-
-
-def lock_differences(folder: Path) -> list[str]:
-    """Return the locks below ``folder`` that somebody still holds."""
-    said = []
-    for file in sorted(folder.rglob("*.lock")):
-        with file.open("rb") as opened:
-            try:
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                said.append(f"{file.relative_to(folder)} is held.")
-    return said
 
 
 def file_differences(folder: Path) -> list[str]:

@@ -1,6 +1,5 @@
 """The oracle finds what is wrong: a finished search is damaged by hand."""
 
-import fcntl
 import json
 import shutil
 import sqlite3
@@ -139,13 +138,6 @@ def test_each_damage_is_found(damage: str, left: Left, whole: Left) -> None:
         do(left)
     said = record_differences(left, whole)
     assert not [sentence for sentence in DAMAGED[damage] if not any(sentence in found for found in said)], said
-
-
-def test_a_lock_that_is_held_is_found(left: Left, whole: Left) -> None:
-    with (left.runs / NAME / ".driver.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert record_differences(left, whole) == ["runs/small/.driver.lock is held."]
-    assert record_differences(left, whole) == []
 
 
 def test_other_trials_than_undisturbed_are_found(whole: Left) -> None:
