@@ -171,8 +171,6 @@ class SearchSection(ConfigSection):
     """The budget of each loss in epochs, all its trials together; null: unlimited. Example: 200."""
     hours: Annotated[float | None, Bounds(gt=0)] = None
     """The budget of each loss in hours of its trials, one after the other; null: unlimited. Example: 12."""
-    budget: Literal["each", "together"] = "each"
-    """The scope of `epochs` and `hours`: each loss, or all losses together, which get equal shares."""
     sampler: Annotated[str, OneOf(SAMPLERS)] = "tpe"
     """The method that proposes trials."""
     pruner: Annotated[str, OneOf(PRUNERS)] = "asha"
@@ -195,9 +193,6 @@ class SearchSection(ConfigSection):
             fix = f"set pruner to none (it is {self.pruner}) or sampler to tpe"
             text = f"is {self.sampler}, which {sampler.without_pruning}"
             found.append(Mistake("sampler", text, fix, ("sampler", "pruner")))
-        if self.budget == "together" and (self.epochs, self.hours) == (None, None):
-            text, fix = "is together, but there is no budget to share", "set epochs or hours, or leave it out"
-            found.append(Mistake("budget", text, fix, ("budget", "epochs", "hours")))
         if self.constraints and sampler.without_constraints:
             text = f"is {self.sampler}, which compares trials by one metric, and there are constraints"
             fix = "set sampler to tpe, gp, random, qmc or grid"

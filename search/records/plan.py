@@ -166,12 +166,11 @@ class Plan:
 def search_budget(config: SearchConfig, loss: str, space: SearchSpace) -> Budget:
     """Return the search budget of ``loss`` in ``space``; a trial under cross-validation trains all folds."""
     search = config.search
-    shares = len(config.losses) if search.budget == "together" else 1
     return Budget(
         trials=search.trials,
-        epochs=None if search.epochs is None else search.epochs // shares,
+        epochs=search.epochs,
         epochs_each=config.training.epochs * (config.split.folds or 1),
-        hours=None if search.hours is None else search.hours / shares,
+        hours=search.hours,
         sampler=SAMPLERS[search.sampler](loss=loss, space=space, seed=search.seed, trials=search.trials),
     )
 

@@ -215,7 +215,7 @@ class Budget:
         if self.epochs is not None and self.epochs < self.epochs_each:
             text = f"gives each loss {self.epochs} and one training takes {self.epochs_each}"
             fix = "give each a budget for the default at least, or leave it null"
-            keys = ("search.epochs", "search.budget", "training.epochs", "split.folds")
+            keys = ("search.epochs", "training.epochs", "split.folds")
             found.append(Mistake("search.epochs", text, fix, keys))
         return found
 

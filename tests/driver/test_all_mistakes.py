@@ -89,7 +89,6 @@ WRONG: list[Row] = [
     ({"space.pnp.alfa": 1}, (), "space.pnp.alfa: there is no such"),
     ({"space.mpa": {}}, (), "space.mpa: this is not one of the search's losses"),
     ({"search.trials": 0}, (), "search.trials: must be at least 1"),
-    ({"search.budget": "together"}, ("search.epochs", "search.hours"), "search.budget is together"),
     ({"search.sampler": "gp"}, ("search.pruner",), "search.sampler is gp, which models complete trials alone"),
     ({"search.pruner": "nono"}, (), "search.pruner: must be one of"),
     ({"search.objective": "nmi", "metrics.gallery": "training_half"}, (), "metrics.gallery is training_half and"),

@@ -540,12 +540,3 @@ def test_a_budget_outlives_the_driver_and_is_known(opened: Opened, kind: str) ->
     assert reason.endswith(f"are trained, and its budget is {6 if kind == 'epochs' else '0.00166667'}")
     (row,) = status_of(Records(search.folder)).studies
     assert (row.epochs, row.planned, row.ended_early) == (6, 2, reason)
-
-
-def test_losses_share_a_budget_equally(opened: Opened) -> None:
-    search = opened(search={"trials": 9, "epochs": 14, "hours": 4.0, "pruner": "none", "budget": "together"})
-    losses = search.config.loss_names
-    assert len(losses) == 2
-    assert {(search.plan.budget(loss).epochs, search.plan.budget(loss).hours) for loss in losses} == {(7, 2.0)}
-    drive(search, falling)
-    assert [len(search.trials(loss, Stage.SEARCH)) for loss in losses] == [3, 3], "3 × 3 epochs reach 7"
