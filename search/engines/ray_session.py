@@ -4,7 +4,6 @@ import logging
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -22,10 +21,6 @@ logger = logging.getLogger(__name__)
 ATTEMPTS = 3
 
 TOKEN_FILE = Path(".ray") / "auth_token"
-
-EVERY_S = 3.0
-"""Time between two looks at the head; two misses in a row mean that it is gone."""
-CONNECT_S = 5.0
 
 DEFAULTS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -102,8 +97,7 @@ def ray_session() -> Iterator[ModuleType]:
             raise
         if is_mine and threading.current_thread() is threading.main_thread():  # handlers can be set there only
             signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own prints the stacks of Python and of C++
-        with watched_head(ray.get_runtime_context().gcs_address):
-            yield ray
+        yield ray
     finally:
         if is_mine:
             ray.shutdown()
@@ -149,36 +143,3 @@ def _end_half_started(ray: ModuleType) -> None:
         pid, parent, args = process.split(maxsplit=2)
         if int(parent) == os.getpid() and package in args:
             os.kill(int(pid), signal.SIGKILL)
-
-
-@contextmanager
-def watched_head(address: str, every_s: float = EVERY_S) -> Iterator[None]:
-    """Warn when nothing listens any more at ``address``, that of the cluster's GCS.
-
-    Without it for ``RAY_gcs_rpc_server_reconnect_timeout_s`` (60), Ray ends a driver in C++, without a Python handler.
-    """
-    over = threading.Event()
-
-    def watch() -> None:
-        host, _, port = address.rpartition(":")
-        misses = 0
-        while not over.wait(every_s):
-            try:
-                socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
-                misses = 0
-            except OSError:
-                misses += 1
-            if misses == 2:
-                logger.warning(
-                    "Ray's head at %s is gone. Unless it comes back, Ray ends this program within a minute or two; "
-                    "nothing that is stored is lost; once Ray runs again, run the same command again to resume.",
-                    address,
-                )
-
-    watcher = threading.Thread(target=watch, name="head", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watcher.join()
