@@ -58,7 +58,7 @@ Order = tuple[Literal["assign", "step", "call"], bytes | None]
 class Answer:
     """The result of a step or a call as ``value``; ``error`` and its traceback ``where`` if the call raised.
 
-    The value of a step is None if the training's spec cannot be read here. Each ``forecast`` of a call is sent before.
+    A call's forecasts are answers of their own, sent before its result.
     """
 
     value: Any = None
@@ -130,8 +130,7 @@ class Local(Engine):
                     else:
                         silences.forget(process.name)
                         if trial:  # else the worker has dropped its trial, and waits
-                            reason = "its worker could not take it" if answer else process.death()
-                            queue.on_trial_error(trial, reason, own=True)
+                            queue.on_trial_error(trial, process.death(), own=True)
                 if silences.is_due:
                     for name, silence in silences.too_long().items():
                         self._processes[int(name)].kill(silence)
@@ -337,11 +336,7 @@ def _assign(worker: Any, spec: bytes | None) -> Answer:
     worker.end()
     if spec is None:
         return Answer()
-    try:
-        worker.assign(pickle.loads(spec))
-    except Exception:
-        traceback.print_exc()  # from the missing value the driver learns that the training was not begun
-        return Answer()
+    worker.assign(pickle.loads(spec))
     return Answer(value=worker.step())
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import pytest
 import scipy.stats  # noqa: F401  the sampler's, whose import may take as long as these workers may be silent
@@ -22,7 +21,7 @@ from search.driver.stages import search_stage
 from search.engines.local import Local, _environment
 from search.records.writable import WritableRecords
 from search.stages import Stage
-from search.study.trial_queue import RunningTrial, TrialListener, TrialQueue
+from search.study.trial_queue import TrialQueue
 from trainables.common.errors import Failure
 
 LOSS = "pnp"
@@ -30,7 +29,7 @@ HALF = ResourcesSection(cpus_per_trial=0.5)
 """Two trials at once, even on a machine with one CPU."""
 
 ODD_NAMES = ("a:b", "a;b", "a b", "it's", 'a"b', "a\nb", "a\\b", "%41")
-Run = Callable[..., list[FrozenTrial]]
+Run = Callable[[], list[FrozenTrial]]
 
 
 @pytest.fixture
@@ -67,8 +66,8 @@ def made_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
 def run(search: WritableRecords, made_up: Local) -> Run:
     """Train the search with two workers."""
 
-    def run(*listeners: TrialListener) -> list[FrozenTrial]:
-        made_up.run(TrialQueue(only(search_stage(search)), listeners), made_up.slots())
+    def run() -> list[FrozenTrial]:
+        made_up.run(TrialQueue(only(search_stage(search))), made_up.slots())
         assert made_up.map(abs, [-2, -1]) == [2, 1], "the workers are free"
         return list(search.trials(LOSS, Stage.SEARCH))
 
@@ -109,29 +108,6 @@ def test_a_trial_whose_worker_ends_is_retried(
     (message,) = [message for message in caplog.messages if "was lost" in message]
     assert said in message
     assert message.endswith("retrying.")
-
-
-class Unreadable:
-    """A spec that raises where it is unpickled."""
-
-    def __reduce__(self) -> Any:
-        return int, ("no number",)
-
-
-class Spoiler(TrialListener):
-    """Replaces the spec of trial 0 by an unreadable one for its first attempt."""
-
-    spec: Any = None
-
-    def on_start(self, running: RunningTrial) -> None:
-        if running.number == 0:
-            self.spec, running.spec = running.spec, self.spec or Unreadable()
-
-
-def test_a_trial_that_its_worker_cannot_read_is_retried(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    assert_complete(run(Spoiler()))
-    (message,) = [message for message in caplog.messages if "was lost" in message]
-    assert message.endswith("trial 0 was lost (its worker could not take it); retrying.")
 
 
 def test_calls_are_tried_again_when_their_worker_dies(made_up: Local, tmp_path: Path) -> None:
