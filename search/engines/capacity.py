@@ -1,6 +1,6 @@
 """Capacity: the number of trials that machines, clusters and GPUs can run at once."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -47,17 +47,21 @@ def at_once(
     nodes, may_come = list(nodes), list(may_come)
     if fit := room(resources, nodes, may_come):
         return min(fit, max_concurrent or fit)
-    asked = wanted(resources)
-    largest = {kind: max((node.get(kind, 0) for node in (*nodes, *may_come)), default=0) for kind in asked}
-    short = [
-        f"resources: a trial asks for {count:g} {kind}s and no machine of the cluster has more than {largest[kind]:g}; "
-        "ask for fewer."
-        for kind, count in asked.items()
-        if count > largest[kind]
-    ]
-    raise InvalidInput(
-        short or f"resources: no machine of the cluster has {asked['CPU']:g} CPUs and {asked['GPU']:g} GPUs together."
-    )
+    raise InvalidInput(f"resources: no trial fits on a machine: {too_little(resources, nodes)}; ask for less.")
+
+
+def too_little(resources: Resources, nodes: Sequence[Node]) -> str:
+    """Describe what a trial asks for and what the machines of a cluster have."""
+    asked = _shown(wanted(resources))
+    if not nodes:
+        return f"each requests {asked}, the cluster has no machine"
+    machines = [_shown(node) for node in nodes]
+    counted = [f"{machines.count(kind)} with {kind}" for kind in dict.fromkeys(machines)]
+    return f"each requests {asked}, the cluster has {len(nodes)} ({', '.join(counted)})"
+
+
+def _shown(node: Node) -> str:
+    return f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs"
 
 
 def too_tight(gpus_per_trial: float, memory: DeviceMemory) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from search.engines.base import Resources
-from search.engines.capacity import Node, trials_on, wanted
+from search.engines.capacity import Node, too_little, trials_on, wanted
 from trainables.common.errors import Failure
 from trainables.common.storage import LIMITS, Limits
 
@@ -53,8 +53,8 @@ class Placement:
         self._warned_s = waited
         nodes, asks = self.nodes(), wanted(self.resources)
         fits, may_fit = (any(trials_on(node, asks) for node in group) for group in (nodes, self.may_come))
-        asked = f"each requests {asks['CPU']:g} CPUs and {asks['GPU']:g} GPUs"
-        sentence = f"No trial could be scheduled for {waited / 60:.1f} minutes: {asked}, {_there(nodes)}"
+        reason = too_little(self.resources, nodes)
+        sentence = f"No trial could be scheduled for {waited / 60:.1f} minutes: {reason}"
         if waited >= self.limits.machine_s and not (fits or may_fit):
             raise Failure(
                 f"{sentence}, and none can be added automatically. Add one (`ray start`), or lower resources; run the "
@@ -66,14 +66,6 @@ class Placement:
             logger.warning("%s; the search waits for the cluster to grow (see `ray status`).", sentence)
         else:
             logger.warning("%s; add a machine (`ray start`). Without one the search ends soon.", sentence)
-
-
-def _there(nodes: Sequence[Node]) -> str:
-    if not nodes:
-        return "the cluster has no machine"
-    machines = [f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes]
-    counted = [f"{machines.count(kind)} with {kind}" for kind in dict.fromkeys(machines)]
-    return f"the cluster has {len(nodes)} ({', '.join(counted)})"
 
 
 class Workers:

@@ -93,6 +93,14 @@ def test_a_first_epoch_has_its_own_bound_and_others_lengthen_it(driver: Driver) 
 
 def test_pauses_of_the_driver_do_not_count(driver: Driver) -> None:
     """A database that was waited for, a laptop that slept: what was said meanwhile has not been heard yet."""
+    patience = Patience(2, minutes=10, now=(clock := Clock()))
+    clock.now += 86_400
+    for _ in range(int(600 - AWAKE_S)):
+        patience.poll(2)
+        clock.now += SILENCE_POLL_S
+    clock.now += 2 * SILENCE_POLL_S
+    with pytest.raises(Failure, match="2 of 2 workers did not answer within 10 minutes"):
+        patience.poll(2)
     driver.wait(10)
     driver.silences.heard("1", [10.0])
     driver.clock.now += 86_400
@@ -100,28 +108,14 @@ def test_pauses_of_the_driver_do_not_count(driver: Driver) -> None:
     assert driver.until_dead("1") == pytest.approx(LIMITS.silence_s - AWAKE_S, abs=2)
 
 
-def test_pauses_of_the_driver_do_not_count_against_calls() -> None:
-    clock = Clock()
-    patience = Patience(2, minutes=10, now=clock)
-    clock.now += 86_400  # Ctrl-Z
-    for _ in range(int(600 - AWAKE_S)):
-        patience.poll(2)
-        clock.now += SILENCE_POLL_S
-    clock.now += 2 * SILENCE_POLL_S
-    with pytest.raises(Failure, match="2 of 2 workers did not answer within 10 minutes"):
-        patience.poll(2)
-
-
-def test_workers_that_report_or_finish_are_alive() -> None:
-    driver = Driver()
-    for name in ("talks", "done"):
-        driver.silences.watch(name, "mpa")
+def test_workers_that_report_or_finish_are_alive(driver: Driver) -> None:
+    driver.silences.watch("done", "mpa")
     driver.silences.forget("done")
     driver.silences.heard("done", [1.0])  # an answer that came late
     for _ in range(5):
-        driver.silences.watch("talks", "mpa")  # asked for at every look
+        driver.silences.watch("1", "mpa")  # asked for at every look
         assert not driver.wait(LIMITS.silence_s - 10)
-        driver.silences.heard("talks", [LIMITS.silence_s - 10])
+        driver.silences.heard("1", [LIMITS.silence_s - 10])
 
 
 class Cluster:
@@ -219,10 +213,9 @@ def test_trials_are_counted_node_by_node(cpus: float, gpus: float, nodes: list[d
 
 def test_a_trial_that_fits_nowhere_is_refused() -> None:
     wanted = ResourcesSection(cpus_per_trial=2, gpus_per_trial=1)
-    with pytest.raises(InvalidInput, match="asks for 1 GPUs and no machine of the cluster has more than 0"):
-        at_once(wanted, None, [{"CPU": 8}])
-    with pytest.raises(InvalidInput, match="has 2 CPUs and 1 GPUs together"):
-        at_once(wanted, None, [{"CPU": 8}, {"CPU": 1, "GPU": 1}])
+    for machines, has in (([], "no machine"), ([SMALL, {"CPU": 1, "GPU": 1}], r"2 \(1 with 8 CPUs and 0 GPUs, 1 with")):
+        with pytest.raises(InvalidInput, match=f"each requests 2 CPUs and 1 GPUs, the cluster has {has}"):
+            at_once(wanted, None, machines)
 
 
 def test_a_cluster_counts_with_its_maximum_size(tmp_path: Path) -> None:
@@ -236,34 +229,22 @@ def test_a_cluster_counts_with_its_maximum_size(tmp_path: Path) -> None:
     assert at_once(wanted, None, [{"CPU": 0}], growth(bootstrap)) == 3 * 2
 
 
-@pytest.mark.parametrize(("peak", "fraction"), [(7.4e9, "0.333"), (11.4e9, "0.5"), (3.4e9, "0.166"), (30e9, "1")])
-def test_too_small_a_gpu_fraction_suggests_one_that_fits(peak: float, fraction: str) -> None:
-    total = 24_000_000_000
-    sentence = too_tight(0.1, DeviceMemory(peak=int(peak), total=total))
-    assert sentence is not None
-    assert sentence.endswith(f"set it to {fraction}.")
-    packed = int(1 / float(fraction))
-    assert packed == 1 or packed * (peak + CONTEXT_BYTES) <= total < (packed + 1) * (peak + CONTEXT_BYTES)
-    assert too_tight(float(fraction), DeviceMemory(peak=int(peak), total=total)) is None
-
-
 @pytest.mark.parametrize(
-    ("peak", "cpus", "now", "most"),
-    [(7.4e9, 16, 1, 3), (7.4e9, 16, 0.5, 3), (1e9, 16, 0.25, 8), (1e9, 64, 1, 15), (7.4e9, 16, 0.333, None),
-     (11.4e9, 4, 0.5, None), (30e9, 16, 1, None), (1e9, 1, 1, None)],
-)  # fmt: skip
-def test_a_share_is_proposed_that_memory_and_cpus_allow(peak: float, cpus: int, now: float, most: int | None) -> None:
-    """A machine with two GPUs of 24 GB."""
-    memory, machine = DeviceMemory(peak=int(peak), total=24_000_000_000), {"CPU": float(cpus), "GPU": 2.0}
-    sentence = roomier(ResourcesSection(gpus_per_trial=now), memory, machine)
-    if most is None:
-        assert sentence == ""
-        return
-    key, _, share = sentence.rpartition("set ")[2].partition(": ")
-    assert key == "resources.gpus_per_trial"
-    assert trials_on(machine, {"CPU": 1, "GPU": float(share)}) == 2 * most
+    ("peak", "fit", "share"), [(7.4e9, 3, "0.333"), (11.4e9, 2, "0.5"), (1e9, 15, "0.066"), (30e9, 1, "1")]
+)
+def test_a_share_is_proposed_that_memory_and_cpus_allow(peak: float, fit: int, share: str) -> None:
+    """On a machine with two GPUs of 24 GB: a lower one if trials do not fit, a higher one if more would."""
+    memory = DeviceMemory(peak=int(peak), total=24_000_000_000)
+    assert fit == 1 or fit * (peak + CONTEXT_BYTES) <= memory["total"] < (fit + 1) * (peak + CONTEXT_BYTES)
+    tight = too_tight(0.05, memory)
+    assert tight
+    assert tight.endswith(f"set it to {share}.")
     assert too_tight(float(share), memory) is None
-    assert roomier(ResourcesSection(gpus_per_trial=float(share)), memory, machine) == ""
+    for cpus, now in ((64.0, 1.0), (4.0, 1.0), (1.0, 1.0), (64.0, float(share))):
+        machine, packed, most = {"CPU": cpus, "GPU": 2.0}, int(1 / now + 1e-6), min(fit, int(cpus / 2))
+        proposed = roomier(ResourcesSection(gpus_per_trial=now), memory, machine).partition("gpus_per_trial: ")[2]
+        assert bool(proposed) == (most > packed)
+        assert not proposed or trials_on(machine, {"CPU": 1, "GPU": float(proposed)}) == 2 * most
 
 
 def test_workers_follow_the_machines_that_are_left(caplog: pytest.LogCaptureFixture) -> None:
