@@ -190,11 +190,6 @@ class _Reader(Findings[Built]):
             deeper = (*path, *value)
             if any(known.endswith(f".{_dotted(deeper)}") for known in self._keys):
                 path = deeper
-        if path == ("search", "objectives"):
-            fix = f"it is {_shown(value)}: name one metric in search.objective, and bound the others in "
-            return Mistake(
-                _dotted(path), ": a search has one objective", fix + 'search.constraints, such as {embed_ms: "< 5"}'
-            )
         hint = _key_hint(_dotted(path), self._keys)
         return Mistake(_dotted(path), f": no such key{hint}", f"{'correct it, or ' if hint else ''}remove it")
 

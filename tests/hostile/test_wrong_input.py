@@ -77,8 +77,7 @@ PARTS = [
     # Unknown keys, which are looked for in the whole file.
     ("epochs: 1", "epochs: no such key (did you mean training.epochs or search.epochs?); correct it, or remove it."),
     ("training: {Batch-Size: 1}", "training.Batch-Size: no such key (did you mean training.batch_size?); correct it, or remove it."),
-    # Objective and constraints.
-    ("search: {objectives: [map_at_r, -embed_ms]}", "search.objectives: a search has one objective; it is ['map_at_r', '-embed_ms']: name one metric in search.objective, and bound the others in search.constraints, such as {embed_ms: \"< 5\"}."),
+    # Constraints.
     ("search: {constraints: {speed: '< 5'}}", "speed is not known"),
     # Several mistakes at once.
     ("nmae: x\nsearch: {trials: 0}\nlosses: [pnpp]", "nmae: no such key (did you mean name?)", "search.trials: must be at least 1; it is 0.", "it is 'pnpp' (did you mean pnp?)."),
