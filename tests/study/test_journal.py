@@ -1,15 +1,12 @@
 """The journal: compared with plain Optuna, read by others while it is written, cut, changed and out of space."""
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import optuna
 import pytest
@@ -19,7 +16,6 @@ from optuna.storages import InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 from support.journals import trials_in, with_checksums
-from support.services import free_port
 from support.small_disk import SmallDisk
 
 from search.study import JournalReader, StudyCounts, StudyStorage, copy_studies, open_studies, read_studies
@@ -324,30 +320,3 @@ def test_hidden_studies_can_be_created_again_in_a_copy(written: Path) -> None:
     assert [trial.state.name for trial in copy.trials_of("birds/pnp")] == ["WAITING"]
     assert told(copy.trials_of("birds/mpa")) == told(copy_studies(written).trials_of("birds/mpa"))
     assert written.read_bytes() == content
-
-
-@pytest.mark.slow
-def test_the_dashboard_of_optuna_shows_a_search_that_writes(written: Path) -> None:
-    storage = open_studies(written)
-    address = f"http://127.0.0.1:{(port := free_port())}/api/studies"
-    command = [Path(sys.executable).with_name("optuna-dashboard"), written, "--host", "127.0.0.1", "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as dashboard:
-        try:
-            for _ in range(300):
-                with suppress(OSError):
-                    names = {entry["study_name"]: entry["study_id"] for entry in get(address)["study_summaries"]}
-                    break
-                time.sleep(0.2)
-            assert names.keys() == {"birds/pnp", "birds/mpa"}
-            study = optuna.load_study(study_name="birds/mpa", storage=storage)
-            study.tell(study.ask({"x": FloatDistribution(0, 1)}), 0.7)
-            found = get(f"{address}/{names['birds/mpa']}?after=0")["trials"]
-            assert [trial["values"] for trial in found] == [[0.5], [0.5], [0.7]]
-        finally:
-            dashboard.terminate()
-    storage.close()
-
-
-def get(address: str) -> Any:
-    with urlopen(address, timeout=5) as answer:
-        return json.load(answer)

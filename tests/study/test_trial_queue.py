@@ -35,6 +35,10 @@ def queued(search: WritableRecords) -> tuple[WritableRecords, TrialQueue]:
     return search, TrialQueue(only(search_stage(search)))
 
 
+def epochs(*numbers: int, finished: bool = False) -> Epochs:
+    return Epochs([record(number, 0.1) for number in numbers], finished=finished)
+
+
 def test_every_loss_gets_its_trials_in_turn_and_the_default_first(opened: Opened) -> None:
     search = opened(search={"trials": 4, "pruner": "none"})
     jobs = drive(search)
@@ -74,7 +78,7 @@ def test_a_trial_that_kills_its_actors_fails(opened: Opened) -> None:
     for death in range(MAX_CRASHES):
         job = begun(queue)
         # Known epochs are not progress.
-        assert queue.on_trial_result(job, Epochs([record(1, 0.1)], finished=False)), death
+        assert queue.on_trial_result(job, epochs(1)), death
         queue.on_trial_error(job, "ActorDiedError", own=True)
     assert queue.next_trial() is None
     assert queue.done
@@ -85,21 +89,17 @@ def test_a_trial_that_kills_its_actors_fails(opened: Opened) -> None:
     assert trial.user_attrs["outcome"] == f"LOST: {reason}"
 
 
-@pytest.mark.parametrize(("own", "epochs_between"), [(False, 0), (True, 1)])
-def test_a_trial_that_moves_many_times_is_not_lost(opened: Opened, own: bool, epochs_between: int) -> None:
+@pytest.mark.parametrize(("own", "epochs_between"), [(False, False), (True, True)])
+def test_a_trial_that_moves_many_times_is_not_lost(opened: Opened, own: bool, epochs_between: bool) -> None:
     """Lost nodes and failed starts do not count, and a crash is forgotten after a new epoch."""
     search, queue = queued(opened(search={"trials": 1}, losses=["mpa"], training={"epochs": 8, "batch_size": 20}))
-    epochs = 0
-    for _ in range(2 * MAX_CRASHES):
+    for epoch in range(1, 2 * MAX_CRASHES + 1):
         job = begun(queue)
-        for _ in range(epochs_between):
-            epochs += 1
-            assert queue.on_trial_result(job, Epochs([record(epochs, 0.1)], finished=False))
+        if epochs_between:
+            assert queue.on_trial_result(job, epochs(epoch))
         queue.on_trial_error(job, "ActorDiedError", own=own)
         assert queue.has_to_wait is False
-    job = begun(queue)
-    rest = [record(epoch, 0.1) for epoch in range(1, 9)]
-    assert not queue.on_trial_result(job, Epochs(rest, finished=True))
+    assert not queue.on_trial_result(begun(queue), epochs(*range(1, 9), finished=True))
     assert search.study("mpa", Stage.SEARCH).trial(0).state == TrialState.COMPLETE
 
 
@@ -213,7 +213,7 @@ def test_code_that_failed_after_an_epoch_is_trained_again_until_a_trial_has_a_va
     search, queue = queued(opened(search={"trials": 3, "pruner": "none"}, losses=["pnp"]))
     job, running = begun(queue), begun(queue)
     for each in (job, running):
-        assert queue.on_trial_result(each, Epochs([record(1, 0.1)], finished=False))
+        assert queue.on_trial_result(each, epochs(1))
     fail(queue, job)
     assert not to_retry(search, Stage.SEARCH), "the running trial is resumed"
     fail(queue, running)
@@ -286,9 +286,7 @@ def test_from_the_search_to_the_final_trainings(opened: Opened, train_on: str) -
 
 def test_a_proposal_and_an_epoch_with_the_end_that_it_brings_are_one_transaction_each(opened: Opened) -> None:
     """No moment exists at which a driver could die between a trial's state and its params, or its last report."""
-    search, queue = queued(opened(search={"trials": 3, "pruner": "none"}, losses=["mpa"]))
-    while job := queue.next_trial():
-        train(queue, job, lambda job, epoch: epoch / 10)
+    drive(search := opened(search={"trials": 3, "pruner": "none"}, losses=["mpa"]))
     logs = [json.loads(line) for line in search.folder.journal.read_text().splitlines()]
     transactions: list[list[dict[str, Any]]] = [[]]
     for log in logs:
@@ -316,8 +314,9 @@ def test_an_epoch_that_is_trained_again_brings_its_own_checkpoint(opened: Opened
 
 
 class Follower(TrialListener):
-    def __init__(self) -> None:
+    def __init__(self, raises: Exception | None = None) -> None:
         self.events: list[tuple[Any, ...]] = []
+        self.raises = raises
 
     def on_start(self, running: RunningTrial) -> None:
         self.events.append(("start", running.number, running.stored.state.name))
@@ -325,6 +324,8 @@ class Follower(TrialListener):
     def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
         assert epochs_of(running.stored)[-1] == record, "the study holds the epoch before anybody hears of it"
         self.events.append(("epoch", running.number, record["epoch"]))
+        if self.raises:
+            raise self.raises
 
     def on_end(self, running: RunningTrial) -> None:
         self.events.append(("end", running.number, running.stored.state.name))
@@ -338,7 +339,7 @@ def test_listeners_follow_a_trial_through_a_crash_to_its_end(opened: Opened) -> 
     follower = Follower()
     queue = TrialQueue(only(search_stage(search)), listeners=[follower])
     running = begun(queue)
-    queue.on_trial_result(running, Epochs([record(1, 0.1)], finished=False))
+    queue.on_trial_result(running, epochs(1))
     queue.on_trial_error(running, "ActorDiedError", own=True)
     assert queue.next_trial() is running
     # A resumed training first reports the epochs in its checkpoint, which are known: that changes nothing.
@@ -352,15 +353,10 @@ def test_listeners_follow_a_trial_through_a_crash_to_its_end(opened: Opened) -> 
 
 
 def test_what_a_listener_raises_ends_the_queue_and_loses_nothing(opened: Opened) -> None:
-    class Interrupts(TrialListener):
-        def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
-            raise RuntimeError("enough")
-
     search = opened(search={"trials": 1}, losses=["mpa"])
-    queue = TrialQueue(only(search_stage(search)), listeners=[Interrupts()])
-    running = begun(queue)
+    queue = TrialQueue(only(search_stage(search)), listeners=[Follower(RuntimeError("enough"))])
     with pytest.raises(RuntimeError, match="enough"):
-        queue.on_trial_result(running, Epochs([record(1, 0.1)], finished=False))
+        queue.on_trial_result(begun(queue), epochs(1))
     (trial,) = search.trials("mpa", Stage.SEARCH)
     assert [entry["epoch"] for entry in epochs_of(trial)] == [1]
     assert [running.number for running in drive(open_search(search.plan))] == [0]
@@ -384,10 +380,6 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
-
-
-def epochs(*numbers: int, finished: bool = False) -> Epochs:
-    return Epochs([record(number, 0.1) for number in numbers], finished=finished)
 
 
 def test_nothing_is_started_while_a_storage_is_away(
@@ -418,17 +410,13 @@ def test_when_it_is_back_the_search_goes_on(opened: Opened, clock: Clock) -> Non
     search, queue = queued(opened(search={"trials": 2, "pruner": "none"}, losses=["mpa"]))
     for _ in range(2):
         running = begun(queue)
-        queue.on_trial_result(running, AWAY)
-        clock.sleep(PAUSES_S[0])
-        assert begun(queue) is running
-        # An epoch is reported before its checkpoint is written, so only the next one proves that it was.
-        assert queue.on_trial_result(running, epochs(1))
-        queue.on_trial_result(running, AWAY)
-        clock.sleep(PAUSES_S[1])
-        running = begun(queue)
-        queue.on_trial_result(running, epochs(1, 2, 3, finished=True))
-    trials = search.study("mpa", Stage.SEARCH).trials()
-    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 2
+        for pause in PAUSES_S[:2]:  # an epoch is reported before its checkpoint is written, and proves nothing
+            queue.on_trial_result(running, AWAY)
+            clock.sleep(pause)
+            assert begun(queue) is running
+            assert queue.on_trial_result(running, epochs(1))
+        queue.on_trial_result(running, epochs(2, 3, finished=True))
+    assert search.study("mpa", Stage.SEARCH).tally.complete == 2
 
 
 def test_a_full_disk_is_an_outage_although_first_epochs_are_told(opened: Opened, clock: Clock) -> None:
@@ -496,25 +484,6 @@ def test_a_loss_trains_its_budget_and_less_than_one_training_more(opened: Opened
     assert 21 <= sum(len(trial.intermediate_values) for trial in trials) < 21 + more
     assert len(trials) > 21 / 4, "what pruning left over was not spent"
     assert search.is_done(Stage.SEARCH)
-
-
-def test_running_trials_count_whole_until_they_end(opened: Opened) -> None:
-    search = opened(losses=["pnp"], search={"trials": 9, "epochs": 6})  # two trainings of three epochs
-    queue = TrialQueue(only(search_stage(search)))
-    first, second = queue.next_trial(), queue.next_trial()
-    assert first is not None
-    assert second is not None
-    assert queue.next_trial() is None
-    assert queue.has_to_wait
-    queue.on_trial_result(second, Epochs([record(1, 0.1)], finished=False))
-    assert queue.next_trial() is None
-    queue.on_trial_result(second, Failed(cause="DIVERGED", reason="x"))  # two of its three epochs are free
-    third = begun(queue)
-    assert queue.next_trial() is None
-    train(queue, third, falling)
-    train(queue, first, falling)
-    assert queue.next_trial() is None
-    assert queue.done
 
 
 @each_kind
