@@ -13,7 +13,7 @@ import pandas
 import pytest
 import torch
 import yaml
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from support.refusals import sentences_of
 from support.small_search import SearchFile
 
@@ -199,9 +199,8 @@ def test_a_training_whose_name_is_not_accepted_is_refused_in_a_sentence(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "named", raising=False)
     content = {"name": "x", "dataset": {"name": "glyphs"}, "trainable": "named:train"}
-    with pytest.raises(InvalidInput, match=r"losses: named:train would be called .*; give it another") as refused:
-        parse_config(content)
-    assert len(refused.value.sentences) == 1
+    (said,) = sentences_of(lambda: parse_config(content))
+    assert said.startswith("losses: named:train would be called ")
     found = parse_config({**content, "losses": [{"name": "fine", "part": "named:train"}]})
     assert found.loss_names == ("fine",)
 
@@ -261,19 +260,9 @@ def test_what_has_no_such_meaning_is_refused_by_name(value: Any) -> None:
         parse_config({"name": "x", "dataset": {"name": "glyphs"}, "losses": ["pnp"], "split": {"seed": value}})
 
 
-@settings(max_examples=20)
-@given(
-    st.recursive(
-        st.just("a\udcff"),
-        lambda inner: (
-            st.lists(inner, min_size=1) | st.dictionaries(st.sampled_from(["a", "b\ud800"]), inner, min_size=1)
-        ),
-    )
-)
+@pytest.mark.parametrize("value", ["a\udcff", ["a", {"b\ud800": 1}], {"b": ("a\udcff",)}], ids=ascii)
 def test_text_that_is_no_utf8_is_refused_anywhere(value: Any) -> None:
-    with pytest.raises(
-        InvalidInput, match=r"^losses\S*: '\S*\\ud\S+' is no text in UTF-8; rename what has this name\.$"
-    ):
+    with pytest.raises(InvalidInput, match=r"^losses\S*: '\S*\\ud\S+' is no text in UTF-8; rename what has this name"):
         plain({"losses": value})
 
 

@@ -97,6 +97,7 @@ WRONG: list[Row] = [
     ({"metrics.validation": []}, (), "metrics.validation: must have at least one entry"),
     ({"metrics.test": ["recall_at_10000"]}, OF_DATA, "metrics: k = 10000 needs a gallery of 10000 images and that of"),
     ({"resources.cpus_per_trial": 9999}, (), "resources.cpus_per_trial is 9999"),
+    ({"resources.gpus_per_trial": 1}, (), "resources.gpus_per_trial is 1 and this machine has"),
     ({"tracking.uri": "ftp://x"}, (), "tracking.uri must begin with"),
     ({"checkpoints.storage_path": "x/y"}, (), "checkpoints.storage_path: must be an absolute path"),
 ]
