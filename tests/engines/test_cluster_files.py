@@ -126,40 +126,27 @@ def test_a_manifest_agrees_with_itself_and_the_project(name: str) -> None:
         assert {argument for argument in arguments if argument.startswith("-")} <= known
 
 
-def instructions() -> list[tuple[str, str]]:
+def test_the_image_copies_what_exists_and_runs_holdout() -> None:
     text = re.sub(r"\\\n\s*", "", (FOLDER / "Dockerfile").read_text())
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines)]
-
-
-def test_the_image_copies_and_runs_what_exists() -> None:
-    known = {"FROM", "RUN", "WORKDIR", "COPY", "USER", "ENV", "CMD"}
-    assert {word for word, _ in instructions()} <= known
-    copied = {source for word, rest in instructions() if word == "COPY" for source in rest.split()[:-1]}
+    copied = {source for line in re.findall(r"^COPY (.*)", text, re.MULTILINE) for source in line.split()[:-1]}
     assert all((ROOT / source).exists() for source in copied)
-    project = (ROOT / "pyproject.toml").read_text()
     assert {"pyproject.toml", "constraints.txt", "holdout", "search", "spaces", "trainables"} <= copied
-    allowed = set((FOLDER / "Dockerfile.dockerignore").read_text().split())
-    assert {f"!{source}" for source in copied} <= allowed
-    (base,) = (rest for word, rest in instructions() if word == "FROM")
-    requires = re.search(r'requires-python = "(.*)"', project)
-    assert requires is not None
-    assert base.removeprefix("python:").removesuffix("-slim") in SpecifierSet(requires[1])
-    (command,) = (json.loads(rest) for word, rest in instructions() if word == "CMD")
-    assert f'{command[0]} = "' in project.partition("[project.scripts]")[2]
+    assert {f"!{source}" for source in copied} <= {*(FOLDER / "Dockerfile.dockerignore").read_text().split()}
+    requires = re.search(r'requires-python = "(.*)"', (ROOT / "pyproject.toml").read_text())
+    base = re.search(r"^FROM python:(.*)-slim", text, re.MULTILINE)
+    assert requires
+    assert base
+    assert base[1] in SpecifierSet(requires[1])
+    assert '\nCMD ["holdout"' in text
 
 
-def test_the_slurm_script_is_valid_and_asks_for_what_it_uses() -> None:
-    script = FOLDER / "slurm.sh"
-    assert os.access(script, os.X_OK)
-    subprocess.run(["bash", "-n", script], check=True)
-    lines = script.read_text().splitlines()
-    options = [line for line in lines if line.startswith("#SBATCH ")]
-    assert all(re.fullmatch(r"#SBATCH --[a-z-]+(=\S+)?", line) for line in options)
-    code = next(index for index, line in enumerate(lines) if line and not line.startswith("#"))
-    assert all(lines.index(option) < code for option in options), "sbatch ignores options after the first command"
-    assert "RAY_AUTH_MODE=token" in script.read_text()
-    assert "(umask 077; ray get-auth-token --generate" in script.read_text(), "Ray alone lets everyone read the token"
+def test_the_slurm_script_asks_for_what_it_uses() -> None:
+    script = (FOLDER / "slurm.sh").read_text()
+    options, _, code = script.partition("\nset ")
+    assert re.findall(r"^#SBATCH --[a-z-]+(?:=\S+)?$", options, re.MULTILINE)
+    assert "#SBATCH" not in code, "sbatch ignores options after the first command"
+    assert "RAY_AUTH_MODE=token" in code
+    assert "(umask 077; ray get-auth-token --generate" in code, "Ray alone lets everyone read the token"
 
 
 SRUN = """#!/bin/bash
