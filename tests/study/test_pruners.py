@@ -11,7 +11,7 @@ from optuna.samplers import RandomSampler
 from optuna.trial import TrialState
 
 from search.driver.doctor import expected_steps
-from search.study.pruners import Hyperband, Pruner, SuccessiveHalving
+from search.study.pruners import Pruner, SuccessiveHalving
 from search.tables import PRUNERS
 from trainables.training.spec import derived_seed
 
@@ -84,15 +84,8 @@ def test_short_trainings_are_not_pruned(name: str) -> None:
     assert expected_steps(PRUNERS[name](steps=EPOCHS), 0) == EPOCHS
 
 
-def test_rungs_double_from_an_eighth_of_the_epochs() -> None:
-    assert SuccessiveHalving(steps=8).rungs == (2, 4)
+def test_plans_are_told_in_words_and_rungs_double_from_an_eighth_of_the_epochs() -> None:
     assert SuccessiveHalving(steps=60).rungs == (8, 16, 32)
-    assert "after epochs 8, 16, 32, " in (plan := Hyperband(steps=60).plan)
-    assert "after epochs 16, 32, " in plan
-    assert "after epoch 32; " in plan
-
-
-def test_plans_are_told_in_words() -> None:
     plans = {name: pruner(steps=8).plan for name, pruner in PRUNERS.items()}
     assert plans == {
         "asha": "after epochs 2, 4 the top half continues",

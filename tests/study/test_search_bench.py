@@ -97,15 +97,6 @@ def test_rules_by_hand(rule: Rule, chosen: int) -> None:
     assert replayed(replace(table, halves=halves), InThirds, rule).choices[0].chosen == chosen
 
 
-def test_diverging_rows_fail() -> None:
-    table = hill([0.5, 0.9, 0.6, 0.55, 0.0])
-    table.validation[1] = np.nan
-    table.halves[2] = np.nan
-    outcome = replayed(table, InOrder, BEST, Rule())
-    assert [choice.chosen for choice in outcome.choices] == [2, 3]
-    assert outcome.epochs == 8 * 3  # trials 0, 2 and 3
-
-
 def test_the_default_rule_is_the_search_files() -> None:
     section, way = SearchConfig.model_fields["selection"].default, next(iter(WAYS.values()))
     rule = RULES[PRODUCT]
