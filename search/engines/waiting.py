@@ -185,10 +185,7 @@ class Patience:
     """The wait for ``calls`` calls on workers: warnings, and an error after ``minutes`` without any return."""
 
     def __init__(
-        self,
-        calls: int,
-        minutes: float = Limits.first_epoch_s / 60,
-        now: Callable[[], float] = time.monotonic,
+        self, calls: int, minutes: float = Limits.first_epoch_s / 60, now: Callable[[], float] = time.monotonic
     ) -> None:
         self._calls = calls
         self._minutes = minutes

@@ -17,12 +17,7 @@ from support.small_search import SearchFile, draw_folder
 
 from search.config.keys import ESSENTIAL, SECTION, Key, commented, keys_of, matching
 from search.config.recipes import read_search
-from search.config.search_config import (
-    SearchConfig,
-    parse_config,
-    parse_stored,
-    validate_config,
-)
+from search.config.search_config import SearchConfig, parse_config, parse_stored, validate_config
 from search.config.sections import ResourcesSection
 from search.config.yaml_file import apply_settings, parse_yaml
 from search.driver.make_plan import make_plan
