@@ -42,8 +42,7 @@ PRUNERS: PartTable[Any, PartRow] = PartTable(
     {
         "asha": PartRow(path="search.study.pruners:SuccessiveHalving"),
         "hyperband": PartRow(path="search.study.pruners:Hyperband"),
-        "median": PartRow(path="search.study.pruners:Median"),
-        "none": PartRow(path="search.study.pruners:Unpruned"),
+        "none": PartRow(path="search.study.pruners:Pruner"),
     },
 )
 

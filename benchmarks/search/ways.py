@@ -73,7 +73,6 @@ WAYS = {
     "random near the default": Way(sampler=NearDefault, pruner="none"),
     HALF_WAY: Way(on="half", rule=SAME_HALF),
     "half of the classes, Hyperband": Way(on="half", pruner="hyperband", rule=SAME_HALF),
-    "half of the classes, median rule": Way(on="half", pruner="median", rule=SAME_HALF),
     "half of the classes, no pruner": Way(on="half", pruner="none", rule=SAME_HALF),
     "two folds": Way(on="folds"),
     "two folds, no pruner": Way(on="folds", pruner="none"),

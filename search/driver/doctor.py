@@ -14,7 +14,7 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 
 import torch
-from optuna.trial import TrialState, create_trial
+from optuna.trial import create_trial
 
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
@@ -112,11 +112,7 @@ def expected_steps(pruner: Pruner, trials: int) -> float:
         for number in range(trials):
             value = draw.random()
             compared = (step for step in range(1, pruner.steps) if comparison.reason(number, step, value))
-            last = next(compared, pruner.steps)
-            state = TrialState.PRUNED if last < pruner.steps else TrialState.COMPLETE
-            values = dict.fromkeys(range(1, last + 1), value)
-            comparison.end(create_trial(state=state, value=value, intermediate_values=values))
-            steps.append(last)
+            steps.append(next(compared, pruner.steps))
     return fmean(steps) if steps else pruner.steps
 
 

@@ -10,66 +10,37 @@ from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import count, takewhile
-from statistics import median
 from typing import Self
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from trainables.common.errors import counted
 
 REDUCTION_FACTOR = 2
 
-COMPLETE_FOR_MEDIAN = 4
-"""The number of complete trials that the median rule needs."""
-
 
 class Pruner:
-    """Comparisons of the trials of ``study``, which train ``steps`` epochs, those of all folds."""
+    """A rule that ends bad trials of ``study``, which train ``steps`` epochs in all folds; this one ends none."""
 
     def __init__(self, *, steps: int, study: str = "") -> None:
         self.steps, self._study = steps, study
-        self._values: dict[tuple[int, int], list[float]] = defaultdict(list)  # sorted, by bracket and step
 
     def rule(self, study: str) -> Self:
         """Return the pruner of a new study with this name."""
         return type(self)(steps=self.steps, study=study)
 
-    # What is compared, before there are trials.
-
-    @property
-    def first(self) -> int:
-        """The step of the first comparison: an eighth of the steps, but at least the second."""
-        return max(2, -(-self.steps // REDUCTION_FACTOR**3))  # after one epoch a value mostly shows the learning rate
-
-    @property
-    def milestones(self) -> tuple[int, ...]:
-        """The step of the first comparison and its doubles."""
-        doubles = (self.first * REDUCTION_FACTOR**n for n in count())
-        return tuple(takewhile(lambda step: step < self.steps, doubles))
-
     @property
     def rungs(self) -> tuple[int, ...]:
-        """The steps after which halving compares trials; empty for other pruners."""
+        """The steps after which trials are compared."""
         return ()
 
     @property
     def plan(self) -> str:
         """The comparisons in words."""
-        if self.first < self.steps:
-            return self._plan()
-        return f"no trial is pruned, as a training has only {counted(self.steps, 'epoch')}"
-
-    def _plan(self) -> str:
         return "no trial is pruned"
 
-    # The comparisons.
-
     def add(self, trial: FrozenTrial) -> None:
-        """Add the values of a stored trial."""
-        self.end(trial)
-
-    def end(self, trial: FrozenTrial) -> None:
-        """Note that a trial has ended."""
+        """Add the values of a stored trial, no matter how it ended."""
 
     def reason(self, number: int, step: int, value: float) -> str | None:
         """Compare the value of trial ``number`` after ``step`` with others; return the reason to prune it, or None."""
@@ -83,13 +54,6 @@ class Pruner:
         return None
 
 
-class Unpruned(Pruner):
-    """A pruner that compares nothing."""
-
-    milestones = ()
-    plan = "no trial is pruned"
-
-
 class SuccessiveHalving(Pruner):
     """Asynchronous successive halving (Li et al. 2020).
 
@@ -97,9 +61,26 @@ class SuccessiveHalving(Pruner):
     more epochs, with which three more trials gain more (``python -m benchmarks statistics``).
     """
 
+    def __init__(self, *, steps: int, study: str = "") -> None:
+        super().__init__(steps=steps, study=study)
+        self._values: dict[tuple[int, int], list[float]] = defaultdict(list)  # sorted, by bracket and step
+
+    @property
+    def first(self) -> int:
+        """The first rung: an eighth of the steps, but at least the second."""
+        return max(2, -(-self.steps // REDUCTION_FACTOR**3))  # after one epoch a value mostly shows the learning rate
+
     @property
     def rungs(self) -> tuple[int, ...]:
-        return self.milestones
+        """The first rung and its doubles."""
+        doubles = (self.first * REDUCTION_FACTOR**n for n in count())
+        return tuple(takewhile(lambda step: step < self.steps, doubles))
+
+    @property
+    def plan(self) -> str:
+        if self.rungs:
+            return self._plan()
+        return f"no trial is pruned, as a training has only {counted(self.steps, 'epoch')}"
 
     def _plan(self) -> str:
         return f"{self._after(self.rungs)} the top half continues"
@@ -112,7 +93,6 @@ class SuccessiveHalving(Pruner):
         return 0
 
     def add(self, trial: FrozenTrial) -> None:
-        """Add a stored trial: every value at a rung, no matter how the trial ended."""
         for step, value in trial.intermediate_values.items():
             self._count(trial.number, step, value)
 
@@ -173,39 +153,3 @@ class Hyperband(SuccessiveHalving):
                 f"{share} of the trials are compared {self._after(rungs)}" if rungs else f"{share} are never pruned"
             )
         return f"{', '.join(parts)}; each time the top half of a bracket continues"
-
-
-class Median(Pruner):
-    """The median rule (Golovin et al. 2017): a value below the median of the complete trials at its step is pruned."""
-
-    _complete = 0
-
-    def _plan(self) -> str:
-        return (
-            f"after each epoch from {self.first} on, once {COMPLETE_FOR_MEDIAN} trials are complete, trials "
-            "below their median at that epoch are pruned"
-        )
-
-    def end(self, trial: FrozenTrial) -> None:
-        if trial.state == TrialState.COMPLETE:
-            self._complete += 1
-            for step, value in trial.intermediate_values.items():
-                insort(self._values[0, step], value)
-
-    def reason(self, number: int, step: int, value: float) -> str | None:
-        bar = self._median(step)
-        if bar is None or value >= bar:
-            return None
-        count = len(self._values[0, step])
-        return f"was below the median of the {count} complete trials after this epoch"
-
-    def next_rung(self, number: int, step: int) -> tuple[int, float | None] | None:
-        following = max(self.first, step + 1)
-        return (following, self._median(following)) if self.first < self.steps else None
-
-    def _median(self, step: int) -> float | None:
-        """Return the median of the complete trials at ``step``; None if it is early or if there are too few."""
-        values = self._values.get((0, step))
-        if not values or self._complete < COMPLETE_FOR_MEDIAN or step < self.first or self.first >= self.steps:
-            return None
-        return median(values)

@@ -303,9 +303,7 @@ class LossStudy:
                 for constraint in self._goal.constraints:
                     stored.set_constraint(constraint.text, constraint.excess(measured))
             self._study.tell(number, steps[max(steps)] if state == TrialState.COMPLETE else None, state=state)
-        ended = self._keep(self.storage.get_trial(trial_id))
-        self._seen.take(ended)
-        self._rule.end(ended)
+        self._seen.take(self._keep(self.storage.get_trial(trial_id)))
 
 
 class SeenStudy(Study):

@@ -302,6 +302,6 @@ def test_the_command_prints_and_refuses() -> None:
     listed = json_of("keys", "--all")
     assert [key["name"] for key in listed] == [key.name for key in KEYS]
     said = holdout_here("keys", "pruner")
-    assert "one of asha, hyperband, median, none" in said.stdout
+    assert "one of asha, hyperband, none" in said.stdout
     assert "search: {pruner: asha}" in said.stdout
     holdout_here("keys", "trails", code=2)

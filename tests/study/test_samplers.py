@@ -276,7 +276,7 @@ def test_shares_cover_a_range(entry: Range) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"search": {"sampler": "coordinate", "pruner": "median"}}, "(it is median) or sampler to tpe."),
+    ({"search": {"sampler": "coordinate", "pruner": "hyperband"}}, "(it is hyperband) or sampler to tpe."),
     ({"search": {"sampler": "cmaes", "pruner": "none"}}, "space.pnp.variant is a choice of Ib, Ds, Dq; pin it"),
     ({"search": {"sampler": "gp", "pruner": "none"}}, "space.pnp.alpha exists only for some values of variant; pin"),
     ({"search": {"sampler": "grid"}, "losses": ["multi_similarity"]}, "of multi_similarity takes up to 302,500; ask"),

@@ -194,8 +194,6 @@ def _due_prunings(search: Records, loss: str, trials: Sequence[FrozenTrial], rep
         reason = rule.reason(number, step, value)
         if reason and number and step < plan.steps:
             due[number, step] = pruning_sentence(plan.config.objective, step, value, reason)
-        if step == max(by_number[number].intermediate_values):
-            rule.end(by_number[number])
     return due
 
 

@@ -122,7 +122,7 @@ class SearchedLoss:
 
     @cached_property
     def importances(self) -> Importances | None:
-        return importances(self.trials, (*self.pruner.milestones, self.pruner.steps), list(self.varying))
+        return importances(self.trials, (*self.pruner.rungs, self.pruner.steps), list(self.varying))
 
 
 def value_of(trial: FrozenTrial) -> float:

@@ -51,7 +51,7 @@ def running(
     runs = tmp_path_factory.mktemp("live") / "runs"
     (runs.parent / "private.txt").write_text("private content")
     shutil.copytree(tested, runs)
-    search = search_made(runs, name="running", search={"trials": 6, "pruner": "median"})
+    search = search_made(runs, name="running", search={"trials": 6, "pruner": "none"})
     search.begin_session(time.time(), 2)
     queue = TrialQueue(only(search_stage(search)))
     first, second = begun(queue), begun(queue)

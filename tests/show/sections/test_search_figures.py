@@ -272,9 +272,7 @@ def test_importances_find_what_matters_among_pruned_trials_if_there_are_ten() ->
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-@pytest.mark.parametrize(
-    ("pruner", "rungs", "looked_at"), [("asha", [2, 4], {2, 4, 8}), ("median", [], {2, 4, 8}), ("none", [], {8})]
-)
+@pytest.mark.parametrize(("pruner", "rungs", "looked_at"), [("asha", [2, 4], {2, 4, 8}), ("none", [], {8})])
 def test_the_rungs_are_those_of_the_pruner(pruner: str, rungs: list[int], looked_at: set[int]) -> None:
     trials = simulated(60, 0.05, 0)
     searched = replace(made_searched(trials), pruner=PRUNERS[pruner](steps=EPOCHS))
