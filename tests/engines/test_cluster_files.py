@@ -3,10 +3,8 @@
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ import typer
 import yaml
 from packaging.specifiers import SpecifierSet
 from support.commands import write_search
-from support.services import ROOT, needs_ray, run
+from support.services import ROOT, needs_ray
 from support.small_search import small_search
 
 from holdout.cli.main import program
@@ -73,28 +71,6 @@ def test_the_containers_run_our_versions() -> None:
     build = COMPOSE["services"]["mlflow"]["build"]["dockerfile_inline"]
     assert f"mlflow[auth]=={pins['mlflow']}" in build
     assert f"psycopg[binary]=={pins['psycopg']}" in build
-
-
-@pytest.mark.cluster
-def test_a_new_node_sets_itself_up(tmp_path: Path) -> None:
-    """In a clean folder."""
-    archive = tmp_path / "files.tar"
-    run("git", "archive", "--output", archive, "HEAD", cwd=ROOT)
-    with tarfile.open(archive) as files:
-        files.extractall(tmp_path / "holdout", filter="data")
-    # Another home folder, and with it no trace of this checkout; only the downloads are kept.
-    cache = run(ROOT / ".venv" / "bin" / "uv", "cache", "dir").strip()
-    environment = {**os.environ, "HOME": str(tmp_path), "UV_CACHE_DIR": cache}
-    environment.pop("PYTHONPATH", None)
-    for command in CLUSTER["setup_commands"]:
-        subprocess.run(["bash", "-c", command], env=environment, check=True, timeout=600)
-    there = (
-        'cd ~/holdout && . .venv/bin/activate && python -c "import search; print(search.__file__)" && holdout losses'
-    )
-    said = run("bash", "-c", there, env=environment)
-    assert said.startswith(str(tmp_path / "holdout" / "search"))
-    assert "proxy_anchor" in said
-    shutil.rmtree(tmp_path / "holdout")  # gigabytes, which pytest would keep
 
 
 # The files of examples/cluster: manifests, the image's commands, the Slurm script run.

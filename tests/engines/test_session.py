@@ -1,4 +1,4 @@
-"""Ray's session: starts that fail, or never could work, the loss of Ray, and errors held against a trial."""
+"""Ray's session: starts that fail, or never could work, and errors held against a trial."""
 
 import os
 import pickle
@@ -25,10 +25,9 @@ from support.small_search import SearchFile
 import holdout
 from benchmarks.slots import SECONDS
 from search.engines import NoEngine, ray_session as session
-from search.engines.ray_engine import check_ray
 from search.engines.ray_session import ATTEMPTS, ray_session
 from search.engines.ray_tune import ActorManager, ActorOutOfMemory, _is_own, error_of
-from search.tables import engine_name, ray_mistakes
+from search.tables import ray_mistakes
 from trainables.common.errors import InvalidInput
 
 
@@ -221,59 +220,9 @@ def test_a_search_leaves_the_ray_of_its_process_as_it_was(tmp_path: Path, monkey
         assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 2, name
 
 
-# A driver whose Ray dies ends, and says what follows.
-
-LOSES_ITS_RAYLET = """
-import os, signal, subprocess, threading, time
-from holdout.cli.output import set_up_logging
-from search.engines.ray_engine import RayEngine
-from search.config.sections import ResourcesSection
-
-def train(seconds):
-    time.sleep(seconds)
-
-def kill():
-    time.sleep(5)
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,comm="], capture_output=True, text=True, check=True).stdout
-    for pid, parent, name in map(str.split, listed.splitlines()):
-        if parent == str(os.getpid()) and name == "raylet":
-            os.kill(int(pid), signal.SIGKILL)
-
-set_up_logging()
-engine = RayEngine(ResourcesSection())
-with engine.session():
-    threading.Thread(target=kill).start()
-    engine.map(train, [600])
-"""
-
-
-@needs_ray
-@pytest.mark.cluster
-def test_a_driver_that_loses_ray_ends_and_says_so() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    done = subprocess.run(
-        [sys.executable, "-c", LOSES_ITS_RAYLET],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 1
-    said = " ".join(done.stderr.split())
-    assert "Ray has died on this machine" in said
-    assert "run the same command again to resume" in said
-
-
 # A Python whose path a shell would take apart: Ray's workers would never start from it, and this is found first.
 
 SPACED = "/home/me/my project/.venv/bin/python"
-
-
-@pytest.fixture
-def spaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", SPACED)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
 @settings(max_examples=15)
@@ -312,20 +261,9 @@ def test_a_folder_that_passes_has_room_for_sockets(name: str) -> None:
     assert found == [] if fits else f"sockets below {folder}, because" in found[0]
 
 
-@pytest.mark.parametrize(("address", "state"), [(NOWHERE, "failed"), ("", "warning")])
-@pytest.mark.usefixtures("spaced")
-def test_doctor_fails_where_searches_would_take_ray(address: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", address)
-    if engine_name("auto", 0) == "ray":
-        state = "failed"  # a GPU
-    (found,) = check_ray()
-    assert (found.check, found.state) == ("ray", state)
-    assert found.found == f"Ray cannot start workers with {SPACED}, because this path contains ' '"
-    assert found.fix.startswith("Make the virtual environment in a folder without it, or set ")
-
-
-@pytest.mark.usefixtures("spaced")
-def test_a_search_is_refused_at_once(search_file: SearchFile, tmp_path: Path) -> None:
+def test_a_search_is_refused_at_once(search_file: SearchFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", SPACED)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     file = write_search(tmp_path / "x.yaml", search_file(resources={"engine": "ray"}))
     done = holdout_here("run", file, "--runs", tmp_path / "runs", code=2)
     assert f"Ray cannot start workers with {SPACED}" in plain(done.stderr)
