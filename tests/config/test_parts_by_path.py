@@ -53,9 +53,6 @@ def hubness(embeddings, labels):
 def map(embeddings, labels):
     return 0.5
 
-class Mine(RandomSampler):
-    pass
-
 class Odd(RandomSampler):
     @classmethod
     def problems(cls, class_sizes, batch_size, images_per_class):
@@ -107,20 +104,6 @@ def test_own_losses_stand_beside_the_built_in_ones(search_file: SearchFile, lab:
         trial = study.ask(lambda number: number)
         assert training_of(plan, name, Stage.SEARCH, trial).loss == key
     assert read_plan(content, tmp_path / "runs").config == plan.config
-
-
-def test_a_whole_search_of_one_s_own(search_file: SearchFile, lab: str, tmp_path: Path) -> None:
-    content = search_file(
-        dataset={"name": f"{lab}.parts:Dots"},
-        losses=[f"{lab}.parts:CircleLoss"],
-        search={"objective": f"{lab}.parts:hubness"},
-        metrics={"validation": [f"{lab}.parts:hubness", "map_at_r"], "test": [f"{lab}.parts:hubness"]},
-    )
-    content["training"]["sampler"] = f"{lab}.parts:Mine"
-    plan = read_plan(content, tmp_path / "runs")
-    assert len(plan.split.train) == 6
-    assert plan.config.objective == "hubness"
-    assert plan.metrics == (f"{lab}.parts:hubness", "map_at_r")
 
 
 WRONG: list[tuple[str, Any, str]] = [

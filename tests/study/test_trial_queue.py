@@ -103,23 +103,6 @@ def test_a_trial_that_moves_many_times_is_not_lost(opened: Opened, own: bool, ep
     assert search.study("mpa", Stage.SEARCH).trial(0).state == TrialState.COMPLETE
 
 
-def test_a_new_driver_takes_up_what_the_last_one_left(opened: Opened) -> None:
-    """Two trials run when the driver dies: they are resumed with their parameters and seeds."""
-    search, queue = queued(opened(search={"trials": 5, "pruner": "none"}, losses=["pnp"]))
-    jobs = [queue.next_trial() for _ in range(3)]
-    assert jobs[0] is not None
-    train(queue, jobs[0], lambda job, epoch: epoch / 10)
-    before = [(trial.params, trial.user_attrs["seed"]) for trial in search.study("pnp", Stage.SEARCH).trials()]
-
-    again = open_search(search.plan)
-    done = drive(again)
-    assert [job.number for job in done] == [1, 2, 3, 4]
-    after = [(trial.params, trial.user_attrs["seed"]) for trial in again.study("pnp", Stage.SEARCH).trials()]
-    assert after[:3] == before
-    assert len(after) == 5
-    assert drive(again) == []
-
-
 # A loss whose code fails at once.
 
 
