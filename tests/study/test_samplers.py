@@ -12,16 +12,15 @@ import optuna
 import pytest
 from cmaes import CMA
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from support.driving import begun, drive, only, record, train, train_side_by_side
+from support.driving import Opened, begun, drive, only, record, train, train_side_by_side
 from support.refusals import sentences_of
 from support.small_search import SearchFile
 
 from search.config.search_config import parse_config
 from search.driver.make_plan import make_plan
 from search.driver.stages import search_stage
-from search.records.writable import WritableRecords
+from search.records.writable import WritableRecords, open_search
 from search.stages import Stage
-from search.study import open_studies
 from search.study.sampler import quantile
 from search.study.trial_queue import RunningTrial, TrialQueue
 from search.tables import SAMPLERS
@@ -46,23 +45,16 @@ each_sampler = pytest.mark.parametrize("sampler", SAMPLERS)
 
 
 @pytest.fixture
-def make(search_file: SearchFile, tmp_path: Path) -> Make:
+def make(opened: Opened) -> Make:
     """Return a function that makes searches with trainings of one epoch."""
 
     def make_one(sampler: str, *, trials: int = 16, **changes: Any) -> WritableRecords:
-        content = search_file(
-            name=f"search-{next(numbers)}", search={"sampler": sampler, "pruner": "none", "trials": trials}, **changes
+        search = {"sampler": sampler, "pruner": "none", "trials": trials}
+        return opened(
+            name=f"search-{next(numbers)}", search=search, training={"epochs": 1, "batch_size": 20}, **changes
         )
-        content["training"]["epochs"] = 1
-        plan = make_plan(parse_config(content), tmp_path)
-        plan.folder.path.mkdir()
-        return WritableRecords(plan.folder, plan, storage=open_studies(plan.folder.journal))
 
     return make_one
-
-
-def next_driver(search: WritableRecords) -> WritableRecords:
-    return WritableRecords(search.folder, search.plan, storage=open_studies(search.folder.journal))
 
 
 def hashed(job: RunningTrial, epoch: int) -> float:
@@ -94,16 +86,16 @@ def test_a_search_that_died_again_and_again_proposes_what_one_that_lived_does(ma
     died = make(sampler, **CASES[sampler])
     queue = TrialQueue(only(search_stage(died)))
     while queue.next_trial():  # the driver dies, and the next one resumes
-        died = next_driver(died)
+        died = open_search(died.plan)
         queue = TrialQueue(only(search_stage(died)))
         job = begun(queue)
         end(queue, job)
-        died = next_driver(died)
+        died = open_search(died.plan)
         if not died.is_done(Stage.SEARCH):  # another one dies between Optuna's ask and the first value
             with suppress(KeyboardInterrupt), died.storage.transaction():
                 died.study(job.loss, Stage.SEARCH)._study.ask()
                 raise KeyboardInterrupt
-        died = next_driver(died)
+        died = open_search(died.plan)
         queue = TrialQueue(only(search_stage(died)))
     assert queue.done
     assert proposals(died) == proposals(lived)
