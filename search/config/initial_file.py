@@ -410,5 +410,8 @@ def refuse_existing(path: Path) -> None:
 def write_initial_file(path: Path, text: str) -> None:
     try:
         write_text(path, text, new=True)
+    except FileExistsError:
+        refuse_existing(path)
+        raise
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written ({error.strerror}); name another with --output.") from error
