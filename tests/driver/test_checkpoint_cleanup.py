@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 from optuna.trial import TrialState, create_trial
-from support.driving import Opened
+from support.driving import Opened, record
 from support.stores import ftp_store
 
 from search.driver.listeners import CheckpointCleanup
@@ -55,8 +55,10 @@ def write_best(directory: str, *, attempt: str = "attempt-1") -> None:
 def add(search: WritableRecords, value: float, *, early: bool = False) -> int:
     """Add an ended trial to the search study, without files; return its number."""
     study = search.study(LOSS, Stage.SEARCH)
-    study.add([create_trial(value=value, state=TrialState.PRUNED if early else TrialState.COMPLETE)])
-    return study.trials()[-1].number
+    number = study.ask(lambda number: number).number
+    study.report(number, record(1, value))
+    study.finish(number, TrialState.PRUNED if early else TrialState.COMPLETE, "")
+    return number
 
 
 def end(cleanup: CheckpointCleanup, search: WritableRecords, number: int, stage: Stage = Stage.SEARCH) -> None:

@@ -184,7 +184,7 @@ KINDS: dict[str, Callable[[Path], dict[str, Any]]] = {
         **GLYPHS, **SHORT, "name": "small", "losses": ["pnp"], "split": {"merge": 2, "label_noise": 0.2},
         "metrics": FEW, "final": {"seeds": 2, "within": 1.0}},
     "folds": lambda folder: on_features(
-        folder, split={"folds": 2}, selection={"finalists": 1, "seeds": 1, "on": "split"}),
+        folder, split={"folds": 2}, selection={"finalists": 2, "seeds": 1, "on": "split"}),
     "constraints": lambda folder: trade("bound", {"objective": QUALITY, "constraints": {WEIGHT: "< 0.5"}}),
 }  # fmt: skip
 """Kind of search -> function that writes its data into a folder and returns its search file.
