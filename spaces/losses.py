@@ -19,7 +19,6 @@ UNSCALED = "thesis, eq. {}, has none; range chosen: up to ArcFace's default"
 
 
 def _margin(source: str) -> Range:
-    """Return the range of a margin in cosines."""
     return Float(0, 1, step=0.1, source=source)
 
 

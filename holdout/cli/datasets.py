@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 INSPECT_S = 60
 """Time limit for looking at image files, in seconds."""
 INDENT = (0, 0, 0, 2)
-"""Padding of a data set's details."""
 
 
 def datasets(

@@ -21,24 +21,13 @@ KEPT = "The ledger of test openings and MLflow's runs are kept."
 def disk(
     trim: Annotated[
         bool,
-        typer.Option("--trim", help="First remove decoded images that no search here uses, least recently used first."),
+        typer.Option("--trim", help="First remove decoded images beyond the limit that no search here uses."),
     ] = False,
-    to: Annotated[
-        float | None,
-        typer.Option(
-            "--to",
-            min=0,
-            metavar="GB",
-            help="With --trim, the size to keep; by default HOLDOUT_CACHE_GB, or half the disk.",
-        ),
-    ] = None,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
     """Show the disk usage of searches and decoded images, largest first, and the free space."""
-    if to is not None and not trim:
-        raise InvalidInput("--to is the size that --trim keeps; add --trim, or leave it out.")
-    trimmed = _trim(runs, to) if trim else []
+    trimmed = _trim(runs) if trim else []
     entries, free = records.measure_disk(runs), records.free_bytes(runs)
     total = sum(entry.size for entry in entries)
     table = TextTable(
@@ -56,14 +45,14 @@ def disk(
     show(record | ({"trimmed": trimmed} if trim else {}), as_json, lambda: Tables([table]))
 
 
-def _trim(runs: Path, to: float | None) -> list[dict[str, Any]]:
-    """Remove decoded images beyond ``to`` GB that no search on this machine uses, and return what was removed."""
+def _trim(runs: Path) -> list[dict[str, Any]]:
+    """Remove decoded images beyond the limit that no search on this machine uses, and return what was removed."""
     from trainables.data.store.cache import make_room
 
     trimmed = []
     # The file of somebody else's search may name any folder as its cache.
     for cache in records.caches_of(run for run in records.find_runs(runs) if started(run.path) is not None):
-        removed = make_room(cache, limit=None if to is None else round(to * 1e9))
+        removed = make_room(cache)
         freed = sum(store.size for store in removed)
         trimmed.append({"cache": str(cache), "removed": [str(store.path) for store in removed], "freed": freed})
         say([f"{cache}: {counted(len(removed), 'image store')} removed, {decimal(freed)} freed."])

@@ -8,7 +8,6 @@ import typer
 from search.trust import ALLOWED
 
 RUNS = Path("runs")
-"""The default runs folder."""
 
 
 def known_names(context: typer.Context, incomplete: str) -> list[str]:

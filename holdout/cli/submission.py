@@ -16,7 +16,7 @@ from search.addresses import sqlite_file
 from search.config.names import shipped_packages
 from search.config.recipes import is_campaign, recipes
 from search.config.search_config import SearchConfig, validate_config
-from search.driver.checks.parts import check_parts
+from search.driver.part_checks import check_parts
 from search.packages import PACKAGES, TOP
 from search.records.campaign import parse_campaign
 from search.records.plan import check_spaces

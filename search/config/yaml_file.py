@@ -85,7 +85,6 @@ def yaml_text(content: Mapping[str, Any]) -> str:
 
 
 def _check_key(key: str) -> None:
-    """Raise if ``key`` cannot be printed in an error message."""
     if not key.isprintable():
         raise InvalidInput(f"has the key {key!a:.80}, which holds an invisible character; write the key plainly.")
 

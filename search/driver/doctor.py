@@ -18,10 +18,10 @@ from optuna.trial import create_trial
 
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
-from search.driver.checks.parts import Notice, slow_precision
 from search.driver.inputs import REPAIR
 from search.driver.make_plan import make_plan
 from search.driver.notices import without_model
+from search.driver.part_checks import Notice, slow_precision
 from search.engines import NoEngine
 from search.engines.base import make_engine
 from search.engines.capacity import Node, at_once, fitting, roomier, too_tight, trials_on, wanted
@@ -39,8 +39,8 @@ from trainables.common.process import allotted_cpus, allotted_memory, driver_pro
 from trainables.common.storage import DiskFull
 from trainables.data.images import inspect
 from trainables.metrics.gallery import faiss_wheels, import_faiss
-from trainables.training.cost import Cost, ImageCounts, measured_costs
 from trainables.training.spec import DeviceMemory, TrialSpec
+from trainables.training.train import Cost, ImageCounts, measured_costs
 
 # The expected duration of a search, from the measured cost of its trainings.
 
@@ -195,7 +195,6 @@ def _images(plan: Plan) -> Iterator[CheckResult]:
 
 
 def _disk(plan: Plan) -> Iterator[CheckResult]:
-    """Check that there is some space for images, checkpoints and results."""
     try:
         free = check_space([plan])
     except DiskFull as error:
@@ -214,7 +213,6 @@ def _memory(plan: Plan, each: int = PROCESS_BYTES) -> Iterator[CheckResult]:
 
 
 def _precision(plan: Plan) -> Iterator[CheckResult]:
-    """Check that this machine computes in the precision of the trainings."""
     if mistake := slow_precision(plan.config):
         yield CheckResult("precision", "warning", f"{mistake.key} {mistake.text}", mistake.advice)
 

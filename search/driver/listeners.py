@@ -1,4 +1,4 @@
-"""Trial listeners: the display of progress, updates of MLflow, and checks of files and memory."""
+"""Trial listeners: the display of progress, updates of MLflow, and checks of files."""
 
 import logging
 import math
@@ -13,8 +13,6 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from search.driver.progress_view import Cells, say, time_left, view
-from search.engines.base import Resources
-from search.engines.capacity import too_tight
 from search.records.plan import trial_directory
 from search.records.records import Records
 from search.records.work import Work, pace_of, planned_work, seconds_left
@@ -323,19 +321,3 @@ class CheckpointCleanup(TrialListener):
 def _models(folder: AnyPath) -> list[AnyPath]:
     """Return the best models at any depth below ``folder``: cross-validation has one per fold."""
     return ask(folder, lambda: list(folder.rglob(f"attempt-*/{BEST}")))
-
-
-class GpuMemoryCheck(TrialListener):
-    """Listener that warns, at each new peak, if the trials that share a GPU need more memory than it has."""
-
-    def __init__(self, resources: Resources) -> None:
-        self._gpus_per_trial = resources.gpus_per_trial
-        self._most = 0
-
-    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
-        memory = record.get("memory")
-        if not 0 < self._gpus_per_trial < 1 or memory is None or memory["peak"] <= self._most:
-            return
-        if sentence := too_tight(self._gpus_per_trial, memory):
-            self._most = memory["peak"]
-            logger.warning("%s", sentence)

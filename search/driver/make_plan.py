@@ -9,7 +9,7 @@ from typing import Any
 from search.config.search_config import SearchConfig, differences, may_change, parse_stored, validate_config
 from search.config.validation import Findings
 from search.config.yaml_file import read_yaml
-from search.driver.checks.data import (
+from search.driver.data_checks import (
     check_features,
     check_sizes_and_gallery,
     check_split,
@@ -17,8 +17,15 @@ from search.driver.checks.data import (
     with_batch_size,
     with_fitting_batch,
 )
-from search.driver.checks.parts import check_network, check_parts
-from search.driver.checks.services import FROZEN, check_addresses, check_folder, check_machine, check_vault
+from search.driver.part_checks import (
+    FROZEN,
+    check_addresses,
+    check_folder,
+    check_machine,
+    check_network,
+    check_parts,
+    check_vault,
+)
 from search.records.campaign import Campaign, parse_campaign
 from search.records.plan import Growth, Plan, check_spaces, growth, in_order
 from search.records.records import Records, stored_search, trusted_config

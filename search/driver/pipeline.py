@@ -9,7 +9,6 @@ from threading import Thread
 
 from rich.console import Console
 
-from search.driver.checks.parts import slow_precision
 from search.driver.choice import refuse_failed
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
 from search.driver.inputs import (
@@ -22,8 +21,9 @@ from search.driver.inputs import (
     with_training_images,
     without_baselines,
 )
-from search.driver.listeners import CheckpointCleanup, FolderCheck, GpuMemoryCheck, MlflowUpdates, Progress
+from search.driver.listeners import CheckpointCleanup, FolderCheck, MlflowUpdates, Progress
 from search.driver.notices import first_proposals, pruning, resumed
+from search.driver.part_checks import slow_precision
 from search.driver.progress_view import StoreProgress, phase, say
 from search.driver.sealed import catch_up
 from search.driver.stages import STAGES, Order, RunStage, SelectStage, summarise, trials_in_turn
@@ -111,9 +111,9 @@ def _carry_out(
     try:
         with Progress(order.console, searches, of, concurrent=slots, started=order.started) as progress:
             each = [kind(search) for search in searches for kind in (FolderCheck, CheckpointCleanup)]
-            own = (*each, MlflowUpdates(tracker), GpuMemoryCheck(engine.resources))
+            listeners = [progress, *each, MlflowUpdates(tracker), *order.listeners]
             engine.on_workers = progress.on_workers
-            engine.run(TrialQueue(trials_in_turn(stages), listeners=[progress, *own, *order.listeners]), slots)
+            engine.run(TrialQueue(trials_in_turn(stages), listeners=listeners), slots)
         for stage in stages:
             stage.conclude(engine.map)
         summarise(searches)

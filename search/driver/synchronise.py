@@ -328,7 +328,6 @@ def _row_metrics(comparison: Comparison, row: Row) -> dict[str, float]:
 
 
 def _chosen_params(entry: LossSummary) -> dict[str, Value]:
-    """Return the chosen hyperparameters; none before the choice."""
     return dict(entry.chosen.params or {}) if entry.chosen else {}
 
 

@@ -239,7 +239,6 @@ def _clear(folder: RunFolder) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, a folder or a link (not its target)."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
     else:

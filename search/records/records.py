@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from search import records  # whose modules load on first use
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from search.records.runs import RunFolder, find_runs, missing, trials_in
@@ -24,7 +23,10 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     from search.config.search_config import SearchConfig
+    from search.records.ledger import Ledger, Opening
     from search.records.plan import Plan
+    from search.records.score_files import Baselines, ScoredOpening
+    from search.records.selection import Selection
     from search.study import StudyStorage
     from trainables.data.split import ClassSplit
 
@@ -207,31 +209,39 @@ class Records:
     # The choice and the test.
 
     @property
-    def baselines(self) -> "records.Baselines | None":
+    def baselines(self) -> "Baselines | None":
         """The scores of the networks without training; None if nothing was pretrained."""
-        return self.read(self.folder.baselines, records.Baselines.load)
+        from search.records.score_files import Baselines
+
+        return self.read(self.folder.baselines, Baselines.load)
 
     @property
-    def selection(self) -> "records.Selection | None":
+    def selection(self) -> "Selection | None":
         """The frozen selection; None before the choice."""
         return self.frozen_selection if self.folder.selection.exists() else None
 
     @property
-    def frozen_selection(self) -> "records.Selection":
+    def frozen_selection(self) -> "Selection":
         """The frozen selection; raises before the choice, and if the file was changed."""
-        return self.read(self.folder.selection, records.Selection.load)
+        from search.records.selection import Selection
+
+        return self.read(self.folder.selection, Selection.load)
 
     @property
-    def openings(self) -> "tuple[records.ScoredOpening, ...]":
+    def openings(self) -> "tuple[ScoredOpening, ...]":
         """The scored openings of its test classes, in order; none while they are sealed."""
-        return self.read(self.folder.test, records.scored_openings)
+        from search.records.score_files import scored_openings
+
+        return self.read(self.folder.test, scored_openings)
 
     @cached_property
-    def ledger(self) -> "records.Ledger":
-        return records.Ledger(self.folder.openings)
+    def ledger(self) -> "Ledger":
+        from search.records.ledger import Ledger
+
+        return Ledger(self.folder.openings)
 
     @property
-    def opening(self) -> "records.Opening | None":
+    def opening(self) -> "Opening | None":
         """The line of the ledger on the opening whose scores are shown; None while sealed, and if it was lost."""
         first = next((scored.id for scored in self.openings), None)
         return next((entry for entry in self.ledger.openings() if entry.id == first), None) if first else None

@@ -1,12 +1,11 @@
 """The page of one trial, as `holdout trials` prints it."""
 
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING
 
 from search.records.records import Records
 from search.records.status import TrialRow, trial_row
-from search.results.rows import Shown, parameters
+from search.results.rows import Shown
 from search.text_table import sparkline
 from search.trials import epochs_of, value_in
 from trainables.metrics import metric_name, score_text
@@ -44,12 +43,6 @@ class TrialPage(Shown):
         import pandas
 
         return pandas.DataFrame({"epoch": range(1, len(self.values) + 1), self.objective: self.values})
-
-    def _repr_html_(self) -> str:
-        row = self.row
-        value = "" if row.value is None else f" {score_text(self.objective, row.value)}"
-        title = f"{self.study} trial {row.number}: {row.state.lower()}{value}; {parameters(row.params)}"
-        return f"<p>{escape(title)}</p>{super()._repr_html_()}"
 
 
 def trial_page(search: Records, study: str, number: int) -> TrialPage:

@@ -1,8 +1,8 @@
 from .client import (
+    check_tracking as check_tracking,
     import_mlflow as import_mlflow,
     is_outage as is_outage,
     load_model as load_model,
-    login_refusal as login_refusal,
 )
 from .projection import Projection as Projection, Tracker as Tracker, milliseconds as milliseconds
 from .summary_runs import (

@@ -1,4 +1,4 @@
-"""The MLflow client, and models downloaded from MLflow."""
+"""The MLflow client, the check of its address, and models downloaded from MLflow."""
 
 import atexit
 import logging
@@ -7,12 +7,17 @@ import re
 import shutil
 import tempfile
 import textwrap
+from contextlib import closing, suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 from filelock import FileLock
 
-from search.addresses import absolute_sqlite, sqlite_address, sqlite_file
+from search.addresses import absolute_sqlite, expand, health_page, sqlite_address, sqlite_file
 from search.packages import INSTALL, check_extra, missing_packages
 from search.tracking.models import FOLDER
 from trainables.common.errors import InvalidInput, without_password
@@ -88,7 +93,79 @@ def is_outage(error: Exception) -> bool:
     return isinstance(error, OSError | SQLAlchemyError)
 
 
-def login_refusal(uri: str) -> str | None:
+# The check of an address before a search begins.
+
+SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql")
+CHECK_S = 10
+"""Seconds to wait for a server or a database to answer the check."""
+
+
+def check_tracking(address: str) -> None:
+    """Raise :class:`InvalidInput` if no MLflow server or database answers at ``address``, or it denies access."""
+    uri = expand(address)
+    try:
+        parts = urlsplit(uri)
+        _ = parts.port
+    except ValueError as error:
+        raise InvalidInput(f"tracking.uri is not a valid address ({error}); it is {address!r}.") from error
+    if parts.scheme not in ("http", "https"):
+        _check_database(address, uri, parts.scheme.partition("+")[0])
+        return
+    try:
+        with suppress(HTTPError):  # it answers; a server before MLflow may ask for a user here, too
+            urlopen(health_page(uri), timeout=CHECK_S).close()
+    except (OSError, ValueError, HTTPException) as error:
+        raise InvalidInput(
+            f"tracking.uri: no MLflow server answers at {address} ({error}); start it or correct the address."
+        ) from error
+    if refusal := _login_refusal(uri):
+        raise InvalidInput(f"tracking.uri: the server at {address} {refusal}")
+
+
+def _check_sqlite(file: Path, shown: Path) -> None:
+    """Raise if MLflow cannot use a SQLite file; ``shown`` is its path as written, with references to variables."""
+    if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
+        raise InvalidInput(
+            f"tracking.uri: the folder {shown.parent} does not exist or cannot be written to; make it first."
+        )
+    if not file.exists():
+        return
+    import sqlite3
+
+    try:
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    except sqlite3.Error as error:
+        raise InvalidInput(f"tracking.uri: {shown} is not a SQLite database ({error}); name another file.") from error
+    if tables and "experiments" not in tables:
+        raise InvalidInput(
+            f"tracking.uri: {shown} is the database of another program (it has the tables {', '.join(tables[:3])}, but "
+            "not experiments); name another file."
+        )
+
+
+def _check_database(address: str, url: str, scheme: str) -> None:
+    if scheme not in SCHEMES:
+        schemes = ", ".join(f"{name}:" for name in SCHEMES)
+        raise InvalidInput(f"tracking.uri must begin with one of {schemes}; it is {address!r}.")
+    if scheme == "sqlite":
+        if (file := sqlite_file(url)) is None:
+            raise InvalidInput(f"tracking.uri must name a file, as in sqlite:////home/me/x.db; it is {address!r}.")
+        _check_sqlite(file, sqlite_file(address) or file)
+        return
+    import sqlalchemy
+
+    try:
+        arguments = {"connect_timeout": CHECK_S}
+        sqlalchemy.create_engine(url, connect_args=arguments, poolclass=sqlalchemy.NullPool).connect().close()
+    except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as error:
+        reason = without_password(str(getattr(error, "orig", error)).strip()).splitlines()[0]
+        raise InvalidInput(
+            f"tracking.uri: {address} does not answer ({reason}); start the database or correct the address."
+        ) from error
+
+
+def _login_refusal(uri: str) -> str | None:
     """Return why the server at ``uri`` lists no experiments, and what helps; None if it does."""
     from mlflow.exceptions import MlflowException
 
@@ -103,6 +180,8 @@ def login_refusal(uri: str) -> str | None:
         return f"does not answer as MLflow ({_reason(error)}); correct the address, or set MLFLOW_TRACKING_TOKEN."
     return None
 
+
+# Models in MLflow.
 
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 FORM = re.compile(

@@ -22,9 +22,9 @@ from support.small_search import GLYPHS, small_search
 
 from search.addresses import expand, health_page, sqlite_address, sqlite_file, without_a_password
 from search.config.search_config import parse_config
-from search.driver.checks.services import check_tracking
 from search.records.runs import RunFolder
 from search.show.live import live_app
+from search.tracking import check_tracking
 from search.tracking.client import open_client
 from search.trust import addresses_in, own_code, remember
 from trainables.common.errors import LEAST, Failure, InvalidInput, traced, without_password

@@ -24,7 +24,7 @@ from search.trust import remember
 from trainables.common.storage import DiskFull
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.cache import InUse
-from trainables.training.cost import Cost
+from trainables.training.train import Cost
 
 TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 32}
 
@@ -128,9 +128,10 @@ def test_a_removal_is_confirmed_at_a_terminal_or_by_yes(runs: Path, monkeypatch:
 
 def test_trim_removes_decoded_images_that_nobody_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("HOLDOUT_CACHE_GB", "0")
     glyphs = Glyphs(num_classes=2, images_per_class=4)
     store = build_store(glyphs, list(glyphs.classes()), short_side=20, cache=tmp_path / "holdout")
-    trim = ("disk", "--trim", "--to", "0", "--runs", tmp_path / "runs")
+    trim = ("disk", "--trim", "--runs", tmp_path / "runs")
     in_use = InUse(store)
     shown = json_of(*trim)
     assert shown["trimmed"] == [{"cache": str(tmp_path / "holdout"), "removed": [], "freed": 0}]
@@ -151,12 +152,11 @@ def test_trim_removes_nothing_that_a_stranger_s_search_names(runs: Path, tmp_pat
     content = yaml.safe_load((runs / "birds" / "search.yaml").read_text())
     content["dataset"]["cache"] = str(layer.parent)
     (runs / "birds" / "search.yaml").write_text(yaml.safe_dump(content))
-    trim = ("disk", "--trim", "--to", "0", "--runs", runs)
+    trim = ("disk", "--trim", "--runs", runs)
     assert "victim" not in holdout_here(*trim).stderr
     assert (layer / "precious").exists()
     remember(runs / "birds", ())  # once the user starts the search with this cache, it is one
     assert "victim" in holdout_here(*trim).stderr
-    assert "add --trim" in refusal("disk", "--to", "0", "--runs", runs)
 
 
 # The estimated duration of a search, against sums by hand.

@@ -28,8 +28,7 @@ class Rule(ABC):
         """The rule in words, after "must be"."""
 
     @abstractmethod
-    def _holds(self, value: Any) -> bool:
-        """Return True if the rule allows ``value``."""
+    def _holds(self, value: Any) -> bool: ...
 
     def _hint(self, value: Any) -> str:
         return ""

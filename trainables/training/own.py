@@ -135,7 +135,6 @@ def _set_up(spec: TrialSpec, view: StoreView, device: torch.device) -> Trainable
 
 
 def _embedded(own: Trainable, view: StoreView) -> Tensor:
-    """Embed the items of ``view``, [N, D]."""
     with _named(own, "embed"), torch.no_grad():
         found = own.embed(view.items)
     embeddings_ND = checked_embeddings(found, len(view))

@@ -20,10 +20,9 @@ from trainables.losses import LOSSES
 from trainables.losses.loss import Loss
 from trainables.metrics.evaluation import evaluate
 from trainables.training.checkpoints import parsed_state
-from trainables.training.cost import ImageCounts, measured_costs
 from trainables.training.epoch_training import Diverged
 from trainables.training.spec import Failed, TrialSpec, derived_seed
-from trainables.training.train import Training, failure_of, train
+from trainables.training.train import ImageCounts, Training, failure_of, measured_costs, train
 from trainables.training.training_config import Schedule
 
 CPU = torch.device("cpu")

@@ -162,7 +162,6 @@ kestrel/anything.jpg"""
         return sorted(name for name in folders if not _is_system(name))
 
     def _entries(self) -> list[os.DirEntry[str]]:
-        """List the entries of ``root``, except hidden ones."""
         try:
             with os.scandir(self._root) as entries:
                 return [entry for entry in entries if not entry.name.startswith(".")]

@@ -124,7 +124,6 @@ class Glyphs(Dataset):
         return f"glyphs drawing {DRAWING}, {options}"
 
     def _test_classes(self) -> tuple[str, ...]:
-        """Return the second half of the classes, which is for the test."""
         return tuple(self.classes())[self.num_classes // 2 :]
 
     def test_subsets(self) -> dict[str, tuple[str, ...]]:

@@ -9,7 +9,7 @@ from search.config.search_config import SearchConfig, changed_keys
 from search.config.sections import DatasetSection
 from search.config.validation import Findings
 from search.difference import confirms_on_halves
-from search.driver.checks.parts import Notice, of_trainings
+from search.driver.part_checks import Notice, of_trainings
 from search.records.plan import BY_LOSS
 from spaces.space import MODEL
 from trainables.common.errors import InvalidInput, Mistake, counted

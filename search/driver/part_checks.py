@@ -1,21 +1,29 @@
-"""Checks of user-defined parts, spaces and the network."""
+"""Checks of what a search needs besides its data: user-defined parts, network, addresses, folders, machine, vault."""
 
+import os
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from search.config.names import shipped_packages
 from search.config.search_config import SearchConfig
 from search.config.validation import Findings
 from search.records.plan import BY_LOSS, Plan
+from search.tables import engine_name, ray_address, ray_mistakes
 from spaces.search_space import SearchSpace
 from spaces.space import MODEL
-from trainables.common.errors import Mistake
+from trainables.common.errors import InvalidInput, Mistake, raise_if_any
+from trainables.common.files import given_path
 from trainables.common.part_tables import is_own
+from trainables.common.process import allotted_cpus, driver_problem
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics import name_conflicts, own_metric
 from trainables.models.backbones import backbone, is_of_timm, is_own_network
 from trainables.models.config import pooling_problems
+
+# User-defined parts and the network.
 
 
 def of_trainings(config: SearchConfig, *names: str) -> tuple[str, ...]:
@@ -159,3 +167,118 @@ def slow_precision(config: SearchConfig) -> Mistake | None:
         return None
     why = "which the CPU of this machine only emulates, without AVX-512: a training may take thirty times as long"
     return Mistake("training.precision", f"is bfloat16, {why}", "set training.precision: auto")
+
+
+# Addresses, folders, machine and vault.
+
+CONNECT_S = 10
+"""Time limit for a cluster to answer, in seconds."""
+
+
+def check_addresses(found: Findings, config: SearchConfig) -> None:
+    """Check that every address in the search file can be used: MLflow server, checkpoint storage, cache."""
+    if uri := config.tracking.uri:
+        from search.tracking import check_tracking
+
+        found.check(lambda: check_tracking(uri))
+    if path := config.checkpoints.storage_path:
+        found.check(lambda: _check_store(path))
+    if cache := config.dataset.cache:
+        found.check(lambda: check_folder("dataset.cache", Path(cache)))
+
+
+def check_folder(key: str, folder: Path) -> None:
+    """Raise :class:`InvalidInput` if ``folder``, or the folder in which it will be created, is not writable."""
+    if "\0" in str(folder):
+        raise InvalidInput(f"{key}: {str(folder)!r} holds a zero byte, which no path may; name a folder of your own.")
+    parent = next(path for path in (folder, *folder.resolve().parents) if path.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise InvalidInput(f"{key}: {parent} cannot be written to; name a folder of your own.")
+
+
+def _check_store(address: str) -> None:
+    try:
+        path = given_path(address)
+    except InvalidInput as error:
+        raise InvalidInput(f"checkpoints.storage_path: {error}") from error
+    if isinstance(path, Path):
+        check_folder("checkpoints.storage_path", path)
+
+
+def check_machine(found: Findings, config: SearchConfig) -> None:
+    """Check that this machine has the resources of a trial or, with a Ray cluster, that it answers.
+
+    Ray must be able to start this Python. A cluster's resources are checked on connection, before anything is created.
+    """
+    resources, address = config.resources, ray_address()
+    is_ray = engine_name(resources.engine, resources.gpus_per_trial) == "ray"
+    if address and is_ray:
+        found.add(ray_mistakes() or _cluster_mistakes(address))
+        return
+    lacking = [*_lacking("cpus_per_trial", resources.cpus_per_trial, allotted_cpus())]
+    if resources.gpus_per_trial:
+        import torch  # takes seconds, and most searches of a machine without GPUs ask for none
+
+        lacking += _lacking("gpus_per_trial", resources.gpus_per_trial, torch.cuda.device_count())
+    found.add(lacking or (ray_mistakes() if is_ray else ()))
+
+
+def _lacking(key: str, wanted: float, available: int) -> Iterator[Mistake]:
+    if wanted > available:
+        problem = driver_problem() if key == "gpus_per_trial" else None
+        because = f" ({problem})" if problem else ""
+        text = f"is {wanted:g} and this machine has {available} {key[:3].upper()}s{because}"
+        yield Mistake(f"resources.{key}", text, "ask for fewer, or set RAY_ADDRESS to a cluster that has them")
+
+
+def _cluster_mistakes(address: str) -> Iterator[str]:
+    """Yield a mistake if nothing listens at ``RAY_ADDRESS``: Ray itself would retry for minutes."""
+    host, _, port = address.rpartition("/")[2].rpartition(":")
+    try:
+        if port.isdigit():  # else a word of Ray's own, such as auto
+            socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+    except OSError as error:
+        yield (
+            f"RAY_ADDRESS is {address!r} and nothing answers there ({error.strerror or error}); start Ray there, "
+            "correct the address, or unset it to search on this machine alone."
+        )
+
+
+FROZEN = ("key", "test", "classes", "items", "by_class", "labels_only")
+"""The entries of a vault's description that a split freezes."""
+
+
+def check_vault(config: SearchConfig, key: str | None = None) -> dict[str, Any]:
+    """Return the description of a search's vault; raise with all that prevents its test. ``key`` is a resumed one's."""
+    from search.vault.held import TEST
+    from search.vault.protocol import describe
+
+    final, features, own = config.final, config.dataset.source.features(), config.trainable
+    found = describe(str(final.vault), config.test_metrics)
+    sentences, opened, openings = [*found["problems"]], found["opened"], found["openings"]
+    if key not in (None, found["key"]):
+        sentences.append(
+            f"final.vault: the vault {found['key'][:12]} answers, and the search began with the vault {key:.12}; name "
+            "that one, or give the search a new name."
+        )
+    if opened >= openings:
+        sentences.append(
+            f"final.vault: {opened} of {openings} openings of the vault were made; ask its owner for another."
+        )
+    if found["features"] != features:
+        takes, has = (f"vectors of {count} numbers" if count else "images" for count in (found["features"], features))
+        sentences.append(f"final.vault: its items are {takes}, and those of dataset are {has}; name another vault.")
+    if found["labels_only"] and not Path(final.vault_items or "", TEST).is_file():
+        sentences.append(
+            "final.vault_items: the vault hands out its test items without labels and takes embeddings of them; give "
+            f"the folder with these items, not {final.vault_items!r}."
+        )
+    if not found["labels_only"] and final.vault_items is not None:
+        sentences.append("final.vault_items: the vault keeps its test items secret; set it to null.")
+    elif not found["labels_only"] and own is not None:
+        sentences.append(
+            f"final.vault: {own} is a user-defined training, whose code the vault does not run; ask its owner for one "
+            "that hands out its items (`holdout vault make --labels-only`)."
+        )
+    raise_if_any(sentences)
+    return found
