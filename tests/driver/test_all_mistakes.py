@@ -28,21 +28,6 @@ def sentences(content: dict[str, Any], runs: Path) -> list[str]:
     return found
 
 
-def test_a_missing_or_wrong_required_key_hides_nothing_that_does_not_rest_on_it(tmp_path: Path) -> None:
-    content = {
-        "name": "a/b", "losses": ["mpa"], "space": {"mpa": {"alfa": 1}, "pnp": {}},
-        "resources": {"cpus_per_trial": 9999}, "training": {"batch_size": 100000},
-    }  # fmt: skip
-    found = sentences(content, tmp_path / "runs")
-    assert [sentence.split(" ")[0] for sentence in found] == [
-        "name:",
-        "dataset:",
-        "space.pnp:",
-        "space.mpa.alfa:",
-        "resources.cpus_per_trial",
-    ]
-
-
 # A wrong entry, and beside it one that would be wrong beside the default that stands in its stead.
 NOT_KNOWN: list[dict[str, Any]] = [
     {"training": {"batch_size": "20", "images_per_class": 7}},

@@ -131,10 +131,6 @@ def test_a_resumed_search_counts_what_earlier_sessions_left(session: Session) ->
     number = train(cleanup, second, 0.6)
     assert kept(second) == {1, 2, number}  # the worst one is from the first session
 
-    third, cleanup = session(2)  # a smaller limit than before
-    train(cleanup, third, 0.5)
-    assert kept(third) == {1, 2}
-
 
 def test_a_resumed_search_counts_trials_that_no_cleanup_saw_end(session: Session) -> None:
     """The driver died between storing the trial and the clean-up, or before a worker finished writing."""
@@ -145,20 +141,6 @@ def test_a_resumed_search_counts_trials_that_no_cleanup_saw_end(session: Session
     second, cleanup = session(2)
     assert train(cleanup, second, 0.9) == 2
     assert kept(second) == {0, 2}
-
-
-def test_the_model_of_a_trial_that_was_lost_counts_when_the_trial_ends(session: Session) -> None:
-    first, _ = session(1)
-    lost = first.study(LOSS, Stage.SEARCH).ask(lambda number: number)
-    write_best(directory(first, lost.number))
-
-    second, cleanup = session(1)
-    other = train(cleanup, second, 0.1)
-    assert kept(second) == {lost.number, other}
-    study = second.study(LOSS, Stage.SEARCH)
-    study.finish(lost.number, TrialState.FAIL, "LOST")
-    end(cleanup, second, lost.number)
-    assert kept(second) == {other}
 
 
 def test_an_unreachable_storage_is_cleaned_up_later(

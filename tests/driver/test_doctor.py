@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import json_of, write_search
-from support.small_search import SearchFile, draw_folder, small_search
+from support.small_search import SearchFile
 
 from search.config.search_config import SearchConfig, parse_config
 from search.driver import doctor
@@ -45,40 +45,11 @@ def test_a_machine_and_a_search_are_examined(search_file: SearchFile, tmp_path: 
     assert not (tmp_path / "runs").exists()
 
 
-def test_two_wheels_with_one_folder_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("faiss-cpu", "faiss-gpu"):
-        record = tmp_path / f"{name.replace('-', '_')}-1.15.1.dist-info"
-        record.mkdir()
-        (record / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.15.1\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    findings = [finding for check in doctor.MACHINE_CHECKS for finding in check()]
-    assert found(findings, "faiss").found == "faiss-gpu and faiss-cpu share a folder; removing one breaks both"
-    assert "`pip uninstall --yes faiss-gpu faiss-cpu && pip install faiss-gpu`" in found(findings, "faiss").fix
-
-
-@pytest.mark.slow
-def test_a_training_that_fails_is_found(search_file: SearchFile, tmp_path: Path) -> None:
-    config = parse_config(search_file(losses=["support.own_parts:Raising"]))
-    findings = list(examine(config, tmp_path / "runs"))
-    assert [finding.check for finding in findings if finding.state == "failed"] == ["step"]
-    assert "IndexError: out of sorts" in found(findings, "step").found
-
-
 def test_too_little_memory_is_found_with_advice(search_file: SearchFile, tmp_path: Path) -> None:
     many = search_file(resources={"cpus_per_trial": 1e-5})
     memory = found(examined(parse_config(many), tmp_path), "memory")
     assert memory.state == "failed"
     assert "search.max_concurrent" in memory.fix
-
-
-def test_a_precision_that_the_cpu_emulates_is_told_of(
-    search_file: SearchFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    training = search_file()["training"] | {"precision": "bfloat16"}
-    for capability, told in (("AVX2", ["Set training.precision: auto."]), ("AVX512", []), ("DEFAULT", [])):
-        monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda capability=capability: capability)
-        findings = examined(parse_config(search_file(training=training)), tmp_path)
-        assert [each.fix for each in findings if each.check == "precision"] == told
 
 
 def test_a_token_is_missing_on_a_cluster_or_read_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,16 +65,3 @@ def test_a_token_is_missing_on_a_cluster_or_read_by_others(tmp_path: Path, monke
     assert found(list(check_token()), "token").fix == f"chmod 600 {token}"
     token.chmod(0o600)
     assert found(list(check_token()), "token").state == "ok"
-
-
-def test_damaged_images_are_told_of_before_a_search(tmp_path: Path) -> None:
-    root = draw_folder(tmp_path / "images", images=5)
-    (root / "class-12" / "01.png").write_bytes(b"")
-    findings = examined(parse_config(small_search(root)), tmp_path)
-    training, test = found(findings, "training images"), found(findings, "test images")
-    assert (training.state, training.found) == ("ok", "none of 40 looks damaged; their contents were not read")
-    assert (test.state, test.found) == (
-        "warning",
-        "1 of 40 images of test classes looks damaged: class-12/01.png (the file is empty)",
-    )
-    assert test.fix.startswith("Repair them before the test")

@@ -231,13 +231,6 @@ def test_each_tuned_loss_is_tested_against_the_network_that_is_better_in_the_con
     assert not [warning for warning in comparison.warnings if "chosen after" in warning]
 
 
-def test_without_weights_nothing_is_untrained(kinds: Kinds) -> None:
-    folder = RunFolder(kinds("images").runs, "small")
-    assert not Summary.load(folder.summary).baselines
-    assert not folder.baselines.exists()
-    assert json.loads(folder.selection.read_text())["baselines"] is None
-
-
 # The order of things: validated once, before the search, and tested in the opening of the models.
 
 

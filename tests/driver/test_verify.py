@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -161,19 +160,6 @@ def test_the_ledger_that_lacks_a_line_is_named(copied: Copied, state: Path, of_u
     assert f"{shorter}:1linethattheotherledgerhas" in "".join(said.split())
 
 
-def test_a_read_only_folder_is_read(copied: Copied) -> None:
-    (copied.path / ".driver.lock").unlink(missing_ok=True)
-    if subprocess.run(["mount", "--bind", copied.runs, copied.runs], check=False, capture_output=True).returncode:
-        pytest.skip("file systems cannot be mounted here")
-    try:
-        subprocess.run(["mount", "-o", "remount,ro,bind", copied.runs], check=True)
-        for words in (("verify", "small"), ("status",), ("trials", "small")):
-            holdout_here(*words, "--runs", copied.runs)
-        assert not (copied.path / ".driver.lock").exists()
-    finally:
-        subprocess.run(["umount", "--lazy", copied.runs], check=True)
-
-
 def test_a_retrained_trial_is_the_same_bit_for_bit(finished: Path) -> None:
     (pruned, *_) = [trial.number for trial in stored(finished, "small", "pnp") if trial.state == TrialState.PRUNED]
     before = contents(finished)
@@ -227,16 +213,6 @@ def test_a_campaign_cannot_be_retrained_and_a_missing_member_is_listed(lot: Fini
     said = verified(copied.runs, name="lot")
     assert "--  lot-all\n" in said
     assert "Verified, but for lot-all" in said
-
-
-def test_the_result_as_json(finished: Path, copied: Copied) -> None:
-    whole = json.loads(verified(finished, "--json"))
-    assert whole["ok"]
-    assert {check["problem"] for check in whole["checks"]} == {None}
-    copied.metric("pnp", 0, 1, "map_at_r", 0.99)
-    out, _ = json.JSONDecoder().raw_decode(verified(copied.runs, "--json", code=1))
-    assert not out["ok"]
-    assert [check["problem"] is None for check in out["checks"]] == [True] * (len(out["checks"]) - 1) + [False]
 
 
 def test_an_unfinished_search_passes_as_far_as_it_is(images: Path, tmp_path: Path) -> None:

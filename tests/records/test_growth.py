@@ -143,13 +143,3 @@ def test_a_search_whose_journal_is_gone_does_not_start_again(search_file: Search
     ):
         open_search(plan)
     assert not (extended / "small" / "study.journal").exists()
-
-
-def test_what_differs_is_said_with_all_other_mistakes(search_file: SearchFile, extended: Path) -> None:
-    content = search_file(
-        search={"trials": 8, "seed": 1}, final={"seeds": "5"}, losses=["pnp"], training={"batch_size": 100000}
-    )
-    caught = sentences_of(lambda: read_plan(content, extended))
-    starts = {sentence.split(":")[0] for sentence in caught}
-    assert {"search.seed", "final.seeds", "losses", "training", "training.batch_size"} <= starts
-    assert not any("final.seeds: the search" in sentence for sentence in caught)

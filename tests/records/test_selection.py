@@ -16,7 +16,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from scipy import stats
 
-from search.difference import CLASS_POINTS, Basis, Difference, Family, Recommendation, RowKey, shown_points
+from search.difference import Basis, Difference, Family, Recommendation, RowKey
 from search.goal import Constraint, Goal
 from search.records.selection import (
     Confirmation,
@@ -255,13 +255,6 @@ def test_the_best_loss_is_recommended_unless_a_network_without_training_is_bette
         "no training is better: mpa, the best one, is 2.5 ± 0.5 points below it on both halves",
     )
     assert recommended({**networks, "whitened": [0.9, 0.8]}, mpa=[0.3, 0.41])[0] == "whitened"
-
-
-def test_more_classes_show_smaller_differences() -> None:
-    for classes, words in ((2, "8 points"), (4, "6 points"), (36, "2 points"), (68, "1 point")):
-        assert shown_points(classes) == words
-        assert int(words.split()[0]) == round(2 * CLASS_POINTS / math.sqrt(classes))
-    assert shown_points(1000) == "half a point"
 
 
 # Constraints.
