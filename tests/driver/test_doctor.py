@@ -7,16 +7,10 @@ import pytest
 from support.commands import json_of, write_search
 from support.small_search import SearchFile
 
-from search.config.search_config import SearchConfig, parse_config
+from search.config.search_config import parse_config
 from search.driver import doctor
-from search.driver.doctor import examine
 from search.engines.ray_engine import check_token
 from spaces.contract import CheckResult
-
-
-def examined(config: SearchConfig, folder: Path) -> list[CheckResult]:
-    """Return the findings about a search without the measurement of a training, which takes ten seconds more."""
-    return list(examine(config, folder / "runs", machine_checks=(), search_checks=doctor.SEARCH_CHECKS[:-1]))
 
 
 def found(findings: list[CheckResult], check: str) -> CheckResult:
@@ -46,8 +40,9 @@ def test_a_machine_and_a_search_are_examined(search_file: SearchFile, tmp_path: 
 
 
 def test_too_little_memory_is_found_with_advice(search_file: SearchFile, tmp_path: Path) -> None:
-    many = search_file(resources={"cpus_per_trial": 1e-5})
-    memory = found(examined(parse_config(many), tmp_path), "memory")
+    many = parse_config(search_file(resources={"cpus_per_trial": 1e-5}))
+    checks = doctor.SEARCH_CHECKS[:-1]  # without the measurement of a training, which takes ten seconds more
+    memory = found([*doctor.examine(many, tmp_path / "runs", machine_checks=(), search_checks=checks)], "memory")
     assert memory.state == "failed"
     assert "search.max_concurrent" in memory.fix
 

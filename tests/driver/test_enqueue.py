@@ -51,19 +51,6 @@ def test_the_next_run_trains_what_was_proposed_and_counts_it(runs: Path) -> None
     assert trials[2].user_attrs["seed"] != trials[3].user_attrs["seed"]
 
 
-def test_room_in_the_budget_is_used_before_it_is_raised(opened: Opened, tmp_path: Path) -> None:
-    with closing(opened(search={"trials": 3}, losses=["proxy_anchor"])):
-        pass
-    assert enqueue(tmp_path / "runs", {"scale": 16})["trials"][0]["number"] == 1, "trial 0 is the default"
-    assert enqueue(tmp_path / "runs", {"scale": 16})["trials"][0]["number"] == 2, "a repeat is another seed"
-    assert enqueue(tmp_path / "runs", {"scale": 16})["search_trials"] == 4
-    with closing(open_search(reopened(tmp_path / "runs", "small"))) as search:
-        drive(search)
-        trials = search.trials("proxy_anchor", Stage.SEARCH)
-    assert trials[0].user_attrs["default"]
-    assert [trial.params["scale"] for trial in trials[1:]] == [16.0] * 3
-
-
 def test_all_mistakes_at_once_and_nothing_enqueued(runs: Path) -> None:
     before = (runs / "small" / "search.yaml").read_text()
     said = enqueue(runs, {"scal": 1, "margin": 7}, {"scale": "big"}, {"scale": True}, code=2)

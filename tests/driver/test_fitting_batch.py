@@ -26,10 +26,8 @@ def root(tmp_path: Path) -> Path:
     ("training", "by_loss", "size"),
     [
         ({}, {}, 30),
-        ({"images_per_class": 7}, {}, 42),
         ({"sampler": "random"}, {}, 60),
         ({"sampler": "up_to", "images_per_class": 3}, {}, 18),
-        ({}, {"pnp": {"images_per_class": 4}}, 20),
         ({}, {"pnp": {"images_per_class": 4, "batch_size": 8}}, 30),
     ],
 )

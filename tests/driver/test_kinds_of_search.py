@@ -91,25 +91,20 @@ def copied(kinds: Kinds, tmp_path: Path) -> Copied:
 
 
 @pytest.mark.parametrize(
-    ("lost", "empty", "sentences"),
+    ("lost", "empty", "sentence"),
     [
-        (
-            "study.journal",
-            False,
-            ("has selection.json and test.json, but the trials of small/pnp, ", "under a new name"),
-        ),
-        ("study.journal", True, ("study.journal from a copy",)),
-        ("selection.json", False, ("small has scores in", "selection.json is missing; restore it from a copy")),
+        ("study.journal", False, "has selection.json and test.json, but the trials of small/pnp, "),
+        ("study.journal", True, "study.journal from a copy"),
+        ("selection.json", False, "selection.json is missing; restore it from a copy"),
     ],
 )
 def test_a_search_that_lost_its_studies_or_choice_is_not_run_again(
-    copied: Copied, lost: str, empty: bool, sentences: tuple[str, ...]
+    copied: Copied, lost: str, empty: bool, sentence: str
 ) -> None:
     (copied.path / lost).unlink()
     if empty:
         (copied.path / lost).touch()
-    said = refusal("run", copied.path / "search.yaml", "--runs", copied.runs)
-    assert all(sentence in said for sentence in sentences), said
+    assert sentence in refusal("run", copied.path / "search.yaml", "--runs", copied.runs)
     assert (copied.path / lost).exists() == empty
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -30,25 +31,24 @@ def images(*classes: str) -> ImageSet:
     return ImageSet.of([f"{ord(letter):016x}" for letter in name] for name in classes)
 
 
-def opened(
+def begun(
     ledger: Ledger,
-    found: ImageSet,
     *,
     names: str = "names",
     search: str = "one",
     selections: dict[str, str] | None = None,
     configurations: int = 2,
 ) -> Opening:
+    """Return an opening before any image is read."""
     selections = selections or {search: f"selection of {search}"}
-    opening = ledger.open(
-        test_digest=names,
-        search=search,
-        selections=selections,
-        configurations=dict.fromkeys(selections, configurations),
-        studies={},
-        reason="a test",
+    numbers = dict.fromkeys(selections, configurations)
+    return ledger.open(
+        test_digest=names, search=search, selections=selections, configurations=numbers, studies={}, reason="a test"
     )
-    return ledger.read(opening, found)
+
+
+def opened(ledger: Ledger, found: ImageSet, **of_opening: Any) -> Opening:
+    return ledger.read(begun(ledger, **of_opening), found)
 
 
 def ledger_in(folder: Path) -> Ledger:
@@ -95,8 +95,7 @@ def test_an_attempt_goes_on_with_the_images_that_it_found(ledger: Ledger) -> Non
 
 
 def test_a_line_stands_before_any_image_is_read(ledger: Ledger, tmp_path: Path, state: Path) -> None:
-    one = {"selections": {"one": "s"}, "configurations": {"one": 1}, "studies": {}}
-    ledger.open(test_digest="t", search="one", reason="a test", **one)
+    begun(ledger, names="t", configurations=1)
     for path in (tmp_path / "runs", state / "holdout"):
         (line,) = (path / "test_openings.jsonl").read_text().splitlines()
         assert json.loads(line)["search"] == "one"
@@ -147,21 +146,14 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         path = disk.path / NAME
         ledger = Ledger(path)
-
-        def open_next(length: int) -> None:
-            selections = {"s": "x" * length}
-            ledger.open(
-                test_digest="d", search="s", selections=selections, configurations={"s": 1}, studies={}, reason="r"
-            )
-
-        open_next(1)
+        begun(ledger)
         disk.leave(0)
         before = path.read_bytes()
         with pytest.raises(DiskFull, match=f"no space left for {path}, where 0.0 MB are free"):
-            open_next(5000)
+            begun(ledger, selections={"one": "x" * 5000})
         assert path.read_bytes() == before
         disk.clear()
-        open_next(10)
+        begun(ledger)
         ids = [opening.id for opening in ledger.openings()]
         assert len(ids) == 3, "the one that did not fit is in the user's ledger, and is copied from there"
         assert len(path.read_text().splitlines()) == 3
@@ -243,9 +235,9 @@ def test_each_change_of_the_lines_breaks_the_chain(
     ledger: Ledger, tmp_path: Path, change: Callable[[list[str]], list[str]], says: str
 ) -> None:
     opened(ledger, images("ab"))
-    ledger.open(test_digest="t", search="two", selections={}, configurations={}, studies={}, reason="a test")
+    begun(ledger, search="two")
     opened(ledger_in(tmp_path / "elsewhere"), images("cd"), search="elsewhere")
-    ledger.open(test_digest="t", search="two", selections={}, configurations={}, studies={}, reason="a test")
+    begun(ledger, search="two")
     assert not [*ledger.broken_links()]
     path = tmp_path / "runs" / NAME
     lines = path.read_text().splitlines(keepends=True)

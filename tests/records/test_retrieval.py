@@ -127,8 +127,7 @@ def test_best_median_worst_and_changed_are_of_different_classes() -> None:
     queries = gallery_queries(KEYS, OF_FIVE, ALL, tuned_N, default_N)
     assert rows_of(queries, ExampleKind.BEST) == [0, 5, 10], "the best of three classes"
     assert rows_of(queries, ExampleKind.WORST) == [39, 34, 29]
-    assert {int(OF_FIVE[row]) for row in rows_of(queries, ExampleKind.MEDIAN)} < {2, 3, 4, 5}
-    assert len({int(OF_FIVE[row]) for row in rows_of(queries, ExampleKind.MEDIAN)}) == 3
+    assert len({int(OF_FIVE[row]) for row in rows_of(queries, ExampleKind.MEDIAN)} & {2, 3, 4, 5}) == 3
     assert rows_of(queries, ExampleKind.CHANGED) == [12, 33, 13], "two are of one class: the second comes after"
     assert len({query.row for query in queries}) == len(queries) == 12
 

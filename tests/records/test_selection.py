@@ -25,7 +25,6 @@ from search.records.selection import (
     confirmations,
     finalists,
     recommend,
-    unmet_sentence,
 )
 from search.stages import Role
 from trainables.common.errors import InvalidInput
@@ -308,16 +307,6 @@ def test_the_choice_is_the_best_that_meets_the_constraints() -> None:
     number, reason = chosen(*candidates, goal=goal("< 5"))
     assert number == 7
     assert reason.endswith("; its embed_ms is 4.5; 1 of 3 finalists do not meet the constraints")
-
-
-def test_nothing_is_chosen_beyond_the_constraints() -> None:
-    candidates = [of_two(0, 0.9, 9.0), of_two(3, 0.5, 7.0)]
-    one = goal("< 5")
-    assert choose(dict(zip((0, 3), candidates, strict=True)), DEFAULT, BASIS, one) is None
-    assert unmet_sentence("mpa", candidates, one) == (
-        "No confirmed configuration of mpa meets search.constraints; of trial 0, embed_ms is 9, which must be < 5."
-    )
-    assert unmet_sentence("mpa", candidates, goal("< 8")) is None
 
 
 # The frozen selection.
