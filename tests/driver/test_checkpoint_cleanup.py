@@ -19,8 +19,6 @@ from trainables.common.files import as_path
 
 SIZE = 1000
 LOSS = "pnp"
-
-
 Session = Callable[..., tuple[WritableRecords, CheckpointCleanup]]
 
 

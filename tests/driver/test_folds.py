@@ -19,8 +19,6 @@ from trainables.training.spec import EpochRecord, Epochs
 
 FOLDED = {"split": {"folds": 4}, "training": {"epochs": 3, "batch_size": 20}, "losses": ["pnp"]}
 OF_FOLDS = ((0.1, 0.5, 0.2), (0.3, 0.3, 0.1), (0.2, 0.4, 0.9), (0.7, 0.1, 0.1))
-
-
 VALUES = {1: 0.1, 2: 0.5, 3: 0.5, 4: 0.5, 5: 0.5, 6: 0.4, 7: 0.4, 8: 0.4, 9: 1.7 / 3, 10: 1.7 / 3, 11: 1.7 / 3, 12: 0.6}
 """After each of the epochs: the best of the first fold so far, then the mean over the complete folds."""
 

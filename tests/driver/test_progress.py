@@ -27,17 +27,10 @@ def shown(progress: Progress) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def progress_of(
-    search: WritableRecords, stages: list[Stage], out: io.StringIO | None = None, concurrent: int = 1
-) -> Progress:
-    """Return the display of a search on a terminal, or in lines that are written to ``out``."""
-    console = Console(file=out or io.StringIO(), force_terminal=out is None, width=200 if out else 100, height=40)
+def progress_of(search: WritableRecords, stages: list[Stage], concurrent: int = 1) -> Progress:
+    """Return the display of a search on a terminal."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=40)
     return Progress(console, [search], stages, concurrent=concurrent, started=time.time())
-
-
-def by_number(job: RunningTrial, epoch: int) -> float:
-    """Return a value that depends on the seed and grows with the epoch."""
-    return 0.3 + job.spec.seed % 7 / 50 + epoch / 100
 
 
 def report(queue: TrialQueue, job: RunningTrial, epoch: int, value: float) -> bool:
@@ -91,7 +84,7 @@ def test_the_time_left_is_that_of_all_stages(opened: Opened) -> None:
     progress = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST])
     queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
     assert progress.seconds_left() is None
-    train(queue, begun(queue), by_number)
+    train(queue, begun(queue), lambda job, epoch: epoch / 10)
     assert progress.seconds_left() == 9 + 12 + 12
     two = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST], concurrent=2)
     assert two.seconds_left() == (9 + 12 + 12) / 2, "stored epochs give an estimate before the first new one"
@@ -101,24 +94,3 @@ def test_the_time_left_is_that_of_all_stages(opened: Opened) -> None:
     two.on_workers(1)
     assert two.seconds_left() == 9 + 12 + 12
     assert shown(two)[1] == "about 00:00:33 left in all; 1 of 2 workers"
-
-
-def test_without_a_terminal_it_prints_lines_and_pruned_trials_as_a_number(opened: Opened) -> None:
-    training = {"epochs": 8, "batch_size": 20, "images_per_class": 5, "image_size": 16}
-    search = opened(losses=["pnp"], search={"trials": 8}, training=training)
-    progress = progress_of(search, [Stage.SEARCH], out := io.StringIO())
-    queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
-    with progress:
-        while job := queue.next_trial():
-            train(queue, job, lambda job, epoch: 0.5 - job.number / 100)
-    first, *lines = out.getvalue().splitlines()
-    assert first == "Searching …"
-    told = r"small/pnp trial 0: 50\.00, all 8 epochs trained \[1/8; best 50\.00; about 00:00:\d\d left in all\]"
-    assert re.fullmatch(told, lines[0])
-    states = [trial.state.name for trial in search.trials("pnp", Stage.SEARCH)]
-    assert states.count("PRUNED") > 0
-    assert states[-1] == "PRUNED"
-    assert len(lines) == states.count("COMPLETE") + 1, "the last trial ends the count, pruned or not"
-    assert not any("pruned after" in line for line in lines[:-1])
-    assert f"[8/8, {states.count('PRUNED')} pruned; best " in lines[-1]
-    assert lines[-1].endswith("no training left]")
