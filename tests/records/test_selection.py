@@ -300,6 +300,7 @@ def test_the_choice_is_the_best_that_meets_the_constraints() -> None:
     number, reason = chosen(*candidates, goal=goal("< 5"))
     assert number == 7
     assert reason.endswith("; its embed_ms is 4.5; 1 of 3 finalists do not meet the constraints")
+    assert choose({0: candidates[0]}, DEFAULT, BASIS, goal("< 5")) is None
 
 
 # The frozen selection.
