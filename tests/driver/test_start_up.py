@@ -1,6 +1,7 @@
 """The start of a search: its images are kept while its engine runs, and those that cannot be read end the engine."""
 
 import io
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -34,6 +35,7 @@ class Noting(MadeUp):
             self.order.append("ended")
 
     def load(self) -> None:
+        time.sleep(0.5 * self.images_first)
         self.order += ["loaded"] * self.images_first  # else it may be loaded before or after the start
 
 
