@@ -60,3 +60,14 @@ def test_a_token_is_missing_on_a_cluster_or_read_by_others(tmp_path: Path, monke
     assert found(list(check_token()), "token").fix == f"chmod 600 {token}"
     token.chmod(0o600)
     assert found(list(check_token()), "token").state == "ok"
+
+
+def test_two_wheels_with_one_folder_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("faiss-cpu", "faiss-gpu"):
+        record = tmp_path / f"{name.replace('-', '_')}-1.15.1.dist-info"
+        record.mkdir()
+        (record / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.15.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    findings = [finding for check in doctor.MACHINE_CHECKS for finding in check()]
+    assert found(findings, "faiss").found == "faiss-gpu and faiss-cpu share a folder; removing one breaks both"
+    assert "`pip uninstall --yes faiss-gpu faiss-cpu && pip install faiss-gpu`" in found(findings, "faiss").fix

@@ -5,9 +5,11 @@ The recommendation is named by every command, loaded, exported and registered.
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from html import unescape
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +20,7 @@ from mlflow import MlflowClient
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from support.bare_networks import BACKBONE, FEATURES, TRAINING, bare_features, save_convnet
-from support.commands import holdout_here, json_of, plain, refusal, write_search
+from support.commands import holdout_here, json_of, plain, printed, refusal, write_search
 from support.expected_metrics import of_queries
 from support.finished_search import recorded, run_here
 from support.kinds import Kinds
@@ -275,6 +277,23 @@ def words(content: dict[str, Any]) -> str:
 def recommended(runs: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((runs / "small/selection.json").read_text())["recommended"]
     return content
+
+
+def test_the_report_and_cards_begin_with_the_network_that_no_training_beats(
+    runs: Path, recommended: dict[str, Any]
+) -> None:
+    assert recommended["loss"] in ("untrained", "whitened")
+    assert recommended["number"] is None
+    assert "no training is better: proxy_anchor, the best one, is " in recommended["basis"]
+    folder, answer = RunFolder(runs, "small"), holdout.open("small", runs=runs).answer
+    assert printed("run", folder.config, "--runs", runs).startswith(answer.recommended), "it writes what is missing"
+    assert answer.recommended == f"{words(recommended)}."
+    page = re.sub(r"</?(code|wbr)>", lambda tag: "`" if "code" in tag[0] else "", folder.report.read_text())
+    assert page.index("Recommended: ") < page.index("<table")
+    assert all(line in unescape(page) for line in answer.lines)
+    for model in (folder.path / "models").iterdir():
+        card = (model / "README.md").read_text()
+        assert card.partition(f"# small: {model.name}\n\n")[2].splitlines()[0].endswith(f"{words(recommended)}.")
 
 
 def test_mlflow_has_the_baselines_and_the_recommended_one_as_champion(runs: Path, recommended: dict[str, Any]) -> None:

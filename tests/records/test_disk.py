@@ -1,4 +1,4 @@
-"""The space that a search needs, disk usage against sums over files, and the commands that free it."""
+"""The space and the time that a search needs; disk usage against sums over files; commands."""
 
 import io
 import shutil
@@ -21,9 +21,12 @@ from search.records.plan import Plan
 from search.records.writable import open_search
 from search.stages import Stage
 from search.trust import remember
+from trainables.common.storage import DiskFull
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.cache import InUse
 from trainables.training.train import Cost
+
+TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 32}
 
 
 @pytest.mark.parametrize("place", ["runs", "cache", "checkpoints"])
@@ -39,6 +42,21 @@ def test_a_search_without_any_space_is_refused(place: str, disk: SmallDisk, tmp_
     said = refusal("run", file, "--runs", places["runs"], code=1)
     assert f"There is no space left for {disk.path}/{place}, where 9.9 MB are free. Free some space there" in said
     assert not any(folder.exists() for folder in places.values())
+
+
+def test_decoded_images_need_no_space_and_unused_ones_are_space(disk: SmallDisk, tmp_path: Path) -> None:
+    dataset = {"name": "folder", "root": str(draw_folder(tmp_path / "images")), "cache": str(disk.path)}
+    contents = [small_search(tmp_path, dataset=dataset, training={**TRAINING, "image_size": side}) for side in (16, 17)]
+    decoded, new = (make_plan(parse_config(content), tmp_path / "runs") for content in contents)
+    store = decoded.images.make()
+    disk.leave(0)
+    assert disk.path not in check_space([decoded])
+    with pytest.raises(DiskFull, match="There is no space left"):
+        check_space([decoded, new])
+    disk.clear()
+    (store / "large").write_bytes(bytes(LEAST_FREE))
+    disk.leave(0)
+    assert check_space([new])[disk.path] > LEAST_FREE
 
 
 # ``holdout disk`` and ``remove``: output, confirmation and errors.
