@@ -5,17 +5,14 @@ Shapes: N images, D embedding.
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
+from support.simulated_gpu.fixtures import CPU, GPU, spec_of
 
 from trainables.data import AUGMENTATIONS, Frame
 from trainables.data.loading import load, prefetched
-from trainables.data.sets.folders import Folder
 from trainables.data.store import view as resident
 from trainables.data.store.store_spec import StoreSpec
 from trainables.metrics import SUPERCLASSES, all_metrics
@@ -23,31 +20,13 @@ from trainables.metrics.evaluation import evaluate, kmeans
 from trainables.metrics.gallery import Gallery, nearest
 from trainables.models import ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
-from trainables.training.spec import TrialSpec
 from trainables.training.train import LateValue, Training, train
-from trainables.training.training_config import TrainingConfig
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is here")
 
-GPU, CPU = torch.device("cuda"), torch.device("cpu")
 FRAME = Frame(side=32, short_side=36)
 BUSY = 64 if torch.cuda.is_available() and torch.cuda.get_device_name() == "Simulated" else 4096
 """Side of matrices whose products keep a GPU busy; a simulated one computes at once."""
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    """Return ten classes of twelve images of several sizes, each class with its own colour."""
-    path = tmp_path_factory.mktemp("gpu")
-    random = np.random.default_rng(0)
-    for number in range(120):
-        height, width = random.integers(40, 80, 2)
-        pixels = random.integers(0, 128, (height, width, 3)) + random.permutation([0, 60, 127]) * (number % 10) // 9
-        file = path / "images" / f"class-{number % 10}" / f"{number:03}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels.astype(np.uint8)).save(file)
-    dataset = Folder(root=str(path / "images"))
-    return StoreSpec(dataset=dataset, class_names=tuple(dataset.classes()), short_side=40, cache=str(path / "cache"))
 
 
 @pytest.fixture(autouse=True)
@@ -55,17 +34,6 @@ def nothing_held() -> Iterator[None]:
     resident._resident.clear()
     yield
     resident._resident.clear()
-
-
-def spec_of(images: StoreSpec, directory: Path, precision: str = "float32") -> TrialSpec:
-    training = TrainingConfig(
-        epochs=2, batch_size=24, images_per_class=4, image_size=32, resize_size=36, precision=precision
-    )
-    return TrialSpec(
-        loss="proxy_anchor", hyperparameters={}, model=ModelConfig(embedding_dim=16), training=training, images=images,
-        train_classes=images.class_names[:7], validation_classes=images.class_names[7:],
-        metrics=("recall_at_1", "map_at_r", "nmi"), objective="map_at_r", seed=3, directory=str(directory),
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
@@ -86,7 +54,7 @@ def test_batches_are_the_same_wherever_the_images_lie(images: StoreSpec, augment
 def test_prefetched_batches_are_the_same_bit_for_bit(images: StoreSpec, is_resident: bool) -> None:
     """A batch's memory is reused by the next but one while a long step still runs."""
     store = resident.on_device(images.open(), GPU) if is_resident else images.open()
-    view, indices = store.subset(images.class_names), torch.arange(120).repeat(5).split(24)
+    view, indices = store.subset(images.class_names), torch.arange(60).repeat(10).split(24)
 
     def made(with_thread: bool) -> list[torch.Tensor]:
         generator = torch.Generator().manual_seed(1)
@@ -124,10 +92,11 @@ def test_embeddings_stay_on_the_gpu_and_the_tests_are_in_float32(images: StoreSp
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_training_learns_and_says_what_memory_it_took(images: StoreSpec, tmp_path: Path, precision: str) -> None:
-    records = list(train(spec_of(images, tmp_path / "trial", precision), GPU))
+    metrics, training = ("recall_at_1", "map_at_r", "nmi"), {"precision": precision, "compile": "auto"}
+    records = list(train(spec_of(images, tmp_path, metrics=metrics, training=training), GPU))
     assert records[-1]["loss"] < records[0]["loss"]
     for record in records:
-        assert set(record["metrics"]) == {"recall_at_1", "map_at_r", "nmi"}
+        assert set(record["metrics"]) == set(metrics)
         assert 0 < record["memory"]["peak"] < record["memory"]["total"]
         assert record["start"] < record["end"]
 
@@ -137,9 +106,9 @@ def test_an_epoch_waits_for_no_step(images: StoreSpec, tmp_path: Path) -> None:
 
     Some losses wait: those that look up the classes of a batch, or mine it.
     """
-    training = Training(replace(spec_of(images, tmp_path / "trial"), loss="softmax"), GPU)
+    training = Training(spec_of(images, tmp_path, loss="softmax"), GPU)
     training.run_epoch()
-    images_B, labels_B = training.load_batch(torch.arange(24), torch.Generator().manual_seed(0))
+    images_B, labels_B = training.load_batch(torch.arange(12), torch.Generator().manual_seed(0))
     with warnings.catch_warnings(action="ignore"):  # PyTorch warns that the mode is a prototype
         torch.cuda.set_sync_debug_mode("error")
     try:

@@ -1,7 +1,6 @@
 """Steps that are captured as CUDA graphs compute what plain ones do, and are given up where that is impossible."""
 
 import logging
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from support.simulated_gpu import SEEN
 from support.simulated_gpu.fixtures import CHOICES, CPU, GPU, spec_of, trained
 from support.simulated_gpu.streams import WAITS
 
-from trainables.data import DATASETS
+from trainables.data.sets.features import FeatureFile
 from trainables.data.store.store_spec import StoreSpec
 from trainables.losses import LOSSES
 from trainables.losses.mining import most_pairs
@@ -78,6 +77,21 @@ def test_a_graph_is_resumed_and_saves_what_plain_steps_save(images: StoreSpec, t
     assert max(counts) == sum(record["batches"] for record in resumed.records)
 
 
+def test_heads_on_features_learn_by_graphs_too(tmp_path: Path) -> None:
+    """The indices of their batches are on the device."""
+    labels, random = np.arange(60) % 6, np.random.default_rng(0)
+    embeddings = random.normal(size=(60, 8)).astype("f4") + 2 * np.eye(6, 8, dtype="f4")[labels]
+    np.savez(tmp_path / "x.npz", embeddings=embeddings, labels=labels)
+    dataset, cache = FeatureFile(file=tmp_path / "x.npz"), str(tmp_path / "cache")
+    images = StoreSpec(dataset=dataset, class_names=tuple(dataset.classes()), short_side=32, cache=cache)
+    model = ModelConfig(backbone="features:8", embedding_dim=8)
+    spec = spec_of(images, tmp_path / "spec", model=model, training=SETTINGS | {"epochs": 2, "warmup_epochs": 0})
+    graphs, plain = trained(spec, GPU), trained(spec, CPU)
+    assert graphs.steps.mode == "graph"
+    for record, other in zip(graphs.records, plain.records, strict=True):
+        assert record["loss"] == pytest.approx(other["loss"], rel=1e-2)
+
+
 def test_a_deterministic_training_is_not_captured(images: StoreSpec, tmp_path: Path) -> None:
     spec = spec_of(images, tmp_path, training=SETTINGS | {"deterministic": True, "epochs": 2})
     assert trained(spec, GPU).steps.mode == "plain"
@@ -103,66 +117,13 @@ def test_a_step_that_waits_is_given_up_once(
     assert "the host waits for" in sentence
 
 
-def test_heads_on_features_wait_once_an_epoch(tmp_path: Path) -> None:
-    """Their batches have the indices on the device, and their losses are read at the end."""
-    labels, random = np.arange(60) % 6, np.random.default_rng(0)
-    file = tmp_path / "features.npz"
-    np.savez(
-        file, embeddings=random.normal(size=(60, 8)).astype("f4") + 2 * np.eye(6, 8, dtype="f4")[labels], labels=labels
-    )
-    dataset = DATASETS["features"](file=str(file))  # type: ignore[call-arg]
-    images = StoreSpec(
-        dataset=dataset, class_names=tuple(dataset.classes()), short_side=32, cache=str(tmp_path / "cache")
-    )
-    found = []
-    for batch in (12, 6):
-        model = ModelConfig(backbone="features:8", embedding_dim=8)
-        settings: dict[str, Any] = SETTINGS | {"epochs": 2, "warmup_epochs": 0, "batch_size": batch}
-        spec = spec_of(images, tmp_path / str(batch), model=model, training=settings)
-        graphs, plain = trained(spec, GPU), trained(spec, CPU)
-        assert graphs.steps.mode == "graph"
-        for record, other in zip(graphs.records, plain.records, strict=True):
-            assert record["loss"] == pytest.approx(other["loss"], rel=1e-2)
-        for _ in range(3):  # until batches of every size are captured
-            graphs._train(2)
-        before = SEEN.copy()
-        graphs._train(2)
-        found.append(sum(n for (kind, *_), n in (SEEN - before).items() if kind in (*WAITS, "event")))
-    few, many = found
-    assert few == many <= 2, "the mean of the losses"
-
-
-# What makes the host wait for the GPU: nothing in a training step.
-
-VALIDATION = "trainables/metrics/"
-
-
-def waits(before: Counter[Any]) -> Counter[str]:
-    """Return what made the host wait since ``before``, by line."""
-    return Counter({f"{name} at {line}": n for (kind, name, line), n in (SEEN - before).items() if kind in WAITS})
-
-
 @pytest.mark.parametrize(("loss", "options"), [*((loss, {}) for loss in LOSSES), *CHOICES])
 def test_no_loss_makes_the_host_wait(loss: str, options: dict[str, Any]) -> None:
+    """That a whole step does not either is in ``tests/gpu``."""
     labels_B = torch.tensor([0, 1, 2, 2, 2, 2, 3, 3, 4])
     made = LOSSES[loss](num_classes=5, embedding_dim=8, **options).to(GPU)
     made.most_pairs = most_pairs([labels_B])
     embeddings_BD, labels_B = torch.randn(9, 8, device=GPU, requires_grad=True), labels_B.to(GPU)
     before = SEEN.copy()
     made(embeddings_BD, labels_B).backward()
-    assert not waits(before)
-
-
-@pytest.mark.parametrize("loss", ["margin", "proxy_anchor"])
-def test_a_step_more_is_not_a_wait_more(images: StoreSpec, tmp_path: Path, loss: str) -> None:
-    """The thread that prefetches may wait beside."""
-    found = []
-    for batch in (12, 6):
-        training = Training(spec_of(images, tmp_path / str(batch), loss=loss, training={"batch_size": batch}), GPU)
-        before = SEEN.copy()
-        record = training.run_epoch()
-        of_steps = {line: n for line, n in waits(before).items() if VALIDATION not in line}
-        found.append((record["batches"], of_steps))
-    (few, of_few), (many, of_many) = found
-    assert many > few
-    assert of_many == of_few
+    assert not [seen for seen in SEEN - before if seen[0] in WAITS]

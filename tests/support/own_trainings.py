@@ -148,15 +148,6 @@ class NoNumbers(Scales):
         return {"loss": "low"}  # type: ignore[dict-item]
 
 
-class Raising(Scales):
-    def train_epoch(self) -> Mapping[str, float]:
-        return {"loss": halved(0)}
-
-
-def halved(number: int) -> float:
-    return 1 / number
-
-
 class SavesNothing(Scales):
     def save(self, folder: Path) -> None: ...
 

@@ -78,20 +78,12 @@ def test_a_user_defined_network_declares_its_input() -> None:
 # Tables of parts, and import paths.
 
 
-@pytest.fixture(autouse=True)
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "brokenlab").mkdir()
-    (tmp_path / "brokenlab" / "exits.py").write_text("import sys; sys.exit('no licence')\n")
-    monkeypatch.syspath_prepend(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("path", "words"),
     [
         ("mylab.losses", "is not an import path: give module:Attribute"),
         ("support.nothing:Circle", r"no module support\.nothing is found"),
         ("support.own_parts:Pull.Inner", "has no Inner"),
-        ("brokenlab.exits:X", "raises SystemExit: no licence"),
         ("support.own_parts:Tiny", r"must be a class that derives from holdout\.parts\.Loss; it is <class"),
     ],
 )

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from support.own_trainings import own_spec
 from support.small_training import worker_of
 
 from trainables.common.part_tables import load_part
-from trainables.common.process import TIMERS, Exited, Setting, allotted_cpus, allotted_memory, contained, driver_problem
+from trainables.common.process import TIMERS, Exited, Setting, allotted_cpus, allotted_memory, contained
 
 
 def enter_removed_folder() -> None:
@@ -142,7 +141,7 @@ def test_a_training_is_one_process_whatever_launched_it(monkeypatch: pytest.Monk
         assert os.environ.pop("RANK") == "0"
 
 
-# The cores and the memory of an allocation, from drawn trees of control groups; the age of a GPU's driver.
+# The cores and the memory of an allocation, from drawn trees of control groups.
 
 MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 HERE = len(os.sched_getaffinity(0))
@@ -210,20 +209,3 @@ def test_slurms_job_holds(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(name, "1")
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "100")
     assert (allotted_cpus(tmp_path), allotted_memory(tmp_path)) == (1, 100 << 20)
-
-
-def test_no_other_module_asks_for_the_machines_cores() -> None:
-    top = Path(__file__).parents[3]
-    files = [path for room in ("search", "trainables", "spaces", "holdout") for path in (top / room).rglob("*.py")]
-    assert [path.name for path in files if "cpu_count" in path.read_text()] == []
-
-
-def test_an_old_driver_is_told_in_the_words_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    old = "The NVIDIA driver on your system is too old (found version 11040)"
-    for raised, problem in (
-        (RuntimeError(f"{old}. Please update your GPU driver by downloading and installing a new version"), old),
-        (RuntimeError("Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU."), None),
-        (AssertionError("Torch not compiled with CUDA enabled"), None),
-    ):
-        monkeypatch.setattr(torch.cuda, "init", Mock(side_effect=raised))
-        assert driver_problem() == problem

@@ -106,20 +106,3 @@ def test_up_to_deals_classes_in_rounds_and_cuts_one_only_where_none_fits(
         for label, count in counts.items():
             if count < share_of[label] and max(came.values()) > fewest:
                 assert all(share_of[other] > count for other in left_in_round)
-
-
-@pytest.mark.parametrize(
-    ("name", "sizes", "batch_size", "m", "sentence"),
-    [
-        ("random", [3, 4], 8, 1, "A batch of 8 cannot be filled: the training has 7 items. Give a batch_size of at"),
-        ("balanced", [9] * 4, 10, 4, "A balanced batch_size must be a multiple of images_per_class (4); it is 10"),
-        ("balanced", [9] * 4, 20, 4, "A balanced batch of 20 with 4 images a class needs 5 classes, and the training"),
-        ("up_to", [9, 1, 2], 12, 4, "A batch of 12 cannot be filled: up to 4 a class, the training has 7 items."),
-        ("balanced", [3, 4], 4, 0, "images_per_class must be at least 1, not 0"),
-    ],
-)
-def test_batches_that_cannot_be_filled_are_a_sentence(
-    name: str, sizes: list[int], batch_size: int, m: int, sentence: str
-) -> None:
-    (problem,) = BATCH_SAMPLERS[name].problems(sizes, batch_size, m)
-    assert problem.startswith(sentence)

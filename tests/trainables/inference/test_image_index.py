@@ -116,17 +116,6 @@ def test_an_index_of_another_model(made: SmallModel, model: Embedder, tmp_path: 
     assert len(ImageIndex.load(tmp_path / "index", checkpoint)) == 60
 
 
-def test_sizes_that_do_not_fit(made: SmallModel, model: Embedder, many: Vectors) -> None:
-    index = model.index(made.images)
-    for said, words in (
-        (sentences_of(index.search, many), "embeddings of 8 dimensions, and the queries are of 4000 × 24; give"),
-        (sentences_of(index.search, model.embed(made.images)[0]), "are of 8; give them as queries × 8"),
-        (sentences_of(ImageIndex.of, many, ["a", "b"], model), "there are 2 paths, and embeddings of 4000 × 24"),
-        (sentences_of(ImageIndex.of, many[:0], [], model), "there are 0 paths, and embeddings of 0 × 24"),
-    ):
-        assert words in said[0]
-
-
 SIZE = 400
 
 

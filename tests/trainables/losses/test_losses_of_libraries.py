@@ -1,7 +1,6 @@
 """Losses of pytorch-metric-learning by import path: equal to the library called directly, and what is refused."""
 
 import copy
-import sys
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from pytorch_metric_learning import losses, miners
 from spaces.search_space import search_space
 from trainables.common.errors import InvalidInput
 from trainables.losses import LOSSES
-from trainables.losses.library import library_loss
 from trainables.training.training_config import TrainingConfig
 
 PATH = "pytorch_metric_learning.losses:{}"
@@ -99,12 +97,6 @@ def test_a_loss_that_needs_more_is_one_sentence(path: str, said: str) -> None:
 def test_a_miner_that_is_none_is_refused(miner: str) -> None:
     with pytest.raises(InvalidInput):
         search_space(PATH.format("CircleLoss"), TrainingConfig(), {"miner": ["none", miner]})
-
-
-def test_without_the_library_it_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pytorch_metric_learning", None)
-    with pytest.raises(InvalidInput, match=r"^.*not installed; `pip install pytorch-metric-learning`.*$"):
-        library_loss(PATH.format("CircleLoss"))
 
 
 def test_trying_a_loss_draws_nothing_from_the_random_state() -> None:

@@ -1,4 +1,4 @@
-"""Clustering and distance metrics against scikit-learn and plain loops; memory and forecasts of many items.
+"""Clustering and distance metrics against scikit-learn and plain loops; memory of many items.
 
 Shapes: N images, D embedding.
 """
@@ -149,7 +149,7 @@ def test_distances_by_loops(labels: list[int], seed: int) -> None:
         assert math.isnan(values["dists_inter"])
 
 
-# Scores of many items: in memory that grows as they do, and with a forecast.
+# Scores of many items, in memory that grows as they do.
 
 
 class Largest(TorchDispatchMode):
@@ -192,6 +192,3 @@ def test_no_table_of_all_pairs_is_made() -> None:
         peaks.append(largest.bytes)
     assert peaks[1] <= 2.2 * peaks[0]
     assert peaks[1] < 1600 * 1600
-
-
-# Forecasts.

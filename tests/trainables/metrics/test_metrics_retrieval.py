@@ -5,10 +5,7 @@ Shapes: N images, D embedding, Q queries, K ranks.
 
 import math
 import re
-import sys
-from collections.abc import Iterator
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +16,6 @@ from support.expected_metrics import of_queries, over_permutations
 from support.without_faiss import without_faiss
 
 from trainables.common.errors import InvalidInput
-from trainables.inference.index import ImageIndex
 from trainables.metrics import (
     METRICS,
     all_metrics,
@@ -30,7 +26,7 @@ from trainables.metrics import (
     unknown_metrics,
 )
 from trainables.metrics.evaluation import evaluate, per_query_metrics
-from trainables.metrics.gallery import Gallery, full_float32, nearest
+from trainables.metrics.gallery import Gallery, full_float32
 from trainables.metrics.retrieval import SCORES, Ranking, RetrievalProtocol
 
 TABLE_3 = {  # the ranks of hits, and recall, precision, MAP and nDCG at 10, and MAP@R
@@ -218,14 +214,6 @@ def test_what_cannot_be_scored_is_a_sentence(
         evaluate(embeddings, labels, [name])
 
 
-def test_an_unknown_metric_is_a_sentence() -> None:
-    with pytest.raises(
-        InvalidInput, match=r"recal_at_1 is not known \(did you mean recall_at_1\?\); choose one of .*nmi"
-    ) as error:
-        evaluate(torch.eye(3), torch.zeros(3), ["recal_at_1", "nmii", "nmi"])
-    assert [sentence.partition(" ")[0] for sentence in error.value.sentences] == ["recal_at_1", "nmii"]
-
-
 # Queries against a separate gallery.
 
 
@@ -299,28 +287,7 @@ def test_further_images_join_the_gallery_of_a_protocol() -> None:
         assert found[name] == pytest.approx(sum(values.values()) / len(values), abs=1e-11)
 
 
-# The library that searches neighbours, and its precision.
-
-
-@pytest.fixture
-def other_faiss() -> Iterator[None]:
-    gallery_module.import_faiss.cache_clear()
-    yield
-    gallery_module.import_faiss.cache_clear()
-
-
-@pytest.mark.usefixtures("other_faiss")
-def test_a_faiss_that_fails_to_load_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A faiss-gpu without CUDA's libraries raises RuntimeError at its import."""
-    (tmp_path / "faiss.py").write_text('raise RuntimeError("libcudart.so.12 is missing")\n')
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "faiss", raising=False)
-    assert nearest(torch.eye(3), torch.eye(3), 1)[1].flatten().tolist() == [0, 1, 2]
-    assert "faiss cannot be imported (libcudart.so.12 is missing); torch searches" in caplog.text
-    with pytest.raises(InvalidInput, match=r"cannot be imported: libcudart.so.12 is missing"):
-        ImageIndex.of(np.eye(3, dtype=np.float32), ["a", "b", "c"], None)  # type: ignore[arg-type]
+# The precision of the neighbour search, and chance.
 
 
 def test_the_precision_that_is_allowed_is_restored() -> None:

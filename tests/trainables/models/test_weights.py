@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 from support.expected_metrics import of_queries
 from support.refusals import sentences_of
+from support.small_search import small_search
 from torch import Tensor, nn
 from torchvision.models import ResNet, VisionTransformer
 from torchvision.models.resnet import BasicBlock
@@ -317,14 +318,9 @@ def test_weights_matched_by_order_are_scored_in_the_variants_too(tmp_path: Path,
     state = network.state_dict()
     renamed = {f"n{at}.{name.rpartition('.')[2]}": value for at, (name, value) in enumerate(state.items())}
     torch.save(renamed, tmp_path / "w.pth")
-    content = {
-        "name": "small",
-        "dataset": {"name": "folder", "root": str(image_folder)},
-        "losses": ["pnp"],
-        "model": {"backbone": names[0], "weights": str(tmp_path / "w.pth")},
-        "training": {"image_size": 20, "resize_size": 20, "batch_size": 8, "images_per_class": 2},
-    }
-    plan = make_plan(parse_config(content), tmp_path)
+    model = {"backbone": names[0], "weights": str(tmp_path / "w.pth")}
+    training = {"image_size": 20, "resize_size": 20, "batch_size": 8, "images_per_class": 2}
+    plan = make_plan(parse_config(small_search(image_folder, model=model, training=training)), tmp_path)
     of_class, scores = plan.images.dataset.classes(), {}
     for name in names:
         config = ModelConfig(backbone=name, weights=str(tmp_path / "w.pth"), head="none", embedding_dim=None)

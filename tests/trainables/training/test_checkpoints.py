@@ -265,9 +265,6 @@ def test_a_kill_in_the_middle_of_writing_loses_the_epoch_before(
         assert_equal_models(ours, theirs)
 
 
-# Attempts on one worker.
-
-
 # A cross-validation trains the folds one after the other, with any interruptions.
 
 OF_FOLD = 2

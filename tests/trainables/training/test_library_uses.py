@@ -186,25 +186,6 @@ class Averaged(Net):
         return [EMAWeightAveraging(decay=0.9)]
 
 
-class KeepsArrays(Net):
-    """Its embeddings are centred by an array that it adds to the checkpoint."""
-
-    mean = np.zeros(8, np.float32)
-
-    def forward(self, items: Any) -> Any:
-        return super().forward(items) - torch.from_numpy(self.mean)
-
-    def on_train_epoch_end(self) -> None:
-        self.mean = self.mean + np.float32(1)
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["mean"], checkpoint["largest"] = self.mean, self.mean.max()
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.mean = checkpoint["mean"]
-        assert checkpoint["largest"] == self.mean[0]
-
-
 class KeepsPaths(Net):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["place"] = Path("x")
@@ -242,14 +223,7 @@ class Data(LightningDataModule):
         return [loader(batch_size=32), loader(batch_size=8)]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"seen": np.arange(3)}
-
-
-class ByStep(Net):
-    def training_step(self, batch: Any, number: int) -> Any:
-        loss = self.loss(batch)
-        self.log("train_loss", loss, on_step=True, on_epoch=True)
-        return loss
+        return {"seen": np.arange(3), "largest": np.float32(2)}
 
 
 class Logged(Net):
@@ -263,13 +237,10 @@ MODULES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "exponential_average": (lambda: (Averaged(norm=True), loader()), {}),
     "stochastic_average": (lambda: (Net(norm=True), loader()), {"callbacks": [StochasticWeightAveraging(0.01, 1)]}),
     "compiled_module": (lambda: (torch.compile(Net(), backend="eager"), loader()), {}),
-    "arrays_in_the_checkpoint": (lambda: (KeepsArrays(), loader()), {}),
     "data_module_and_hyperparameters": (lambda: (Watched(np.ones(3), Path("x"), len), Data(Path("x"))), {}),
-    "bf16_mixed": (lambda: (Net(), loader()), {"precision": "bf16-mixed"}),
     "logger_and_checkpoints": (
         lambda: (Logged(), loader()), {"logger": True, "callbacks": [ModelCheckpoint(save_last=True)]},
     ),
-    "half_an_epoch": (lambda: (ByStep(), loader()), {"limit_train_batches": 0.5}),
 }  # fmt: skip
 
 

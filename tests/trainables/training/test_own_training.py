@@ -148,16 +148,6 @@ def test_a_mistake_in_the_code_is_a_sentence(tmp_path: Path, name: str, cause: s
     assert sentence in news.reason
 
 
-def test_an_exception_names_the_lines_of_the_users_code(tmp_path: Path) -> None:
-    news = worker_of(own_spec(tmp_path, "support.own_trainings:Raising")).step()
-    reason = news.reason
-    assert news.cause == "CODE_ERROR"
-    assert reason.startswith("ZeroDivisionError: division by zero (in Raising.train_epoch: own_trainings.py, line ")
-    assert reason.endswith(": return 1 / number)")
-    assert 'return {"loss": halved(0)}' in reason
-    assert "own.py" not in reason
-
-
 def test_the_thread_of_a_function_ends_with_the_training(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     worker = worker_of(own_spec(tmp_path, "support.own_trainings:drawn_scales"))

@@ -1,4 +1,4 @@
-"""A trial's logs hold epochs, messages and failures, and errors in logging do not fail the trial."""
+"""A trial's log holds its failure, and errors in logging do not fail the trial."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,44 +12,16 @@ from trainables.training.attempt import read_log
 from trainables.training.spec import TrialSpec
 
 
-def spec_in(directory: str, cache: Path) -> TrialSpec:
-    dataset = Greys()
-    names = tuple(dataset.classes())
-    images = StoreSpec(dataset=dataset, class_names=names, short_side=18, cache=str(cache))
-    spec = small_spec(images, cache, epochs=2)
-    return replace(
-        spec, loss="support.own_parts:Pull", hyperparameters={"power": 1.5}, directory=directory,
-        training=replace(spec.training, batch_size=10), train_classes=names[:6], validation_classes=names[6:],
-    )  # fmt: skip
-
-
-def test_attempts_are_read_one_after_the_other(tmp_path: Path) -> None:
-    """From a store that has no folders."""
-    directory = f"memory:/{tmp_path}/trials/0001"
-    assert read_log(directory) == ""
-    spec = spec_in(directory, tmp_path / "cache")
-    first = worker_of(spec)
-    first.step()
-    assert "epoch 1: loss " in read_log(directory)  # before it ends
-    first.end()
-    second = worker_of(spec)
-    assert [len(second.step().records) for _ in range(2)] == [1, 1]
-    second.end()
-    said = [line[20:] for line in read_log(directory).splitlines()]
-    assert [line.split(" on ")[0] for line in said if line.startswith("Training")] == [
-        "Training begins",
-        "Training was stopped before its last epoch.",
-        "Training begins",
-        "Training is done.",
-    ]
-    assert sum(line.startswith("epoch ") and ", map_at_r " in line and line.endswith(" s") for line in said) == 2
-    assert "INFO trainables.training.train: Resuming after epoch 1." in said
-    assert "loss support.own_parts:Pull, {'power': 1.5}, seed 7, 2 epochs" in said
-
-
 @pytest.fixture
 def spec(tmp_path: Path) -> TrialSpec:
-    return spec_in(str(tmp_path / "trial"), tmp_path / "cache")
+    dataset = Greys()
+    names = tuple(dataset.classes())
+    images = StoreSpec(dataset=dataset, class_names=names, short_side=18, cache=str(tmp_path / "cache"))
+    spec = small_spec(images, tmp_path, epochs=2)
+    return replace(
+        spec, loss="support.own_parts:Pull", hyperparameters={"power": 1.5},
+        training=replace(spec.training, batch_size=10), train_classes=names[:6], validation_classes=names[6:],
+    )  # fmt: skip
 
 
 def test_a_failure_is_written_whole(spec: TrialSpec) -> None:
