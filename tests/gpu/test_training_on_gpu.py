@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.simulated_gpu.fixtures import CPU, GPU, spec_of
+from support import gpu_training
+from support.gpu_training import CPU, GPU, spec_of
 
 from trainables.data import AUGMENTATIONS, Frame
 from trainables.data.loading import load, prefetched
@@ -24,6 +25,7 @@ from trainables.training.train import LateValue, Training, train
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is here")
 
+images = gpu_training.images
 FRAME = Frame(side=32, short_side=36)
 BUSY = 64 if torch.cuda.is_available() and torch.cuda.get_device_name() == "Simulated" else 4096
 """Side of matrices whose products keep a GPU busy; a simulated one computes at once."""

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.gpu_training import CPU, GPU, spec_of
 from support.simulated_gpu import HELD, RESERVED
-from support.simulated_gpu.fixtures import CPU, GPU, spec_of, trained
+from support.simulated_gpu.fixtures import trained
 
 import holdout
 from search.config.sections import ResourcesSection

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.gpu_training import CPU, GPU, spec_of
 from support.simulated_gpu import SEEN
-from support.simulated_gpu.fixtures import CHOICES, CPU, GPU, spec_of, trained
+from support.simulated_gpu.fixtures import CHOICES, trained
 from support.simulated_gpu.streams import WAITS
 
 from trainables.data.sets.features import FeatureFile

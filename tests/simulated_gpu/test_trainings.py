@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 from support.commands import holdout_here, plain, write_search
+from support.gpu_training import CPU, GPU, spec_of
 from support.simulated_gpu import SEEN
-from support.simulated_gpu.fixtures import CHOICES, CPU, GPU, assert_as_on_cpu, spec_of, trained
+from support.simulated_gpu.fixtures import CHOICES, assert_as_on_cpu, trained
 from support.small_search import small_search
 from support.without_ray import only_records
 
