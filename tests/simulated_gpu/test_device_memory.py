@@ -1,7 +1,6 @@
 """The memory that trainings take on the simulated GPU and give back, and scores and models on either device."""
 
 import gc
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +12,17 @@ from support.simulated_gpu import HELD, RESERVED
 from support.simulated_gpu.fixtures import trained
 
 import holdout
-from search.config.sections import ResourcesSection
-from search.engines.capacity import roomier
 from search.records.score_files import ScoredModel, Scoring
 from search.records.scoring import score
 from trainables.data.store import view
 from trainables.data.store.store_spec import StoreSpec
 from trainables.inference.portable import _network_of
 from trainables.metrics import all_metrics
-from trainables.models import ModelConfig
 from trainables.models.embedding import autocast
-from trainables.training import cost
 from trainables.training.attempt import Worker
-from trainables.training.spec import DeviceMemory
 from trainables.training.train import Training
 
 pytestmark = pytest.mark.simulated_gpu
-
-FOUR_CPUS = {"CPU": 4.0, "GPU": 1.0}
 
 
 @pytest.fixture(autouse=True)
@@ -56,19 +48,6 @@ def test_a_worker_leaves_nothing(images: StoreSpec, tmp_path: Path) -> None:
     worker.end()
     view._resident.clear()
     assert HELD.total() - before < 1000
-
-
-@pytest.mark.slow
-def test_the_cost_of_a_training_excludes_the_one_before(images: StoreSpec, tmp_path: Path) -> None:
-    spec = spec_of(images, tmp_path, validation_classes=(), model=ModelConfig(backbone="resnet18", embedding_dim=8))
-    counts = cost.ImageCounts(train=(10,) * 4, validation=(10,) * 2, gallery=5)
-    specs = [replace(spec, directory=str(tmp_path / str(number))) for number in range(2)]
-    first, second = cost.measured_costs(specs, counts, threads=1, gpu=True, seconds=0.0)
-    assert first.device_memory is not None
-    assert 0 < first.memory < first.device_memory
-    assert second.memory == pytest.approx(first.memory, rel=0.1)
-    memory = DeviceMemory(peak=first.memory, total=first.device_memory)
-    assert "set resources.gpus_per_trial: 0.25" in roomier(ResourcesSection(gpus_per_trial=1), memory, FOUR_CPUS)
 
 
 def test_the_images_of_another_search_are_removed_before_these_are_judged(images: StoreSpec, gpu_of: Any) -> None:

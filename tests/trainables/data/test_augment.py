@@ -1,6 +1,5 @@
 """Batched augmentation agrees with torchvision image by image; prefetched batches are the same."""
 
-import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -187,21 +186,6 @@ def test_batches_made_ahead_draw_as_those_on_demand_and_an_error_is_raised_with_
     assert all(torch.equal(next(ahead), draw) for draw in map(draws(), range(9)))
     with pytest.raises(RuntimeError, match="negative dimension -1"):
         next(ahead)
-
-
-def test_the_next_batch_is_made_while_one_is_used() -> None:
-    made = [threading.Event() for _ in range(3)]
-
-    def make(number: int) -> int:
-        assert threading.current_thread() is not threading.main_thread()
-        made[number].set()
-        return number
-
-    batches = one_ahead(range(3), make)
-    assert next(batches) == 0
-    assert made[1].wait(30), "not prefetched"
-    assert not made[2].is_set(), "more than one prefetched"
-    assert list(batches) == [1, 2]
 
 
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS.rows)

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -81,25 +80,6 @@ def test_every_form_of_an_image_is_embedded_as_in_the_test(
             np.testing.assert_allclose(model.embed(one), expected[[3]], atol=1e-6)
         grey = np.asarray(Image.open(paths[0]).convert("L"))
         assert np.array_equal(model.embed(grey), model.embed(np.stack([grey] * 3, axis=2)))
-
-
-def test_a_generator_is_read_once_and_not_far_ahead(made: SmallModel, model: Embedder) -> None:
-    paths = sorted(made.images.rglob("*.png"))
-    taken = 0
-    seen: list[tuple[int, int]] = []
-
-    def images() -> Iterator[Path]:
-        nonlocal taken
-        for path in paths:
-            taken += 1
-            yield path
-
-    found = model.embed(images(), batch_size=10, on_progress=lambda done: seen.append((done, taken)))
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(found.astype(np.float64), axis=1), 1, atol=1e-6)
-    np.testing.assert_allclose(found, model.embed(paths), atol=1e-6)  # batches change no more than last bits
-    assert [done for done, _ in seen] == [10, 20, 30, 40, 50, 60]
-    assert all(taken <= done + 10 for done, taken in seen)
 
 
 def test_unreadable_images_are_all_named_or_left_out(made: SmallModel, model: Embedder, tmp_path: Path) -> None:

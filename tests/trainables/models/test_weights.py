@@ -111,12 +111,9 @@ def test_the_same_features_from_every_layout(
         assert torch.equal(model.features(images), plain.features(images))
 
 
-def test_weights_from_safetensors(whole: Tensors, tmp_path: Path) -> None:
-    path = tmp_path / "weights.safetensors"
-    save_file(under("backbone.", {name: tensor.contiguous() for name, tensor in whole.items()}), path)
-    network = BACKBONES["convnet"].build()
-    assert load_weights(network, path).prefix == "backbone."
-    assert is_loaded(network, whole)
+def test_damaged_safetensors(tmp_path: Path) -> None:
+    network, path = BACKBONES["convnet"].build(), tmp_path / "weights.safetensors"
+    save_file({name: tensor.contiguous() for name, tensor in network.state_dict().items()}, path)
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(InvalidInput, match=r"The weights in .* cannot be read: it is damaged \(.*\); copy it again\.$"):
         load_weights(network, path)

@@ -3,7 +3,6 @@
 import gc
 import itertools
 import json
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -146,15 +145,3 @@ def test_a_mistake_in_the_code_is_a_sentence(tmp_path: Path, name: str, cause: s
     worker.end()
     assert news.cause == cause
     assert sentence in news.reason
-
-
-def test_the_thread_of_a_function_ends_with_the_training(tmp_path: Path) -> None:
-    before = set(threading.enumerate())
-    worker = worker_of(own_spec(tmp_path, "support.own_trainings:drawn_scales"))
-    worker.step()
-    begun = [thread for thread in set(threading.enumerate()) - before if thread.name.endswith("(run)")]
-    assert begun
-    worker.end()
-    for thread in begun:
-        thread.join(timeout=60)
-        assert not thread.is_alive()

@@ -29,7 +29,6 @@ HEAD_MS, LITE0_MS, RESNET50_MS = 2.0, 19.5, 37.2
     [
         ("cpu", RESNET50_MS, 10**6, {}, "plain"),
         ("cuda", None, 10**6, {}, "plain"),
-        ("cuda", HEAD_MS, 900, {}, "graph"),
         ("cuda", HEAD_MS, 10, {}, "plain"),
         ("cuda", LITE0_MS, 270, {}, "graph"),
         ("cuda", LITE0_MS, 270, {"excluded": {"graph"}}, "plain"),
