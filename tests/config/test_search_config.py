@@ -15,7 +15,7 @@ from support.commands import ROOT, holdout_here, json_of
 from support.driving import made_trial
 from support.small_search import SearchFile, draw_folder
 
-from search.config.keys import ESSENTIAL, SECTION, Key, commented, keys_of, matching
+from search.config.keys import ESSENTIAL, SECTION, Key, commented, keys_of
 from search.config.recipes import read_search
 from search.config.search_config import SearchConfig, parse_config, parse_stored, validate_config
 from search.config.sections import ResourcesSection
@@ -25,7 +25,7 @@ from search.engines.base import InProcess, make_engine
 from search.records.plan import Plan, training_of
 from search.stages import Stage
 from search.tables import engine_name
-from trainables.common.errors import InvalidInput, suggestion
+from trainables.common.errors import InvalidInput
 from trainables.losses import loss_row
 from trainables.training.spec import TrialSpec
 from trainables.training.training_config import Schedule
@@ -47,14 +47,6 @@ def test_settings_reach_into_sections() -> None:
     assert parse_yaml("lr: 1e-3", "text") == {"lr": 0.001}, "a number without a point"
     content = apply_settings({"search": {"trials": 3}}, ["search.trials=5", "training.lr=1e-2", "losses=[mpa]"])
     assert content == {"search": {"trials": 5}, "training": {"lr": 0.01}, "losses": ["mpa"]}
-
-
-def test_a_hint_names_all_that_fit_equally() -> None:
-    assert suggestion("k", ["a.k", "b.k", "c"]) == " (did you mean a.k or b.k?)"
-    assert suggestion("x", ["a", "b"]) == ""
-    for name in ("pmp", "pn", "pnpp", "npp"):  # one letter or the order differs
-        assert suggestion(name, ["pnp", "uni"]) == " (did you mean pnp?)"
-    assert suggestion("nix", ["pnp", "uni"]) == ""
 
 
 # The engine, by ``resources.engine``.
@@ -268,21 +260,6 @@ def test_a_stored_file_has_comments_and_the_same_content() -> None:
     assert max(map(len, lines)) <= 120
     content = {**config.model_dump(mode="json"), "name": 'a: "b" # c\n\n' + "long " * 60}
     assert yaml.safe_load(commented(SearchConfig, content)) == content, "text of every kind is kept"
-
-
-def test_patterns_find_names_then_descriptions() -> None:
-    def found(pattern: str) -> list[str]:
-        return [key.name for key in matching(KEYS, pattern)]
-
-    assert found("search.epochs") == ["search.epochs"]
-    assert found("LR") == ["training.lr", "training.head_lr", "training.proxy_lr"]
-    assert found("final.*") == [
-        f"final.{name}" for name in ("seeds", "train_on", "test", "vault", "vault_items", "within")
-    ]
-    assert found("space.mpa.scale") == ["space"]
-    assert found("bfloat16") == ["training.precision"]
-    with pytest.raises(InvalidInput, match=r"did you mean search.trials\?"):
-        found("trails")
 
 
 def test_the_command_prints_and_refuses() -> None:
