@@ -14,7 +14,7 @@ import scipy.stats  # noqa: F401  the sampler's, whose import may take as long a
 from optuna.trial import FrozenTrial, TrialState
 from support.driving import Opened, only
 from support.forks import alive, forked
-from support.odd_workers import MadeUpLocal, dies, dies_always, fails, forecasts
+from support.odd_workers import MadeUpLocal, dies, dies_always, fails
 
 from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
@@ -122,12 +122,6 @@ def test_calls_are_tried_again_when_their_worker_dies(made_up: Local, tmp_path: 
 def test_modules_are_found_in_folders_of_any_name(made_up: Local) -> None:
     doubles = [import_module(f"in_folder_{number}").double for number in range(len(ODD_NAMES))]
     assert [made_up.map(double, [3]) for double in doubles] == [[6]] * len(ODD_NAMES)
-
-
-def test_forecasts_of_a_call_are_told_here(made_up: Local, caplog: pytest.LogCaptureFixture) -> None:
-    assert made_up.map(forecasts, [7]) == [7]
-    assert caplog.messages == ["Worker 0: Counting: 50.0 % after 30 s, about 30 s left."]
-    assert caplog.records[0].levelname == "INFO", "progress is not a warning"
 
 
 def test_a_worker_that_cannot_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -282,11 +282,9 @@ NOT_MADE = RayActorError("0" * 32, "raised in its creation task", True, False)
     [
         (DIED, "lives", True),
         (DIED, "gone", False),
-        (DIED, "unknown", False),
         (DIED, "draining", False),  # a preempted machine ends its processes before it goes
         (DIED, None, False),  # it never came to run
         (UNAVAILABLE, "lives", False),  # its machine died a moment ago, and nobody has noticed
-        (UNAVAILABLE, "gone", False),
         (NOT_MADE, None, True),
         (ActorOutOfMemory(error_msg="low on memory"), "lives", True),
         (None, "lives", True),

@@ -178,18 +178,6 @@ def test_as_many_trials_are_without_model_as_is_said(
     assert (f"the first {drawn} of {trials} trials" if drawn < trials else f"all {trials} trials") in told
 
 
-def test_it_says_how_many_at_once_leave_a_model_trials(opened: Opened) -> None:
-    for name, slots, losses, says in (
-        ("tpe", 13, 1, "set search.max_concurrent to 12 at most, or ask for more trials."),
-        ("tpe", 32, 2, "set search.max_concurrent to 24 at most"),
-        ("random", 64, 1, "None"),
-        ("qmc", 64, 1, "None"),
-    ):
-        sampler = opened(name=name, search={"trials": 16, "sampler": name}).plan.budget("pnp").sampler
-        assert sampler is not None
-        assert says in str(without_model(name, sampler, slots, losses))
-
-
 def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Opened) -> None:
     search = opened(search={"trials": 5, "pruner": "none"}, training={"epochs": 1, "batch_size": 20})
     (notice,) = set(first_proposals([search], slots=4))  # two for each of its two losses

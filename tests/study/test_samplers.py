@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from cmaes import CMA
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import Opened, begun, drive, only, record, train, train_side_by_side
 from support.refusals import sentences_of
@@ -278,12 +277,3 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_cannot_work_is_refused(search_file: SearchFile, changes: dict[str, Any], expected: str) -> None:
     content = search_file(**changes)
     assert expected in "\n".join(sentences_of(lambda: make_plan(parse_config(content), Path("/nonexistent-runs"))))
-
-
-@pytest.mark.parametrize("loss", ["proxy_anchor", "multi_similarity"])
-def test_the_first_model_of_cmaes_comes_after_the_default_and_a_generation(make: Make, loss: str) -> None:
-    search = make("cmaes", losses=[loss])
-    sampler = search.plan.budget(loss).sampler
-    assert sampler is not None
-    searched = len(search.plan.spaces[loss].searched)
-    assert sampler.waits_for == 1 + CMA(mean=np.zeros(searched), sigma=1.0).population_size

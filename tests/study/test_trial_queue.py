@@ -383,19 +383,6 @@ def test_nothing_is_started_while_a_storage_is_away(
     assert states == [TrialState.RUNNING] * 2  # the next driver resumes them
 
 
-def test_when_it_is_back_the_search_goes_on(opened: Opened, clock: Clock) -> None:
-    search, queue = queued(opened(search={"trials": 2, "pruner": "none"}, losses=["mpa"]))
-    for _ in range(2):
-        running = begun(queue)
-        for pause in PAUSES_S[:2]:  # an epoch is reported before its checkpoint is written, and proves nothing
-            queue.on_trial_result(running, AWAY)
-            clock.sleep(pause)
-            assert begun(queue) is running
-            assert queue.on_trial_result(running, epochs(1))
-        queue.on_trial_result(running, epochs(2, 3, finished=True))
-    assert search.study("mpa", Stage.SEARCH).tally.complete == 2
-
-
 def test_a_full_disk_is_an_outage_although_first_epochs_are_told(opened: Opened, clock: Clock) -> None:
     """Every trial reports its first epoch, but no checkpoint is ever written."""
     search, queue = queued(opened(search={"trials": 40, "pruner": "none"}, losses=["mpa"]))

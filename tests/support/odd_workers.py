@@ -13,7 +13,6 @@ from typing import Any
 
 from search.engines.local import Local
 from trainables.common.errors import Failure
-from trainables.common.forecast import Forecast
 from trainables.common.storage import Limits
 from trainables.training.spec import Epochs
 
@@ -86,9 +85,3 @@ def dies(file: str) -> str:
 
 def dies_always(_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def forecasts(value: int) -> int:
-    """Log a forecast; return ``value``."""
-    Forecast("Counting", 2, iter([0.0, 30.0]).__next__).add(1)
-    return value
