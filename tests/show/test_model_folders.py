@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 from optuna.trial import TrialState, create_trial
 from support.commands import holdout_here, plain
 from support.kinds import FinishedCampaign
@@ -64,18 +63,6 @@ def test_where_the_first_training_failed_it_is_the_next_one_s() -> None:
     ]
     assert exported_trial(trials, chosen) is trials[2]
     assert exported_trial(trials[:2], chosen) is None
-
-
-def test_its_card_says_what_the_records_say(tested: Path) -> None:
-    summary, model = holdout.open("small", runs=tested).summary, holdout.open("small", runs=tested).best_model("pnp")
-    _, head, text = model.card.split("---\n", 2)
-    assert yaml.safe_load(head)["tags"] == ["metric-learning", "image-retrieval", "pnp"]
-    for entry in summary.losses.values():
-        assert entry.test is not None
-        for metric in ("map_at_r", "recall_at_1"):
-            assert f" {entry.test[metric].mean * 100:.2f} ± " in text, "the table of the answer"
-    for said in ("1 opening by 1 search", summary.split.digest, "settled with the choice, before the test", "Licence"):
-        assert said in text
 
 
 def test_its_card_claims_no_more_than_holds(lot: FinishedCampaign, tmp_path: Path) -> None:

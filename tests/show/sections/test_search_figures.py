@@ -5,7 +5,6 @@ import math
 import re
 import statistics
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import optuna
@@ -161,17 +160,11 @@ def test_slices_show_each_hyperparameter(chosen: WritableRecords) -> None:
 
 def test_the_text_names_the_chosen_configuration(chosen: WritableRecords) -> None:
     section = section_of(chosen, "proxy_anchor")
-    assert "against scale, with the default and the chosen configuration" in figures_of(section)["slices"].finding
-    text = " ".join(section.sentences)
     number = write_summary(chosen).losses["proxy_anchor"].tuned.number
-    for said in (f"trial {number} is ", "; it is chosen", "after epochs 2, 4 the top half continues"):
-        assert said in text
-    assert "Fixed hyperparameters: margin=0.1." in section.remarks
+    assert f"trial {number} is " in " ".join(section.sentences)
+    scale = chosen.trials("proxy_anchor", Stage.SEARCH)[number].params["scale"]
     (table,) = section.results
-    trials = chosen.trials("proxy_anchor", Stage.SEARCH)
-    assert table.header == ("hyperparameter", "default", "chosen", "search range")
-    assert table.rows == (("scale", "32", f"{trials[number].params['scale']:.4g}", "[4, 64], log"),)
-    assert "margin" not in json.dumps([figure.table and figure.table.header for figure in section.figures])
+    assert table.rows == (("scale", "32", f"{scale:.4g}", "[4, 64], log"),)
 
 
 STATES: dict[str, tuple[dict[str, Any], dict[int, str], set[str], tuple[str, ...]]] = {
@@ -271,30 +264,19 @@ def test_importances_find_what_matters_among_pruned_trials_if_there_are_ten() ->
     assert "40 after epoch 2" in figure.finding
 
 
-@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-@pytest.mark.parametrize(("pruner", "rungs", "looked_at"), [("asha", [2, 4], {2, 4, 8}), ("none", [], {8})])
-def test_the_rungs_are_those_of_the_pruner(pruner: str, rungs: list[int], looked_at: set[int]) -> None:
-    trials = simulated(60, 0.05, 0)
-    searched = replace(made_searched(trials), pruner=PRUNERS[pruner](steps=EPOCHS))
-    assert [shape["x0"] for shape in plot_of(learning_curves(searched))["layout"].get("shapes", ())] == rungs
-    assert searched.importances is not None
-    reached = {step: sum(step in trial.intermediate_values for trial in trials) for step in looked_at}
-    assert searched.importances.rungs == {step: count for step, count in reached.items() if count >= 10}
-
-
-def test_markup_stays_text_and_tables_end_after_200_trials() -> None:
+def test_markup_stays_text() -> None:
     """Plotly interprets ``<b>`` and ``<a>`` in texts."""
     evil = '<a href="https://x.y">$z$</a>'
     names = (evil, "<b>", "c")
     ranges = {evil: CategoricalDistribution(names), **dict.fromkeys(("<i>", "y"), FloatDistribution(0, 1))}
     study = optuna.create_study(direction="maximize")
-    for n in range(210):
+    for n in range(30):
         trial = create_trial(
             state=TrialState.PRUNED if n % 2 else TrialState.COMPLETE,
-            value=n / 205,
-            params={evil: names[n % 3], "<i>": n / 210, "y": (n * 7 % 210) / 210},
+            value=n / 30,
+            params={evil: names[n % 3], "<i>": n / 30, "y": (n * 7 % 30) / 30},
             distributions=ranges,
-            intermediate_values={1: n / 210, 2: n / 205},
+            intermediate_values={1: n / 40, 2: n / 30},
             user_attrs={"outcome": "all <i>epochs</i>"},
         )
         study.add_trial(trial)
@@ -307,7 +289,3 @@ def test_markup_stays_text_and_tables_end_after_200_trials() -> None:
         assert re.fullmatch(r"[A-Za-z0-9-]+", figure.name)
         assert re.findall(r"<(?!br>|extra></extra>|/extra>)", text) == []
         assert draw is learning_curves or "$z$" in text
-        if draw is learning_curves:
-            assert figure.table is not None
-            assert len(figure.table.rows) == 200
-            assert "10 more trials not shown" in figure.table.notes[0]
