@@ -260,16 +260,6 @@ def test_a_model_is_loaded_from_its_address(
         downloaded_model("models:/small/1")
 
 
-def test_a_model_that_is_gone_is_said(search: WritableRecords, tmp_path: Path) -> None:
-    folder = recorded(search).folder.model("pnp")
-    folder.rename(tmp_path / "away")
-    try:
-        with pytest.raises(InvalidInput, match="that of pnp is missing"):
-            register(search, make_projection(search.plan), "small")
-    finally:
-        (tmp_path / "away").rename(folder)
-
-
 @pytest.mark.slow
 def test_mlflow_loads_it_with_its_own_code_alone(
     search: WritableRecords, champion: str, images: list[Path], tmp_path: Path
