@@ -26,7 +26,7 @@ from search.records.runs import RunFolder
 from search.records.selection import Selection
 from search.records.writable import WritableRecords
 from search.results.comparison import summary_of, unlike_sentences
-from search.results.pairs import p_value, pairs_of
+from search.results.pairs import p_value
 from search.results.rows import Row, SeedStatistics, sentence as sentence_of
 from search.show.comparison_tables import as_csv, differences_table, headline_tables, text_tables, units_note
 from search.show.sections.answer import answer
@@ -184,13 +184,6 @@ def test_the_folds_of_a_seed_are_one_draw(tmp_path: Path) -> None:
     write_json(path, content)
     (pair,) = compared(tmp_path, "folds").pairs
     assert pair.seeds == 2
-
-
-def test_a_table_without_a_metric_of_the_test_says_why_it_has_no_pairs(runs: Path) -> None:
-    rows = compared(runs, "one").rows
-    one = [Records(RunFolder(runs, "one"))]
-    for metrics, reason in (([], "the table has no test metric"), (["nmi"], "no per-image scores of nmi")):
-        assert pairs_of(one, rows, metrics, [row.key for row in rows], [], None) == ([], [f"no pairs: {reason}"])
 
 
 def test_sealed_searches_compare_on_validation_alone(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The number of distinct proxies, from the final trainings to tables, report, MLflow and verify."""
 
-import csv
 import json
 import math
 from pathlib import Path
@@ -10,12 +9,9 @@ from safetensors.torch import load_file
 from support.commands import holdout_here, plain, stored
 from support.finished_search import finish
 from support.journals import epochs_in
-from support.made_search import compared
 from support.small_search import GLYPHS, small_search
 from support.tampered import Copied
 
-from search.driver.synchronise import loss_run
-from search.show.comparison_tables import as_csv, text_tables
 from trainables.losses.loss import SAME_PROXY
 
 PROXIES = 16
@@ -63,19 +59,6 @@ def test_a_row_holds_the_count_of_the_models_for_the_test(runs: Path) -> None:
     assert 1 < min(values) <= max(values) < PROXIES
     assert of_loss["proxy_anchor"]["tuned"]["distinct_proxies"] is None
     assert not any("distinct_proxies" in record for record in epochs_in(stored(runs, "small", "proxy_anchor")[0]))
-
-
-def test_tables_and_mlflow_show_it(runs: Path) -> None:
-    found = compared(runs, "small")
-    (entry,) = {row.distinct_proxies for row in found.rows if row.loss == "mpa" and row.distinct_proxies}
-    _, table, *_ = text_tables(found)
-    column = table.header.index("distinct proxies")
-    shown = {row[0]: row[column].split()[0] for row in table.rows[1:]}
-    assert shown == {"mpa": f"{entry.mean:.4g}", "proxy_anchor": "–"}
-    lines = [line for line in csv.DictReader(as_csv(found).splitlines()) if line["stage"] == "distinct_proxies"]
-    assert {(line["loss"], line["mean"]) for line in lines} == {("mpa", str(entry.mean))}
-    assert loss_run(found, "mpa").metrics["distinct_proxies"] == entry.mean
-    assert "distinct_proxies" not in loss_run(found, "proxy_anchor").metrics
 
 
 def test_verify_counts_the_proxies_of_each_model(runs: Path, tmp_path: Path) -> None:

@@ -246,18 +246,6 @@ def test_the_losses_that_are_not_different_from_the_recommended_one_are_named(tm
     assert len(compared(tmp_path, "alone").answers[0].lines) == 4, "there is no other loss"
 
 
-def test_rows_that_two_searches_share_are_shown_once(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        made_search(tmp_path, name, YES)
-    made_search(tmp_path, "three", NO)
-    comparison = compared(tmp_path, "one", "two")
-    names = [(loss, role) for loss in YES for role in ("0, default", "7, tuned")]
-    for tables in (text_tables, headline_tables):
-        assert [row[:2] for row in tables(comparison)[1].rows] == [("chance", "–"), *names]
-    labels = [row[0] for row in text_tables(compared(tmp_path, "one", "two", "three"))[1].rows]
-    assert labels[1::2] == labels[2::2] == ["one, two/mpa", "one, two/pnp", "three/mpa"]
-
-
 def _scores(folder: Path) -> None:
     path = folder / "test.json"
     path.write_text(path.read_text().replace('"overlap": 0', '"overlap": 1'))
