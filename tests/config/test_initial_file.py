@@ -188,19 +188,14 @@ def test_half_of_few_embedded_classes_validates(classes: int, on_half: bool, tmp
     root = _draw(tmp_path / "birds", [4] * 80)
     assert (facts_at(root).ratio, facts_at(root, frozen=True).ratio) == (0.9, 0.5)
     facts = facts_at(_embedded(tmp_path, classes))
-    plan, text = _plan(facts, tmp_path / "runs"), initial_text(facts, CPU)
+    plan = _plan(facts, tmp_path / "runs")
     half = classes // 2
     assert len(plan.split.validation) == (half // 2 if on_half else 20)
     assert (plan.config.final.train_on, plan.config.metrics.gallery) == (
         ("all", "training_half") if on_half else ("train", "validation")
     )
     assert plan.config.search.pruner == ("hyperband" if on_half else "asha")
-    assert ("# Half of the training classes validate, since a tenth would be too few" in text) == on_half
     assert plan.config.space["training"].keys() == {"lr", "proxy_lr"}
-    assert plan.resolution is not None
-    assert "split.ratio" not in plan.resolution
-    validating = half if len(plan.split.validation) < 20 else len(plan.split.validation)
-    assert f"A choice confirmed on {validating} classes shows" in text
 
 
 # The command.
@@ -252,7 +247,6 @@ def test_mistakes_are_sentences_and_nothing_is_written(image_folder: Path, empty
         ((image_folder, "-o", "link.yaml"), "link.yaml already exists and is not overwritten"),
         (("one",), "without images: class"),
         (("nowhere",), "nowhere', which does not exist"),
-        (("missing.npz",), "There is no file missing.npz; correct its path."),
         (("missing.csv",), "There is no file missing.csv; correct its path."),
     ):
         assert said in refusal("init", *words)

@@ -47,9 +47,6 @@ class MPA(CircleLoss):
 class Spaceless(Contrastive):
     pass
 
-def hubness(embeddings, labels):
-    return 0.5
-
 def map(embeddings, labels):
     return 0.5
 
@@ -113,7 +110,6 @@ WRONG: list[tuple[str, Any, str]] = [
     ("losses", ["LAB.parts:Spaceless"], "must declare its search space in a class attribute space"),
     ("losses", ["LAB.parts:MPA"], "losses: LAB.parts:MPA would be called mpa, which is the name of a built-in loss"),
     ("losses", [{"name": "training", "part": "LAB.parts:CircleLoss"}], "which is the name of a section of space"),
-    ("metrics", {"validation": ["LAB.parts:hubnes"]}, "LAB.parts has no hubnes (did you mean hubness?)"),
     ("metrics", {"validation": ["map", "LAB.parts:map"]}, "has the name of 'map'"),
     ("training", {"sampler": "LAB.parts:Odd", "batch_size": 20}, "training: An odd batch is needed: give 21."),
     ("dataset", {"name": "LAB.parts:Undecorated"}, "must be a dataclass"),

@@ -232,10 +232,7 @@ def test_files_hold_the_same_numbers(runs: Path, tmp_path: Path) -> None:
     assert len(tables) == 2
     assert all(len({line.replace("\\|", "").count("|") for line in table}) == 1 for table in tables), "equal lines"
     assert "95 \\% interval" in latex
-    assert [latex.count(f"\\{rule}") for rule in ("toprule", "midrule", "bottomrule", "begin{tabular}")] == [2] * 4
     assert all(f"{100 * score['mean']:.1f} $\\pm$" in latex for _, _, score in expected), "in per cent"
-    assert "MAP@R" in latex
-    assert latex.count("\\label{tab:one-two-b}") == 1
 
 
 OBJECTIVES = "different objectives and cannot be compared (one: map_at_r; two: recall_at_1)"

@@ -28,7 +28,6 @@ from support.tampered import Copied
 from search.driver.synchronise import make_projection, synchronise, where_to_look
 from search.records.runs import RunFolder, mlflow_page
 from search.records.writable import WritableRecords
-from search.results.comparison import summary_of
 
 Opened = Callable[..., WritableRecords]
 LOSSES = ("proxy_anchor", "pnp")
@@ -90,13 +89,7 @@ def test_a_trial_says_what_it_is_trained_with(search: WritableRecords) -> None:
     assert run.data.params["model.backbone"] == search.config.model.backbone
     assert run.data.params["training.lr"] == str(trial.params["training.lr"]), "the searched one"
     assert trial.params["training.lr"] != search.config.training.lr
-    of_loss = runs_of(search, "loss")["pnp"].data
-    assert "training.lr" not in of_loss.params, "none is chosen yet"
-    best = summary_of(recorded(search)).losses["pnp"].best
-    assert best is not None
-    assert of_loss.metrics["search/map_at_r"] == best.value
-    assert any("training.lr" in column for column in columns(views_of(search)["holdout-results"]))
-    assert {name.partition("/")[0] for name in run.data.metrics} == {"train", "validation", "objective"}
+    assert "training.lr" not in runs_of(search, "loss")["pnp"].data.params, "none is chosen yet"
 
 
 def columns(view: dict[str, Any]) -> list[str]:

@@ -26,13 +26,7 @@ from search.records.writable import WritableRecords
 from search.results.summary import BestTrial
 from search.show.drawing import Figure, Section
 from search.show.sections.importances import importances
-from search.show.sections.loss import (
-    SearchedLoss,
-    importances_figure,
-    learning_curves,
-    loss_section,
-    slices,
-)
+from search.show.sections.loss import SearchedLoss, importances_figure, learning_curves, loss_section, slices
 from search.stages import Role, Stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.tables import PRUNERS
