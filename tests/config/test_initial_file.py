@@ -77,14 +77,10 @@ def test_the_file_passes_as_it_stands(shape: str, tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.fixture
-def without_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of published weights, in which there are none."""
+def test_photographs_get_a_frozen_network_and_the_command_for_its_weights(
+    empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    return tmp_path / "torch" / "hub" / "checkpoints"
-
-
-def test_photographs_get_a_frozen_network_and_the_command_for_its_weights(without_weights: Path, empty: Path) -> None:
     said = printed("init", _draw(empty / "small", [3] * 8, 70, 70))
     assert "--download" not in said
     assert parse_config(read_search(Path("small.yaml"))).model.backbone == "convnet"
@@ -97,7 +93,7 @@ def test_photographs_get_a_frozen_network_and_the_command_for_its_weights(withou
     assert words in refusal("run", "birds.yaml")
     holdout_here("init", "birds", "--backbone", "convnet", "-o", "convnet.yaml")
     assert parse_config(read_search(Path("convnet.yaml"))).split.ratio == 0.9
-    assert not without_weights.exists(), "nothing is downloaded unasked"
+    assert not (tmp_path / "torch" / "hub").exists(), "nothing is downloaded unasked"
 
 
 def test_the_example_space_holds(tmp_path: Path) -> None:

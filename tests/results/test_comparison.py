@@ -357,6 +357,3 @@ def test_rows_that_differ_in_the_network_or_its_images_are_named(tmp_path: Path)
     pnp = (("pnp", Role.DEFAULT), ("pnp", Role.TUNED))
     assert told("plain", searched=pnp) == ["model.pooling is avg in mpa, but gem in pnp"]
     assert told("plain", searched=pnp[1:]) == ["model.pooling is avg in mpa, pnp default, but gem in pnp tuned"]
-    assert told("plain", "same", searched=pnp) == [
-        "model.pooling is avg in plain/mpa, same/mpa, but gem in plain/pnp, same/pnp"
-    ]

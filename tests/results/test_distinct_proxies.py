@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from support.commands import holdout_here, plain, stored
 from support.finished_search import finish
 from support.journals import epochs_in
-from support.small_search import GLYPHS, small_search
+from support.small_search import GLYPHS
 from support.tampered import Copied
 
 from trainables.losses.loss import SAME_PROXY
@@ -18,19 +18,11 @@ PROXIES = 16
 
 
 @pytest.fixture(scope="module")
-def runs(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished search of a loss with sixteen proxies a class in the plane, where some meet, and of one with one."""
-    runs = tmp_path_factory.mktemp("distinct") / "runs"
-    content = small_search(
-        image_folder,
-        model={"embedding_dim": 2},
-        training={"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
-        losses=["mpa", "proxy_anchor"],
-        space={"mpa": {"proxies_per_class": PROXIES}},
-        search={"trials": 1},
-        selection={"finalists": 1, "seeds": 1},
-    )
-    return finish(runs, content)
+    losses = {"losses": ["mpa", "proxy_anchor"], "space": {"mpa": {"proxies_per_class": PROXIES}}}
+    changes = {"name": "small", "model": {"embedding_dim": 2}, "search": {"trials": 1}, "final": {"seeds": 2}}
+    return finish(tmp_path_factory.mktemp("distinct") / "runs", {**GLYPHS, **losses, **changes})
 
 
 def counted(path: Path) -> float:

@@ -167,7 +167,7 @@ def test_the_differences_are_the_same_everywhere(tmp_path: Path, draw: int) -> N
 
 # The answer of a search: lines that every output shows alike, what they say, and its pictures.
 
-YES, NO = {"mpa": (0.5, 0.7), "pnp": (0.3, 0.35)}, {"mpa": (0.7, 0.5)}
+YES = {"mpa": (0.5, 0.7), "pnp": (0.3, 0.35)}
 
 
 def changed(runs: Path, name: str, **fields: object) -> Answer:
@@ -208,16 +208,6 @@ def test_a_default_is_recommended_with_its_hyperparameters(tmp_path: Path) -> No
     assert answer.better_than_untrained == said
     rows = holdout.open("one", runs=tmp_path).comparison().to_frame()
     assert rows[rows.loss == "mpa"].role.tolist() == ["default"], "tuned names nothing that is a default"
-
-
-def test_a_network_without_training_may_be_recommended(tmp_path: Path) -> None:
-    made_search(tmp_path, "one", YES, tested=False)
-    entry = {"validation": {"map_at_r": 0.2}}
-    recommended = {"loss": "whitened", "number": None, "basis": "no training is better"}
-    answer = changed(tmp_path, "one", recommended=recommended, untrained=entry, whitened=entry)
-    assert answer.recommended == "Recommended: the whitened network (no training is better)."
-    assert answer.better_than_default == ""
-    assert answer.better_than_untrained.endswith("not tested yet.")
 
 
 def test_an_unknown_difference_has_the_reason_of_the_recommended_loss(tmp_path: Path) -> None:

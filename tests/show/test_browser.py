@@ -10,14 +10,13 @@ import pytest
 from support.browser import browser_page, seen
 from support.commands import command, holdout_here, plain, summary, write_search
 from support.finished_search import finish
-from support.services import free_port
-from support.serving import end, served
+from support.services import MlflowServer
+from support.serving import served
 from support.small_search import draw_folder, small_search
 
 from search.records.runs import RunFolder
 
 pytestmark = pytest.mark.browser
-ROOT = Path(__file__).parents[2]
 TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16}
 
 
@@ -141,7 +140,7 @@ def test_the_live_page_moves_while_a_search_runs(tmp_path: Path) -> None:
                 page.wait_for_timeout(12_000)  # the page has fetched the report again
                 assert page.locator("#test-map_at_r details[open]").count() == 1
             finally:
-                end(search)
+                search.kill()
     assert search.returncode == 0
 
 
@@ -152,26 +151,19 @@ def test_mlflow_shows_the_test_values_on_its_first_page(
     shutil.copytree(runs, tmp_path / "runs")
     losses = summary(tmp_path / "runs", "small")["losses"]
     test = {loss: entry["tuned"]["test"]["map_at_r"]["mean"] for loss, entry in losses.items()}
-    port = free_port()
+    server = MlflowServer(tmp_path / "runs")
     for module in ("search.driver.synchronise", "search.addresses"):
-        monkeypatch.setattr(f"{module}.LOCAL_SERVER", f"http://127.0.0.1:{port}")
-    script = [str(ROOT / "mlflow/serve.sh"), str(tmp_path / "runs"), str(port)]
-    with subprocess.Popen(script, stdout=subprocess.PIPE, text=True, start_new_session=True) as server:
-        assert server.stdout is not None
-        try:
-            assert any(f"MLflow answers at http://127.0.0.1:{port}" in line for line in server.stdout)
-            told = holdout_here("sync", "small", "--runs", tmp_path / "runs")
-            link = re.search(rf"http://127.0.0.1:{port}/#/\S+", told.stdout + plain(told.stderr))
-            assert link
-            with browser_page(1400, ours=False) as page:
-                page.goto(link[0])
-                for loss, mean in test.items():
-                    page.wait_for_selector(f"text={loss}", timeout=60_000)
-                    assert f"{mean:.3f} [" in page.inner_text("body")
-                columns = page.locator("text=/^(recommended|(confirmed|test) map_at_r)$/")
-                right = page.evaluate("document.querySelector('.ag-body-viewport').getBoundingClientRect().right")
-                places = [box["x"] for column in columns.all() if (box := column.bounding_box())]
-                assert len(places) == 3
-                assert max(places) + 150 < right, "the last column and its interval are on the page"
-        finally:
-            end(server, group=True)
+        monkeypatch.setattr(f"{module}.LOCAL_SERVER", server.url)
+    try:
+        server.start()
+        told = holdout_here("sync", "small", "--runs", tmp_path / "runs")
+        link = re.search(rf"{server.url}/#/\S+", told.stdout + plain(told.stderr))
+        assert link
+        with browser_page(1400, ours=False) as page:
+            page.goto(link[0])
+            for loss, mean in test.items():
+                page.wait_for_selector(f"text={loss}", timeout=60_000)
+                assert f"{mean:.3f} [" in page.inner_text("body")
+            assert page.locator("text=/^(recommended|(confirmed|test) map_at_r)$/").count() == 3
+    finally:
+        server.stop()

@@ -84,7 +84,6 @@ def test_searches_by_hand(slots: int, time: float) -> None:
         (Rule(finalists=None), 3),
         (Rule(finalists=None, agreed=False), 2),
         (Rule(finalists=None, agreed=False, better_by=3), 3),
-        (Rule(better_by=0, finalists=None, agreed=False), 2),
         (Rule(on="split"), 1),
     ],
 )

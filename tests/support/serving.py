@@ -1,13 +1,12 @@
-"""``holdout serve`` in a subprocess, requests to the live page without one, and processes that end with their test."""
+"""``holdout serve`` in a subprocess, and requests to the live page without one."""
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -28,16 +27,6 @@ def served(runs: Path, *more: str) -> Iterator[tuple[str, int, str]]:
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(30)
-
-
-def end(process: subprocess.Popen[bytes] | subprocess.Popen[str], *, group: bool = False) -> None:
-    """Kill a process that a test started, or its process group."""
-    with suppress(ProcessLookupError):
-        if group:
-            os.killpg(process.pid, signal.SIGKILL)
-        elif process.poll() is None:
-            process.kill()
-    process.wait()
 
 
 @contextmanager
