@@ -167,7 +167,7 @@ def test_the_differences_are_the_same_everywhere(tmp_path: Path, draw: int) -> N
 
 # The answer of a search: lines that every output shows alike, what they say, and its pictures.
 
-YES = {"mpa": (0.5, 0.7), "pnp": (0.3, 0.35)}
+YES, NO = {"mpa": (0.5, 0.7), "pnp": (0.3, 0.35)}, {"mpa": (0.7, 0.5)}
 
 
 def changed(runs: Path, name: str, **fields: object) -> Answer:
@@ -231,6 +231,18 @@ def test_the_losses_that_are_not_different_from_the_recommended_one_are_named(tm
     assert changed(tmp_path, "one", recommended=recommended).not_different.endswith("from it: no other loss.")
     made_search(tmp_path, "alone", {"mpa": (0.5, 0.7)})
     assert len(compared(tmp_path, "alone").answers[0].lines) == 4, "there is no other loss"
+
+
+def test_rows_that_two_searches_share_are_shown_once(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        made_search(tmp_path, name, YES)
+    made_search(tmp_path, "three", NO)
+    comparison = compared(tmp_path, "one", "two")
+    names = [(loss, role) for loss in YES for role in ("0, default", "7, tuned")]
+    for tables in (text_tables, headline_tables):
+        assert [row[:2] for row in tables(comparison)[1].rows] == [("chance", "–"), *names]
+    labels = [row[0] for row in text_tables(compared(tmp_path, "one", "two", "three"))[1].rows]
+    assert labels[1::2] == labels[2::2] == ["one, two/mpa", "one, two/pnp", "three/mpa"]
 
 
 def _scores(folder: Path) -> None:

@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from support.commands import holdout_here, stored
+from support.commands import holdout_here, plain, stored
 from support.driving import drive
 from support.finished_search import recorded
 from support.kinds import FinishedCampaign
@@ -25,6 +26,7 @@ from support.mlflow_rows import assert_mlflow_equals_the_studies, everything_in
 from support.services import ROOT, free_port
 from support.tampered import Copied
 
+from search.addresses import results_page
 from search.driver.synchronise import make_projection, synchronise, where_to_look
 from search.records.runs import RunFolder, mlflow_page
 from search.records.writable import WritableRecords
@@ -112,6 +114,28 @@ def test_the_printed_link_opens_a_view_that_is_there(search: WritableRecords) ->
     assert ordered == "metrics.`confirmed/map_at_r`", "the best of many trials sorts nothing"
     found = client.search_runs([experiment], json.loads(view["state"])["searchFilter"])
     assert {run.info.run_name for run in found} == {f"small/{loss}" for loss in LOSSES}
+
+
+def test_one_page_compares_searches(opened: Opened, tmp_path: Path) -> None:
+    """The rows of both name their search; `sync` and `compare` print the page, and the report has it."""
+    runs = tmp_path / "runs"
+    for name in ("one", "two"):
+        search = opened(name=name, losses=["pnp"], search={"trials": 1})
+        drive(search)
+        search.close()
+    synced = holdout_here("sync", "one", "two", "--runs", runs, "--json").stdout
+    assert json.loads(synced) == [{"name": "one", "trials": 1}, {"name": "two", "trials": 1}]
+    client = MlflowClient(f"sqlite:///{runs}/mlflow.db")
+    ids = [client.get_experiment_by_name(name).experiment_id for name in ("one", "two")]
+    page = results_page(None, ids)
+    assert page in plain(holdout_here("compare", "one", "two", "--runs", runs).stderr)
+    assert page is not None
+    path, _, query = page.partition("?")
+    (experiments,), (view,) = (parse_qs(query)[name] for name in ("experiments", "viewStateShareKey"))
+    assert (path.rpartition("#")[2], json.loads(experiments)) == ("/compare-experiments/s", ids)
+    assert all(f"mlflow.sharedViewState.{view}" in client.get_experiment(each).tags for each in ids)
+    holdout_here("report", "one", "two", "--runs", runs, "--output", tmp_path / "both.html")
+    assert page.replace("&", "&amp;") in (tmp_path / "both.html").read_text()
 
 
 def test_a_damaged_record_of_the_experiment_gives_no_page(tmp_path: Path) -> None:

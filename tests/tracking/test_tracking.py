@@ -1,5 +1,7 @@
 """MLflow as a projection of the studies: complete, and without losses during an outage."""
 
+import os
+import pwd
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +25,7 @@ from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 from search.tracking.client import open_client
 from search.tracking.projection import Projection, Tracker
-from search.tracking.summary_runs import key_of
+from search.tracking.summary_runs import key_of, origin_tags
 from trainables.common.errors import Failure
 from trainables.training.spec import Epochs, Failed
 
@@ -95,6 +97,16 @@ def test_searches_of_one_name_in_one_store_are_known_by_their_ids(
             }
             above = {run.data.tags["mlflow.parentRunId"] for run in own if "mlflow.parentRunId" in run.data.tags}
             assert {ids[run] for run in above} == {search.folder.own_id()}
+
+
+def test_a_user_without_a_name_is_known_by_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*number: int) -> str:
+        raise KeyError(f"getpwuid(): uid not found: {os.getuid()}")
+
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    assert origin_tags.__wrapped__()["mlflow.user"] == f"uid {os.getuid()}"  # without its cache
 
 
 def test_what_a_killed_process_left_is_completed(opened: Opened) -> None:
