@@ -2,7 +2,6 @@
 
 import json
 import os
-import pwd
 import shlex
 import stat
 import subprocess
@@ -47,17 +46,6 @@ def test_backbones_say_what_they_want_and_where_their_weights_go() -> None:
         assert words in shown
 
 
-@pytest.mark.parametrize(("command", "columns"), [((), "1"), (("trials",), "abc")])
-def test_help_is_printed_on_any_terminal_and_flags_take_no_value(
-    command: tuple[str, ...], columns: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
-    monkeypatch.setenv("LINES", columns)
-    shown = holdout_here(*command, "--help").stdout
-    assert len(shown) > 200
-    assert "<bool>" not in shown
-
-
 def test_a_search_without_a_result_yet_is_compared_as_far_as_it_is(opened: Opened, tmp_path: Path) -> None:
     drive(opened(name="begun"))
     there = ("--runs", tmp_path / "runs")
@@ -93,13 +81,6 @@ def test_the_state_of_a_search_says_what_is_done_and_what_was_interrupted(opened
     assert "searched, stopped" in holdout_here("status", "unchosen", *there).stdout
 
 
-@pytest.mark.parametrize("command", [("logs", "mine"), ("stop", "mine"), ("status", "--jobs")])
-def test_commands_for_a_cluster_say_what_to_do_with_a_search_of_this_machine(command: tuple[str, ...]) -> None:
-    said = refusal(*command, "--address", "http://127.0.0.1:9")
-    assert "`holdout status` shows the progress" in said
-    assert "Ctrl-C or `kill` stops them" in said
-
-
 def test_the_token_is_its_owner_s_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
@@ -125,16 +106,6 @@ def test_a_closed_stream_or_a_locale_without_a_character_stops_no_command(closed
     assert (program.returncode, program.stderr, b"?" in program.stdout) == (0, b"", shown)
 
 
-@pytest.mark.parametrize("words", [["status"], ["run", "quickstart"]])
-def test_a_folder_that_was_removed_is_a_sentence(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    assert refusal(*words) == "The current folder was removed; change to another one."
-
-
 def test_a_tilde_that_no_shell_expands_is_the_home_folder(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,17 +123,6 @@ def test_a_tilde_that_no_shell_expands_is_the_home_folder(
     assert python.open(name).name == python.open(name, runs=runs).name == name
     holdout_here("compare", name, "--output", "~/made/table.csv", code=(0, 2))
     assert not [*(tmp_path / "empty").iterdir()], "no folder called ~"
-
-
-def test_a_user_without_a_home_is_told_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(*number: int) -> str:
-        raise KeyError("getpwuid(): uid not found")
-
-    for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(pwd, "getpwuid", nobody)
-    said = refusal("disk", "--runs", tmp_path)
-    assert said == "This user has no home folder; set HOME to a folder that can be written to."
 
 
 def test_a_full_disk_below_the_output_is_not_that_of_the_current_folder(tmp_path: Path) -> None:

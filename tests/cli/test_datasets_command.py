@@ -79,20 +79,6 @@ def test_mistakes_exit_with_2(arguments: tuple[str, ...], expected: str, tmp_pat
     assert done.stdout == ""
 
 
-def test_images_that_look_damaged_are_told_of_each_half(tmp_path: Path) -> None:
-    root = draw_folder(tmp_path / "images", images=4)
-    (root / "class-00" / "03.png").write_bytes((root / "class-00" / "03.png").read_bytes()[:-100])
-    (root / "class-15" / "00.png").write_bytes(b"<html>404</html>")
-    (root / "class-00" / "notes.txt").touch()
-    done = holdout_here("datasets", "folder", "--root", root)
-    assert "1 file without the suffix of an image (.txt 1)" in plain(done.stderr)
-    assert plain(done.stderr).startswith(
-        "1 of 32 images of training classes looks damaged: class-00/03.png (the file is cut off). "
-        "1 of 32 images of test classes looks damaged: class-15/00.png (not an image of a known format)."
-    )
-    assert "test half │ 8 │ 32" in plain(done.stdout)
-
-
 # Hostile data trees, one per row: the change to a good tree and the expected sentence, or "" if it is accepted. Lists
 # that are no files are in `tests/hostile`, and what a folder leaves out in `tests/trainables/data`.
 
@@ -138,13 +124,6 @@ def test_a_damaged_folder_is_a_sentence(name: str, tmp_path: Path) -> None:
     (change, said), root = FOLDERS[name], draw_folder(tmp_path / "images", classes=8, images=5)
     change(root)
     assert said.format(root=str(root)) in refused("datasets", "folder", "--root", root)
-
-
-@pytest.mark.parametrize("root", ["a\0b", "x" * 5000, "/dev/null", ""])
-def test_a_root_that_cannot_be(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    said = refused("datasets", "cub200", "--set", f"root={json.dumps(root)}")
-    assert ("cannot be used (File name too long)" if len(root) > 1000 else "dataset.root is ") in said
 
 
 def lines(list_: str, change: Callable[[list[str]], list[str]]) -> Change:
@@ -243,14 +222,6 @@ def test_a_published_data_set(dataset: str, name: str, tmp_path: Path) -> None:
         return
     found = json_of(*arguments)
     assert found["train_half"] == found["test"] == {"classes": 4, "images": 20}
-
-
-def test_a_list_of_classes_names_those_that_are_not_there(tmp_path: Path) -> None:
-    root = make_tree("inaturalist", tmp_path / "inaturalist")
-    (root / "own.txt").write_text("1\n7777\n")
-    options = ("--set", "subset=true", "--set", "class_list=own.txt")
-    said = refused("datasets", "inaturalist", "--root", root, *options)
-    assert "1 of the 2 categories in it missing in the annotations: 7777." in said
 
 
 def test_a_search_over_hostile_images_names_them_all_and_creates_nothing(tmp_path: Path) -> None:

@@ -63,20 +63,6 @@ def test_embeddings_and_paths_in_a_file(made: SmallModel, model: Embedder, tmp_p
     assert np.array_equal(found, model.embed(inside, batch_size=5))
 
 
-def test_what_is_left_out_below_a_folder_is_counted(made: SmallModel, tmp_path: Path) -> None:
-    root = tmp_path / "images"
-    for path in ("a.png", "b.JPG ", "c", "lost+found/d.png", "e/@eaDir/f.png", "e/g.png", "Thumbs.db"):
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(made.images / "class-01" / "00.png", root / path)
-    done = holdout_here("embed", made.folder, root, root / "c", "--to", tmp_path / "a.npz", *CPU)
-    with np.load(tmp_path / "a.npz") as file:
-        assert file["paths"].tolist() == [str(root / name) for name in ("a.png", "b.JPG ", "e/g.png", "c")]
-    assert (
-        f"Left out in {str(root)!r}: 2 files without the suffix of an image (.db 1, none 1); 2 folders of systems "
-        "(@eaDir 1, lost+found 1)."
-    ) in plain(done.stderr)
-
-
 def test_neighbours_from_the_command_line(index: Path, made: SmallModel, model: Embedder) -> None:
     query = made.images / "class-02" / "05.png"
     expected = ImageIndex.load(index, model).query(query, k=3)
@@ -157,26 +143,6 @@ def test_unreadable_images_are_named_and_left_out(mixed: Path, made: SmallModel,
     assert [query["path"] for query in queries] == [str(mixed / "a.png"), str(mixed / "c.png")]
     said = holdout_here("embed", made.folder, mixed / "b.jpg", "--to", tmp_path / "b.npz", "--skip-unreadable", code=2)
     assert said.stderr.splitlines()[-1] == "No image can be read, so nothing was written."
-
-
-def test_a_path_that_is_no_text(made: SmallModel, tmp_path: Path) -> None:
-    """File systems allow such names; numpy stores them and Parquet cannot."""
-    image = tmp_path / "\udcff.png"
-    image.write_bytes((made.images / "class-00" / "00.png").read_bytes())
-    done = holdout_here("embed", made.folder, image, "--to", tmp_path / "a.parquet", *CPU, code=2)
-    assert done.stderr.rstrip().endswith(r"\udcff.png' is not UTF-8, which Parquet requires; write a .npz file.")
-    holdout_here("embed", made.folder, image, "--to", tmp_path / "a.npz", *CPU)
-    assert np.load(tmp_path / "a.npz")["paths"].tolist() == [str(image)]
-
-
-def test_an_index_whose_model_was_moved_asks_for_it(made: SmallModel, tmp_path: Path) -> None:
-    image, model, moved = made.images / "class-00" / "00.png", tmp_path / "model", tmp_path / "moved"
-    shutil.copytree(made.folder, model)
-    holdout_here("index", model, image, "--to", tmp_path / "index", *CPU)
-    model.rename(moved)
-    said = refused("query", tmp_path / "index", image, "-k", 1)
-    assert said == f"The model of {tmp_path / 'index'} is no longer at {model}; add --model with its new path."
-    holdout_here("query", tmp_path / "index", image, "-k", 1, "--model", moved, *CPU)
 
 
 def test_the_model_that_a_strangers_index_names_is_not_loaded(index: Path, made: SmallModel, tmp_path: Path) -> None:

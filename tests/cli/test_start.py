@@ -59,17 +59,14 @@ NOTHING = {*HEAVY, *STUDIES, "numpy"}
 ROWS: list[tuple[str, int, set[str]]] = [
     # Help and mistyped commands.
     ("--help", 0, NOTHING | {"yaml"}),
-    ("-h", 0, NOTHING | {"yaml"}),
     ("--version", 0, NOTHING | {"yaml"}),
     ("run --help", 0, NOTHING | {"yaml"}),
-    ("query --help", 0, NOTHING | {"yaml"}),
     ("rnu", 2, NOTHING | {"yaml"}),
     # Where a model has nothing to do, and the progress of searches.
     ("embed model photos --to a.csv", 2, NOTHING),
     (f"index model photos --to {__file__}", 2, NOTHING),
     ("query no x", 2, NOTHING),
     ("status --runs RUNS", 0, NOTHING),
-    ("status small --runs RUNS", 0, NOTHING),
     # Lists, and mistakes of a search file.
     ("keys lr", 0, {*HEAVY, "sqlalchemy", "alembic"}),
     ("losses", 0, {*HEAVY, "sqlalchemy", "alembic"}),

@@ -23,23 +23,18 @@ FOLDER_NAME = "name: a search's name names a folder: up to 100 letters, digits, 
 VALUES = [
     # Numbers: of another type, out of range, or not numbers.
     ("search: {trials: .nan}", "search.trials: must be finite; it is nan."),
-    ("search: {trials: 9223372036854775808}", "search.trials: must be between -9223372036854775807 and 9223372036854775807; it is 9223372036854775808."),
     ("search: {epochs: 7}", "search.epochs gives each loss 7 and one training takes 8; give each a budget"),
     ("training: {images_per_class: 1000}", "batch_size must be at least 2 and images_per_class (1000), not 120"),
     ("training: {image_size: 1000000000}", "set dataset.store_size to 1142857143 or more."),
     ("split: {ratio: 0.01}", "At split.ratio 0.01, 48 of the training half validate and 0 are left to train."),
     # Values that YAML 1.1 reads differently.
     ("search: {trials: 1:30}", "search.trials: must be a whole number; it is '1:30'."),
-    ("training: {resize_square: yes}", "training.resize_square: must be true or false; it is 'yes'."),
 ]
 
 NAMES = [
-    ("name: '[red]x[/red]'", FOLDER_NAME + "'[red]x[/red]'."),
     ("name: ../up", FOLDER_NAME + "'../up'."),
     ('name: "a\\0b"', FOLDER_NAME + r"'a\x00b'."),
-    (f"name: {'x' * 300}", FOLDER_NAME + "'xxxxx"),
     ("name: mlflow.db", "name: mlflow.db is a file of the runs folder; give another name; it is 'mlflow.db'."),
-    ("name: 12", "name: must be text; it is 12."),
 ]
 
 PARTS = [
@@ -47,36 +42,27 @@ PARTS = [
     ("losses: [pnp, pnp]", "losses: pnp is given more than once; keep one of each."),
     ("losses: [proxy anchor]", "it is 'proxy anchor' (did you mean proxy_anchor?)."),
     ("losses: [pr\u043exy_anchor]", r"(did you mean proxy_anchor? It is written 'pr\u043exy_anchor'.)"),
-    ("losses: [3]", "losses: 3 is not a loss; give a name, or the import path of your own."),
     ("losses: ['os:system']", "losses: The loss 'os:system' must be a class that derives from holdout.parts.Loss"),
     ("losses: ['nomodule:X']", "losses: The loss 'nomodule:X' does not exist: no module nomodule is found."),
     ("losses: [{name: ../x, part: 'os:system'}]", "losses: os:system would be called '../x', which cannot name a folder"),
-    ("losses: [{part: 'os:system'}]", "losses: a loss of your own has the keys name and part"),
     ("dataset: {}", "dataset.name: missing; this key is required."),
-    ("dataset: glyphs", "dataset: must be keys and values; it is 'glyphs'."),
     ('dataset: {name: folder, root: "/tmp/a\\0b"}', r"dataset.root is '/tmp/a\x00b', which does not exist."),
     ("dataset: {name: glyphs, cache: /dev/null}", "dataset.cache: /dev/null cannot be written to; name a folder of your own."),
     ("model: {backbone: 'os:system'}", "The backbone 'os:system' must be a class or function that builds a module"),
-    ("model: {weights: nope}", "not a file. Give a file, 'imagenet' or null."),
     ("model: {weights: /etc/passwd}", "The weights in /etc/passwd cannot be read: "),
-    ("metrics: {validation: [recall_at_0]}", "metrics.validation: recall_at_0 is not known (did you mean recall_at_1?)"),
     ("search: {objective: loss}", "search.objective: loss is not known; choose one of recall_at_k, "),
     ("ship: ['../x']", "ship: '../x' is not a package's name; give it as Python imports it, such as mylab."),
     ("ship: [nopackage_x]", "ship: the package nopackage_x was not found; correct the name"),
-    ("dataset: {name: features, file: texts.npy}", "(did you mean .npz?)"),
     ("metrics: {validation: [nmi_super], test: [recall_at_1, f1_super]}", "metrics: nmi_super, f1_super need a data set that groups its classes into superclasses, as sop does, and"),
     ("metrics: {test: [recall_at_1-small, map_at_r]}", "metrics.test: recall_at_1-small is computed on a part of the test classes that glyphs does not have; it has none."),
     ("model: {backbone: resnet18, weights: imagenet}", "The ImageNet weights of resnet18 are not on this"),
     # Settings of a loss's own.
-    ("training_by_loss: {pnp: 3}", "training_by_loss.pnp: must be keys and values; it is 3."),
     ("training_by_loss: {pnp: {batch_size: 9995}}", "training_by_loss.pnp: A balanced batch of 9995"),
     ("training_by_loss: {proxy_anchor: {lr: -1, image_size: 8, clip_grad: 0}, pnp: {optimizer: sdg}}", "training_by_loss.proxy_anchor.clip_grad: must be more than 0; it is 0.", "training_by_loss.proxy_anchor.image_size: it must be the same for all", "training_by_loss.proxy_anchor.lr: must be more than 0; it is -1.", "training_by_loss.pnp.optimizer: must be one of"),
     ("space: {pnp: {training: {proxy_lr: 0.1}}}", "space.pnp.training.proxy_lr: there is no such hyperparameter to"),
     ("space: {pnp: {training: {lr: -1}}}", "space.pnp.training.lr must be more than 0; it is -1."),
-    ("space: {pnp: {training: 3}}", "space.pnp.training must be keys and values, such as {lr: …}; it is 3."),
     # Unknown keys, which are looked for in the whole file.
     ("epochs: 1", "epochs: no such key (did you mean training.epochs or search.epochs?); correct it, or remove it."),
-    ("training: {Batch-Size: 1}", "training.Batch-Size: no such key (did you mean training.batch_size?); correct it, or remove it."),
     # Constraints.
     ("search: {constraints: {speed: '< 5'}}", "speed is not known"),
     # Several mistakes at once.
@@ -84,13 +70,9 @@ PARTS = [
 ]
 
 SPACES = [
-    ("space: {pnp: 3}", "space.pnp: must be keys and values; it is 3."),
-    ("space: {pnp: {temperature: {low: 0.1, high: 0.01}}}", "space.pnp.temperature: `low <= high` must hold"),
     ("space: {pnp: {temperature: {low: 0.01, high: 0.02, step: 1}}}", "space.pnp.temperature: steps of 1 from 0.01 do not end at 0.02, but at 0.01; set high to that, or give another step."),
     ("space: {pnp: {temperature: {low: 0.01, high: .inf}}}", "space.pnp.temperature.high: must be finite; it is inf."),
     ("space: {pnp: {temperature: {low: 0.01, hihg: 0.1}}}", "space.pnp.temperature: a range has the keys low, high, step, log, not hihg."),
-    ("space: {pnp: {temperature: {low: a}}}", "space.pnp.temperature: low, high and step must be numbers and log true or false; it is {'low': 'a'}."),
-    ("space: {pnp: {temperature: []}}", "space.pnp.temperature: the list of choices is empty; name at least one value."),
     ("space: {pnp: {variant: Zz}}", "space.pnp.variant must be one of O, Iu, Ib, Ds, Dq; it is 'Zz'"),
     ("space: {pnp: {variant: {low: 1, high: 2}}}", "space.pnp.variant: a range needs numbers, and this is one of 'Ib', 'Ds', 'Dq'; give a list of choices."),
     ("space: {pnp: {variant: [[a]]}}", "space.pnp.variant: the choice ['a'] is of list; give finite numbers, texts, true, false or null"),
@@ -118,15 +100,11 @@ ADDRESSES = [
     ("tracking: {uri: 'sqlite:////etc/passwd'}", "tracking.uri: /etc/passwd is not a SQLite database (file is not a database); name another file."),
     ("tracking: {uri: 'postgresql://user:not-for-every-eye@127.0.0.1:9/x'}", "tracking.uri: it holds a password (postgresql://user:***@127.0.0.1:9/x); write it as a reference"),
     ("tracking: {uri: 'postgresql://u:${NO_SUCH_VARIABLE}@127.0.0.1:9/x'}", "needs the environment variable NO_SUCH_VARIABLE, which is not set; export it."),
-    ("search: {storage: 'sqlite:////x.db'}", "search.storage: no such key"),
     ("tracking: {uri: 'http://127.0.0.1:9'}", "tracking.uri: no MLflow server answers at http://127.0.0.1:9 "),
-    ("tracking: {uri: 'http://127.0.0.1:abc'}", "tracking.uri is not a valid address (Port could not be cast to integer value as 'abc')"),
-    ("checkpoints: {storage_path: ''}", "checkpoints.storage_path: must not be empty; it is ''."),
     ("checkpoints: {storage_path: 'nope://x'}", "checkpoints.storage_path: fsspec has no nope://"),
     ("checkpoints: {storage_path: 's3://user:not-for-every-eye@host/x'}", "checkpoints.storage_path: it names a user; leave that out"),
     ("checkpoints: {storage_path: /etc/passwd}", "checkpoints.storage_path: /etc/passwd cannot be written to; name a folder of your own."),
     ('checkpoints: {storage_path: "/tmp/a\\0b"}', r"checkpoints.storage_path: '/tmp/a\x00b' holds a zero byte"),
-    (f"checkpoints: {{storage_path: /{'y' * 300}}}", "cannot be accessed (OSError: File name too long)"),
 ]
 
 CAMPAIGNS = [
@@ -134,18 +112,13 @@ CAMPAIGNS = [
     ("vary: {a: {x: {}}, b: {y: {}}, c: {z: {}}}", "vary: must have at most 2 entries; it is {'a': "),
     ("vary: {loss: {x: {}}}", "vary: an axis cannot be called loss: the losses are always an axis"),
     ("vary: {dim: {../x: {}}}", "vary: the label '../x' of dim is part of the names of searches, and a search's name names a folder"),
-    ("vary: {dim: {x: {'': 0}}}", "vary: the label x of dim sets '', which is not a key such as search.trials"),
     ("vary: {dim: {x: {name: y}}}", "vary: the label x of dim sets name, but searches are named after their labels"),
     ("vary: {dim: {x: {model.embedding_dim: 0}}}", "model.embedding_dim: must be at least 1, at most 65536; it is 0."),
     ("vary: {dim: {x: {resources.cpus_per_trial: 2}, y: {}}}", "vary: resources must be the same in all searches"),
     ("vary: {d: {a-b: {}, a: {}}, e: {c: {}, b-c: {}}}", "vary: several searches would be called camp-a-b-c; choose other labels."),
     (f"vary: {{dim: {{{', '.join(f'l{n}: {{}}' for n in range(2_000))}}}}}", "vary: it makes 2000 searches, and a campaign may have at most 500"),
-    ("recipe: nope", "There is no file 'nope' and no recipe or campaign of that name"),
     ("recipe: loss-benchmark-cub200", "loss-benchmark-cub200 is a campaign of several searches"),
-    ("base: {}", "dataset: missing; this key is required.", "losses: missing; this key is required."),
-    ("base: {name: x}", "base: base cannot have a name"),
     ("table: {rows: [zebra]}", "table.rows may name loss, dim; it names zebra; remove that."),
-    ("table: {rows: [loss], metrics: [zebra]}", "table.metrics: zebra is not known; choose one of recall_at_k"),
     ("final: {seeds: 5}", "final.seeds: no such key (did you mean base.final.seeds?)"),
 ]
 
@@ -156,7 +129,6 @@ FILES = [
     ("empty", b"", "must hold keys and values, such as `name: quickstart`; it is empty."),
     ("a list", b"- a\n- b\n", "must hold keys and values, such as `name: quickstart`; it holds a list."),
     ("two documents", f"{GOOD}---\n{GOOD}", f"{NOT_YAML} 4, column 1: a single document is expected; remove the others."),
-    ("a tab", f"{GOOD}training:\n\tepochs: 3\n", "column 1: while scanning for the next token, found character that cannot start any token"),
     ("UTF-16", GOOD.encode("utf-16"), "is not UTF-8 text; save it as UTF-8, or name a search file."),
     ("a zero byte", f"{GOOD}# \0\n", "is not valid YAML: unacceptable character #x0000: "),
     ("an escape in a key", f'{GOOD}"\\e[31mred": 1\n', r"has the key '\x1b[31mred', which holds an invisible character; write the key plainly."),
@@ -165,7 +137,6 @@ FILES = [
     ("a list as a key", f"{GOOD}? [a, b]\n: 3\n", "a key must be text; write it out."),
     ("an alias within itself", f"{GOOD}space: &a {{pnp: *a}}\n", "column 17: *a has no &a before it; write it out."),
     ("a billion laughs", GOOD + LAUGHS, "*a0 is part of a value with an anchor; write it out."),
-    ("ten megabytes of numbers", f"{GOOD}x: [{'1, ' * 3_400_000}1]\n", "has more than 1,000,000 characters, too many for a search file; shorten it."),
     ("100,000 lists deep", f"{GOOD}x: {'[' * 100_000}{']' * 100_000}\n", "it has too many levels; flatten it."),
     ("a call of Python", f"{GOOD}x: !!python/object/apply:os.system ['touch pwned']\n", "python/object/apply:os.system is not supported; remove it."),
     ("5,000 digits", f"{GOOD}search: {{trials: {'1' * 5_000}}}\n", "the number is too long; write it out."),
@@ -208,10 +179,8 @@ SETTINGS = [
     ([f"{'.'.join(['a'] * 5_000)}=1"], "--set needs key.path=value, such as search.trials=20; it is 'a.a.a."),
     (["search.trials=3", "search.trials=0"], "search.trials: must be at least 1; it is 0."),
     (["name.x=3"], "name: must be text; it is {'x': 3}."),
-    (["search.trials=[1"], "--set search.trials=[1 is not valid YAML: line 2, column 1: while parsing a flow sequence"),
     (["search.trials=\x1b[31m"], r"--set search.trials=\x1b[31m is not valid YAML: unacceptable character #x001b"),
     (["a\x1bb=1"], r"--set a\x1bb=1 has the key 'a\x1bb', which holds an invisible character"),
-    (["__class__=3"], "__class__: no such key; remove it."),
 ]
 
 COMMANDS = [
@@ -219,7 +188,6 @@ COMMANDS = [
     (["run", "/dev/zero"], "/dev/zero has more than 1,000,000 characters, too many for a search file; shorten it."),
     (["run", "circle"], "circle cannot be read (Too many levels of symbolic links); name a search file."),
     (["run", "gone.yaml"], "There is no file 'gone.yaml' and no recipe or campaign of that name"),
-    (["run", "mpa_cub200"], "(did you mean mpa-cub200?)"),
     (["run", "x" * 300], "xxx…' cannot be used (File name too long); name another path, or change its permissions."),
     (["doctor", "loss-benchmark-cub200"], "loss-benchmark-cub200 is a campaign of several searches; `holdout run loss-benchmark-cub200` runs it."),
     (["run", "row.yaml", "--output", "x.pdf"], "--output x.pdf: the file's suffix sets the format and must be one of .csv, .md, .tex; it is '.pdf'."),
@@ -228,8 +196,6 @@ COMMANDS = [
     (["run", "row.yaml", "--set", "tracking.uri=sqlite:///other.db"], "other.db is the database of another program (it has the tables bookmarks, but not experiments); name another file."),
     (["status", ".."], "There is no search '..' in "),
     (["embed", "folder", "folder", "--to", "e.npz"], "The folder 'folder' holds no image."),
-    (["query", "future", "row.yaml"], "describes an index in the format 99, and this version reads 3; make the index again"),
-    (["papers", "zebra"], "zebra is not a paper; choose one of mpa, "),
     (["status", "--jobs", "--address", "http://127.0.0.1:9"], "No cluster answers at http://127.0.0.1:9 ([Errno 111] Connection refused)"),
     (["stop", "x", "--address", "http://user:not-for-every-eye@127.0.0.1:9"], "No cluster answers at http://user:***@127.0.0.1:9 "),
 ]
@@ -240,13 +206,11 @@ MODELS = [
     (["embed", "model", "image.png", "--to", "b.npz"], "it is a folder; name a file."),
     (["embed", "model", "image.png", "--to", "row.yaml/c.npz"], "is not writable"),
     (["embed", "model", "image.png", "--to", "a.npz", "--batch-size", "0"], "batch_size is 0; give 1 or more."),
-    (["embed", "model", "image.png", "--to", "a.npz", "--device", "gpu"], "which is not available here"),
     (["embed", "birds", "image.png", "--to", "a.npz"], "is the folder of a search, not a model"),
     (["embed", "nowhere://birds", "image.png", "--to", "a.npz"], "cannot be accessed (ValueError: Unsupported filesystem: 'nowhere'); install"),
     (["embed", "own", "image.png", "--to", "a.npz"], "has a user-defined network, lab:Net, whose code would be imported and run"),
     (["embed", "weights.pt", "image.png", "--to", "a.npz"], "other formats, which would have to be unpickled, are not read"),
     (["index", "model", "image.png", "--to", "birds"], "holds files that are not an index's (search.yaml)"),
-    (["query", "nothing", "image.png"], "is not an index"),
     (["query", "index", "image.png", "--model", "model", "-k", "97"], "k is 97, and the index holds 96 images; give 1 to 96."),
     (["query", "index", "image.png", "--model", "other"], "The index index was made by the model "),
     (["query", "nameless", "image.png"], "nameless does not name its model; add --model."),
@@ -255,7 +219,6 @@ MODELS = [
 USAGE = [
     (["run", "row.yaml", "--runs", "row.yaml"], "dir 'row.yaml' is a file"),
     (["run", "a\0b"], "embedded null byte"),
-    (["compare"], "Missing argument 'NAME'. `"),
     (["run", "row.yaml", "--nope"], "No such option: --nope"),
     (["serve", "--port", "99999"], "Invalid value for '--port': it must be less than or equal to 65535"),
 ]
@@ -265,9 +228,7 @@ USAGE = [
 def odd_files(here: Path) -> Path:
     """The current folder of the commands, with files of all kinds."""
     (here / "row.yaml").write_text(GOOD)
-    for name in ("folder", "future"):
-        (here / name).mkdir()
-    (here / "future" / "index.json").write_text('{"format": 99}')
+    (here / "folder").mkdir()
     os.mkfifo(here / "pipe")
     (here / "circle").symlink_to("circle")
     database = sqlite3.connect(here / "other.db")
