@@ -196,6 +196,7 @@ COMMANDS = [
     (["run", "row.yaml", "--set", "tracking.uri=sqlite:///other.db"], "other.db is the database of another program (it has the tables bookmarks, but not experiments); name another file."),
     (["status", ".."], "There is no search '..' in "),
     (["embed", "folder", "folder", "--to", "e.npz"], "The folder 'folder' holds no image."),
+    (["query", "future", "row.yaml"], "describes an index in the format 99, and this version reads 3; make the index again"),
     (["status", "--jobs", "--address", "http://127.0.0.1:9"], "No cluster answers at http://127.0.0.1:9 ([Errno 111] Connection refused)"),
     (["stop", "x", "--address", "http://user:not-for-every-eye@127.0.0.1:9"], "No cluster answers at http://user:***@127.0.0.1:9 "),
 ]
@@ -228,7 +229,9 @@ USAGE = [
 def odd_files(here: Path) -> Path:
     """The current folder of the commands, with files of all kinds."""
     (here / "row.yaml").write_text(GOOD)
-    (here / "folder").mkdir()
+    for name in ("folder", "future"):
+        (here / name).mkdir()
+    (here / "future" / "index.json").write_text('{"format": 99}')
     os.mkfifo(here / "pipe")
     (here / "circle").symlink_to("circle")
     database = sqlite3.connect(here / "other.db")

@@ -49,15 +49,6 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def of_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The same of images."""
-    folder = vault_of_images(tmp_path_factory.mktemp("images"), memory_gb=0.7)
-    yield folder
-    assert openings(folder) == []
-    assert opened(folder, model_of(IMAGES))["number"] == 1
-
-
-@pytest.fixture(scope="module")
 def by_embeddings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """One that hands out its items, and takes their embeddings."""
     folder = vault_of_vectors(tmp_path_factory.mktemp("labels"), labels_only=True)
@@ -274,10 +265,12 @@ def test_a_program_that_mixes_its_batch_has_no_score(tmp_path: Path) -> None:
     assert plain["metrics"]["map_at_r"] > 0
 
 
-def test_an_image_of_gigabytes_is_a_sentence(of_images: Path) -> None:
+def test_an_image_of_gigabytes_is_a_sentence(tmp_path: Path) -> None:
+    folder = vault_of_images(tmp_path, memory_gb=0.7)
     description = described(IMAGES, decoded_side=16_384, frame={"side": 16_384, "short_side": 16_384, "square": True})
     wide = model_of(IMAGES, description=description)
-    assert "more memory than the vault allows" in said(of_images, message(*opening_of(of_images, wide)))
+    assert "more memory than the vault allows" in said(folder, message(*opening_of(folder, wide)))
+    assert opened(folder, model_of(IMAGES))["number"] == 1
 
 
 @pytest.mark.parametrize("lacks", ["an image", "a ledger"])
