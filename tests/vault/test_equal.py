@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support.finished_search import finish, in_turn
 from support.kinds import FEW, Kinds
 from support.small_search import GLYPHS, SHORTEST
 from support.vault_requests import ask, message, opening_of
 
+from examples.tiny_network import TinyNetwork
 from search.config.yaml_file import read_yaml
 from search.driver.make_plan import reopened
 from search.driver.sealed import files_of, models_to_send, parts_of, test_items as items_of
@@ -28,6 +30,7 @@ from search.vault.protocol import content_of
 from trainables.metrics import is_retrieval
 
 SMALL: dict[str, Any] = {**GLYPHS, **SHORTEST, "name": "small", "metrics": FEW}
+TINY = "examples.tiny_network:TinyNetwork"
 OTHERS: dict[str, dict[str, Any]] = {
     "MPA and an own loss": {"losses": ["mpa", "support.own_parts:Pull"], "final": {"seeds": 2}},
     "torchvision": {"model": {"backbone": "resnet18", "embedding_dim": 8}},
@@ -126,6 +129,13 @@ def test_every_value_is_that_of_the_own_test(searches: Callable[[str], RunFolder
 def test_a_network_of_your_own_has_the_same_values(searches: Callable[[str], RunFolder], tmp_path: Path) -> None:
     """As an ONNX program, which rounds otherwise."""
     assert_near(both_ways(searches("LoRA"), tmp_path))
+
+
+@pytest.mark.slow
+def test_a_frozen_network_of_your_own_has_the_same_values(tmp_path: Path) -> None:
+    torch.save(TinyNetwork().state_dict(), weights := tmp_path / "tiny.pth")
+    model = {"backbone": TINY, "weights": str(weights), "freeze": "backbone", "embedding_dim": 8}
+    assert_near(both_ways(RunFolder(finish(tmp_path / "runs", {**SMALL, "model": model}), "small"), tmp_path))
 
 
 @pytest.mark.parametrize("kind", OF_EMBEDDINGS)
