@@ -133,13 +133,6 @@ def test_the_citation_and_the_changes_name_the_version() -> None:
     assert f"\n## {__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_pictures_are_small() -> None:
-    pictures = list((DOCS / "pictures").iterdir())
-    assert pictures
-    for picture in pictures:
-        assert picture.stat().st_size <= 200_000, f"{picture.name} has {picture.stat().st_size} bytes"
-
-
 # The messages of the product: what they name exists.
 
 KEYS = {key.name: key for target in (SearchConfig, CampaignConfig) for key in keys_of(target)}

@@ -22,12 +22,11 @@ from examples.circle_loss import CircleLoss
 from search.driver.stages import search_stage
 from search.study.trial_queue import TrialQueue
 from search.tables import ENGINES
-from trainables.common.part_tables import PartTable, load_part
+from trainables.common.part_tables import PartTable
 from trainables.data import DATASETS
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.losses import LOSSES
 from trainables.training.spec import Epochs
-from trainables.training.trainable import Trainable
 
 Files = Callable[..., dict[str, Any]]
 
@@ -123,13 +122,6 @@ def test_a_history_says_what_a_loss_used(opened: Opened) -> None:
     assert "triplets" not in read.history("pnp", 0)
 
 
-def test_losses_are_described_without_being_loaded() -> None:
-    described = holdout.losses()
-    assert list(described) == list(LOSSES)
-    margin = described["proxy_anchor"].hyperparameters["margin"]
-    assert (margin.default, margin.range) == (0.1, "0 to 1 by 0.1")
-
-
 def test_embeddings_from_anywhere_are_scored_against_each_other_or_a_gallery() -> None:
     """Two classes on two axes: all R nearest neighbours have the query's class."""
     embeddings = np.array([[1, 0.0], [1, 0.1], [0, 1.0], [0.1, 1]])
@@ -166,12 +158,6 @@ def test_a_refusal_names_a_base_class_that_can_be_imported(table: PartTable[Any,
     (name,) = re.findall(r"holdout\.parts\.(\w+);", str(error.value))
     (row, *_) = table
     assert issubclass(table[row], getattr(holdout.parts, name))
-
-
-def test_so_does_that_of_a_training() -> None:
-    with pytest.raises(holdout.InvalidInput, match=r"derives from holdout\.parts\.Trainable;"):
-        load_part("pathlib:Path", kind="trainable", base=Trainable)
-    assert holdout.parts.Trainable is Trainable
 
 
 def test_the_pages_name_what_is_there() -> None:

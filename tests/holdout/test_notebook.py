@@ -86,19 +86,3 @@ def test_results_are_short_tables(tmp_path: Path) -> None:
                 assert line[f"test_{name}"] == found.mean
         cells = re.findall(r"<td>([^<]*)</td>", result._repr_html_())
         assert len(cells) == frame.size
-
-
-def test_an_unknown_name_is_answered_with_those_there_are(tmp_path: Path) -> None:
-    made_search(tmp_path, "one", {"mpa": (0.3, 0.5), "pnp": (0.3, 0.6)})
-    losses = holdout.open("one", runs=tmp_path).summary.losses
-    with pytest.raises(KeyError, match=r"there is no 'pmp' \(did you mean pnp\?\); known: mpa, pnp"):
-        losses["pmp"]
-    test = losses["mpa"].test
-    assert test is not None
-    with pytest.raises(KeyError, match=r"there is no 'recal_at_1' \(did you mean recall_at_1\?\)"):
-        test["recal_at_1"]
-
-
-def test_a_campaign_without_a_result_is_said_to_have_none(tmp_path: Path) -> None:
-    with pytest.raises(holdout.InvalidInput, match="No campaign 'nothing' has a result in"):
-        holdout.campaign("nothing", runs=tmp_path)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from support.commands import command, without_ended_workers
 
 from soak.faults import FAULTS, START_S, NothingToHitError, Planned
 from soak.oracle import record_differences
-from soak.tools import DRIVER, Process, marked
+from soak.tools import DRIVER, Process, end, marked
 from soak.world import World
 
 PATIENCE_S = 240.0
@@ -142,7 +141,10 @@ class Search:
                 self._log.write(search=world.mark, driver_ended=code, said=self._last_words())
                 if deaths > DEATHS:
                     raise SearchHangsError
-                self._end_with_driver()
+                if left := outlived(world):
+                    names = ", ".join(process.title[:80] for process in left)
+                    self.trouble.append(f"{len(left)} processes outlive their driver by {GRACE_S} s: {names}.")
+                    end(left)
                 world.start()
             now = (world.epochs(), len(world.said()))
             if now != seen:
@@ -150,14 +152,6 @@ class Search:
             if time.monotonic() - changed > PATIENCE_S:
                 raise SearchHangsError
             time.sleep(0.1)
-
-    def _end_with_driver(self) -> None:
-        """Check that the child processes of a driver end soon after it."""
-        if left := outlived(self.world):
-            names = ", ".join(process.title[:80] for process in left)
-            self.trouble.append(f"{len(left)} processes outlive their driver by {GRACE_S} s: {names}.")
-            for process in left:
-                process.send(signal.SIGKILL)
 
     @property
     def _driver(self) -> "subprocess.Popen[bytes]":

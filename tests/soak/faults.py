@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from subprocess import CalledProcessError
 from typing import Any
 
@@ -84,7 +85,8 @@ def _driver(world: World) -> list[Process]:
 
 
 def _program(name: str) -> Processes:
-    return lambda world: world.named(name)
+    """Return the living processes of one of Ray's programs."""
+    return lambda world: [found for found in world.processes() if Path(found.title.split(" ")[0]).name == name]
 
 
 def _of_node(node: Any) -> list[Process]:

@@ -58,16 +58,15 @@ class Services:
         def start() -> None:
             self._nodes = Nodes(cpus=1, bare=True)
             if self.scenario.nodes > 1:
-                self.second = self.nodes.add(cpus=1)
+                self._add()
 
         _again_if_late(start)
 
     def add_second(self) -> None:
+        _again_if_late(self._add)
 
-        def add() -> None:
-            self.second = self.nodes.add(cpus=1)
-
-        _again_if_late(add)
+    def _add(self) -> None:
+        self.second = self.nodes.add(cpus=1)
 
     def end_nodes(self) -> None:
         """End the cluster, which may be dead already."""
@@ -190,10 +189,6 @@ class World:
     def trainers(self) -> list[Process]:
         return [process for process in self.processes() if TRAINS.match(process.title)]
 
-    def named(self, program: str) -> list[Process]:
-        """Return the living processes of one of Ray's programs."""
-        return [process for process in self.processes() if Path(process.title.split(" ")[0]).name == program]
-
     def processes(self) -> list[Process]:
         """Return the processes of the drivers, or of the nodes that they train on."""
         return marked(RUN, os.environ[RUN]) if self.scenario.nodes else marked(DRIVER, self.mark)
@@ -202,12 +197,6 @@ class World:
         """Return the processes of the database server."""
         first = self.services.database.pid
         return [Process(first, "postgres"), *descendants(first)]
-
-    def end_driver(self) -> None:
-        if self.driver is not None:
-            self.driver.kill()
-            self.driver.wait()
-        end(marked(DRIVER, self.mark))
 
 
 @contextmanager
@@ -223,4 +212,7 @@ def world(scenario: Scenario, services: Services, folder: Path, name: str) -> It
         try:
             yield made
         finally:
-            made.end_driver()
+            if made.driver is not None:
+                made.driver.kill()
+                made.driver.wait()
+            end(marked(DRIVER, made.mark))

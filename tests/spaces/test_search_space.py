@@ -176,13 +176,10 @@ def test_every_param_has_a_row_with_its_default_and_source(name: str) -> None:
         row.check()
 
 
-@given(
-    st.lists(
-        st.integers(-2, 2) | st.booleans() | st.floats(-2, 2) | st.just(float("nan")) | st.text(max_size=1),
-        min_size=1,
-        max_size=6,
-    )
-)
+FEW = st.integers(-2, 2) | st.booleans() | st.floats(-2, 2) | st.just(math.nan) | st.text(max_size=1)
+
+
+@given(st.lists(FEW, min_size=1, max_size=6))
 def test_choices_are_accepted_if_each_can_be_proposed(choices: list[bool | int | float | str]) -> None:
     found = [optuna.distributions.CategoricalDistribution(choices).to_internal_repr(choice) for choice in choices]
     try:

@@ -47,39 +47,29 @@ def elsewhere(tensor: onnx.TensorProto, path: str) -> onnx.TensorProto:
 
 
 def external(path: str) -> bytes:
-    """Return a program whose weights are in the file at ``path``."""
     made = model([node("MatMul", "x", "w")], {"w": projection()})
     elsewhere(made.graph.initializer[0], path)
     return made.SerializeToString()
 
 
 def external_constant(path: str) -> bytes:
-    """Return a program with a constant in a node whose numbers are in the file at ``path``."""
     tensor = elsewhere(numpy_helper.from_array(projection(), "w"), path)
     return program(node("Constant", to="w", value=tensor), node("MatMul", "x", "w"))
 
 
+WITH_EVIL = [helper.make_opsetid("", 18), helper.make_opsetid("evil", 1)]
+
+
 def other_domain() -> bytes:
-    made = model(
-        [helper.make_node("Secret", ["x"], ["y"], domain="evil")],
-        {},
-        opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("evil", 1)],
-    )
-    return made.SerializeToString()
+    secret = helper.make_node("Secret", ["x"], ["y"], domain="evil")
+    return model([secret], {}, opset_imports=WITH_EVIL).SerializeToString()
 
 
 def function() -> bytes:
     """Return a program that defines an operator itself."""
-    body = helper.make_function(
-        "evil", "Twice", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 18)]
-    )
-    made = model(
-        [helper.make_node("Twice", ["x"], ["y"], domain="evil")],
-        {},
-        opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("evil", 1)],
-        functions=[body],
-    )
-    return made.SerializeToString()
+    add, twice = node("Add", "a", "a", to="b"), helper.make_node("Twice", ["x"], ["y"], domain="evil")
+    body = helper.make_function("evil", "Twice", ["a"], ["b"], [add], WITH_EVIL[:1])
+    return model([twice], {}, opset_imports=WITH_EVIL, functions=[body]).SerializeToString()
 
 
 def two_outputs() -> bytes:
@@ -100,16 +90,11 @@ def sparse() -> bytes:
 def huge(gigabytes: int) -> bytes:
     """Return a small program that needs ``gigabytes`` of memory."""
     size = gigabytes * 250_000_000 // NUMBERS
-    nodes = (
-        node("Expand", "one", "shape", to="big"),
-        node("ReduceMax", "big", to="m", keepdims=0),
-        node("Add", "x", "m"),
-    )
-    return program(*nodes, one=np.ones(1, np.float32), shape=np.array([NUMBERS, size]))
+    big, most = node("Expand", "one", "shape", to="big"), node("ReduceMax", "big", to="m", keepdims=0)
+    return program(big, most, node("Add", "x", "m"), one=np.ones(1, np.float32), shape=np.array([NUMBERS, size]))
 
 
 def wide(width: int) -> bytes:
-    """Return a program whose embeddings have ``width`` numbers."""
     nodes = node("ReduceMax", "x", "axes", to="m"), node("Tile", "m", "times")
     return program(*nodes, axes=np.array([1]), times=np.array([1, width]))
 

@@ -15,8 +15,6 @@ from trainables.data.batch_samplers import BatchSampler
 from trainables.losses.loss import Loss, ProxyLoss, Used
 from trainables.models.backbones import Backbone
 
-NOT_A_PART = 3
-
 
 class Pull(Loss):
     """The mean distance of two samples of a class."""
@@ -43,11 +41,6 @@ class WithoutSpace(Pull):
     """A loss that does not say what may be searched."""
 
     space = None  # type: ignore[assignment]
-
-
-class Plain(nn.Module):
-    def forward(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return embeddings.square().mean()
 
 
 class Filled(Pull):
@@ -92,15 +85,6 @@ class Counting(Pull):
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         self.used = Used("samples", len(labels_B))
         return super().compute(embeddings_BD, labels_B)
-
-
-class CountingWrong(Pull):
-    """A loss whose count has a gradient."""
-
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        value = super().compute(embeddings_BD, labels_B)
-        self.used = Used("pairs", value)
-        return value
 
 
 class Proxies(ProxyLoss):
