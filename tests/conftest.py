@@ -197,11 +197,14 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> "Callable[[str], Finished
 @pytest.fixture(scope="session")
 def lot(tmp_path_factory: pytest.TempPathFactory) -> "FinishedCampaign":
     """Return a finished campaign whose classes no earlier search of the user opened; not to be changed."""
-    from support.kinds import finished_campaign
+    from support.finished_search import campaign_here
+    from support.kinds import LOT, FinishedCampaign
 
+    runs = tmp_path_factory.mktemp("lot") / "runs"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        return finished_campaign(tmp_path_factory.mktemp("lot") / "runs")
+        with campaign_here(runs, LOT) as (campaign, result):
+            return FinishedCampaign(runs, campaign, result)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import pytest
 from scipy.io import loadmat, savemat
 from support.commands import holdout_here, json_of, plain, printed, refusal, write_search
 from support.small_search import draw_folder, small_search
-from support.trees import make_cub200, make_tree
+from support.trees import make_tree
 from support.without_ray import MADE_UP
 
 from trainables.data import DATASETS
@@ -33,7 +33,7 @@ def test_each_is_listed_with_publisher_layout_and_options() -> None:
 
 
 def test_a_part_is_counted_where_it_is_meant(tmp_path: Path) -> None:
-    root = make_cub200(tmp_path)
+    root = make_tree("cub200", tmp_path)
     of_tree = ("datasets", "cub200", "--root", root, "--set", "subset=true")
     shown = printed(*of_tree)
     assert "cub200: a part of CUB-200-2011: 40 images" in shown
@@ -71,7 +71,7 @@ def test_images_are_written_as_files_of_a_folder(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_exit_with_2(arguments: tuple[str, ...], expected: str, tmp_path: Path) -> None:
-    make_cub200(tmp_path, classes_per_half=2, images_per_class=2)
+    make_tree("cub200", tmp_path, classes_per_half=2, images_per_class=2)
     (tmp_path / "classes.txt").unlink()
     done = holdout_here("datasets", *(text.format(root=tmp_path) for text in arguments), code=2)
     assert expected in plain(done.stderr)

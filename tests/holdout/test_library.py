@@ -143,11 +143,6 @@ def test_embeddings_from_anywhere_are_scored_against_each_other_or_a_gallery() -
             holdout.evaluate(embeddings, labels, **{lacking: [0, 0, 0, 0]})
 
 
-def test_an_unknown_attribute_names_what_there_is() -> None:
-    with pytest.raises(AttributeError, match=r"it has Choice, Dataset, Embedder, .*, run, trainable"):
-        holdout.serach  # noqa: B018
-
-
 # What refusals and pages name is in ``holdout.parts``.
 
 
@@ -158,13 +153,6 @@ def test_a_refusal_names_a_base_class_that_can_be_imported(table: PartTable[Any,
     (name,) = re.findall(r"holdout\.parts\.(\w+);", str(error.value))
     (row, *_) = table
     assert issubclass(table[row], getattr(holdout.parts, name))
-
-
-def test_the_pages_name_what_is_there() -> None:
-    pages = "".join(page.read_text() for page in Path(__file__).parents[2].glob("docs/**/*.md"))
-    found = set(re.findall(r"holdout\.parts\.(\w+)", pages))
-    assert found
-    assert found <= set(holdout.parts.__all__)
 
 
 # Modules of a user that have the name of one of our packages, beside an editable installation.

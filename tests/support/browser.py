@@ -30,7 +30,6 @@ def browser_page(width: int, *, ours: bool = True, **options: Any) -> Iterator[A
 
 
 def seen(page: Any) -> None:
-    """Scroll through a whole page so that all of it is drawn."""
     for top in range(0, page.evaluate("document.documentElement.scrollHeight"), 500):
         page.evaluate(f"scrollTo(0, {top})")
         page.wait_for_timeout(120)

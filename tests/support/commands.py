@@ -81,7 +81,6 @@ def refusal(*arguments: str | Path, code: int = 2) -> str:
 
 
 def json_of(*arguments: str | Path, code: int = 0) -> Any:
-    """Return what a command prints with ``--json``."""
     return json.loads(holdout_here(*arguments, "--json", code=code).stdout)
 
 

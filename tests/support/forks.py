@@ -23,7 +23,6 @@ def forked(work: Callable[..., object], *arguments: Any) -> tuple[ForkProcess, C
 
 
 def alive(process: int) -> bool:
-    """Return True if a process has not ended."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

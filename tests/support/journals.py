@@ -34,7 +34,6 @@ def trials_in(path: Path, study: str) -> list[FrozenTrial]:
 
 
 def epochs_in(trial: FrozenTrial) -> list[dict[str, Any]]:
-    """Return the records of a trial's epochs, in order."""
     return [trial.user_attrs[key] for key in sorted(trial.user_attrs) if key.startswith("epoch:")]
 
 

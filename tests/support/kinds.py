@@ -11,9 +11,9 @@ import numpy as np
 import yaml
 from support.bare_networks import BACKBONE, TRAINING, save_convnet
 from support.commands import ROOT, summary
-from support.finished_search import campaign_here, finish
+from support.finished_search import finish
 from support.small_search import GLYPHS, draw_folder, draw_glyphs, small_search
-from support.trees import make_sop, make_vehicleid
+from support.trees import make_tree
 
 from search.records.campaign import Campaign
 from search.results.campaign import CampaignResult
@@ -102,26 +102,18 @@ def trade(name: str, search: dict[str, Any], **changes: Any) -> dict[str, Any]:
 QUALITY, WEIGHT = "support.own_trainings:quality", "support.own_trainings:weight"
 
 
-def manifest_rows(root: Path) -> list[dict[str, str]]:
-    """Return rows of which classes 0 and 1 share a group, and the last eight classes are query and gallery."""
-    rows = []
-    for folder in sorted(root.iterdir()):
-        for at, path in enumerate(sorted(folder.iterdir())):
-            number = int(folder.name[-2:])
-            part = "train" if number < 8 else "gallery" if folder.name == DISTRACTORS or at % 3 else "query"
-            group = "shop" if number < 2 and at == 0 else str(path)
-            name = str(path.relative_to(root.parent))
-            rows.append({"path": name, "class": folder.name, "group": group, "part": part, "camera": str(at % 2)})
-    return rows
-
-
 def by_group(folder: Path, **changes: Any) -> dict[str, Any]:
-    """Return a search on a manifest with groups, official queries and gallery, and cameras."""
-    rows, file = manifest_rows(draw_folder(folder / "images", images=7)), folder / "x.csv"
+    """Return a search on a manifest: classes 0 and 1 share a group, the last eight are query and gallery."""
+    file = folder / "x.csv"
     with file.open("w", newline="") as opened:
-        writer = csv.DictWriter(opened, [*rows[0]])
-        writer.writeheader()
-        writer.writerows(rows)
+        writer = csv.writer(opened)
+        writer.writerow(["path", "class", "group", "part", "camera"])
+        for path in sorted(draw_folder(folder / "images", images=7).glob("*/*")):
+            name, at = path.parent.name, int(path.stem)
+            number = int(name[-2:])
+            part = "train" if number < 8 else "gallery" if name == DISTRACTORS or at % 3 else "query"
+            group = "shop" if number < 2 and at == 0 else str(path)
+            writer.writerow([str(path.relative_to(folder)), name, group, part, str(at % 2)])
     content = {
         "dataset": {"name": "manifest", "file": str(file), "ignore_same_camera": True},
         "losses": ["pnp"],
@@ -136,7 +128,7 @@ def by_group(folder: Path, **changes: Any) -> dict[str, Any]:
 
 def on_superclasses(folder: Path) -> dict[str, Any]:
     """Return a search on products of two superclasses, with a superclass metric as objective."""
-    root = make_sop(folder / "sop", classes_per_half=8, images_per_class=6)
+    root = make_tree("sop", folder / "sop", classes_per_half=8, images_per_class=6)
     return small_search(
         root,
         dataset={"name": "sop", "root": str(root), "subset": True},
@@ -151,7 +143,7 @@ def on_superclasses(folder: Path) -> dict[str, Any]:
 
 def on_lists(folder: Path) -> dict[str, Any]:
     """Return a search with three test lists: four vehicles in the small, eight in the medium, all in the large one."""
-    root = make_vehicleid(folder / "vehicles", classes_per_half=12, images_per_class=4)
+    root = make_tree("vehicleid", folder / "vehicles", classes_per_half=12, images_per_class=4)
     return small_search(
         root,
         dataset={"name": "vehicleid", "root": str(root), "subset": True},
@@ -247,9 +239,3 @@ class FinishedCampaign:
     runs: Path
     campaign: Campaign
     result: CampaignResult
-
-
-def finished_campaign(runs: Path) -> FinishedCampaign:
-    """Run the searches of :data:`LOT`, through all of their stages."""
-    with campaign_here(runs, LOT) as (campaign, result):
-        return FinishedCampaign(runs, campaign, result)

@@ -21,24 +21,18 @@ class Branching(nn.Module):
 
 
 class Noisy(Branching):
-    """It adds noise, also when it is evaluated."""
-
     def forward(self, images: Tensor) -> Tensor:
         maps: Tensor = self.maps(images)
         return maps + torch.rand_like(maps)
 
 
 class Detached(Branching):
-    """Nothing of it learns."""
-
     def forward(self, images: Tensor) -> Tensor:
         with torch.no_grad():
             return super().forward(images)
 
 
 class WithoutLayers(nn.Module):
-    """It has no parameters."""
-
     features = 3
 
     def forward(self, images: Tensor) -> Tensor:
@@ -60,8 +54,6 @@ class Attentive(nn.Module):
 
 
 class BatchStatistics(Branching):
-    """It normalises by the statistics of the batch, also when it is evaluated."""
-
     def __init__(self) -> None:
         super().__init__()
         self.norm = nn.BatchNorm2d(4, track_running_stats=False)

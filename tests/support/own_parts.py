@@ -17,8 +17,6 @@ from trainables.models.backbones import Backbone
 
 
 class Pull(Loss):
-    """The mean distance of two samples of a class."""
-
     name = "pull"
     space: ClassVar[Space] = {
         "power": Float(0.5, 2, default=1.0, source="chosen"),
@@ -38,8 +36,6 @@ class Pull(Loss):
 
 
 class WithoutSpace(Pull):
-    """A loss that does not say what may be searched."""
-
     space = None  # type: ignore[assignment]
 
 
@@ -80,16 +76,12 @@ class ShortRange(Pull):
 
 
 class Counting(Pull):
-    """A loss that says what it used."""
-
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         self.used = Used("samples", len(labels_B))
         return super().compute(embeddings_BD, labels_B)
 
 
 class Proxies(ProxyLoss):
-    """A loss with proxies that names no learning rate for them."""
-
     space: ClassVar[Space] = {}
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
@@ -148,8 +140,6 @@ class Misgrouped(Grouped):
 
 
 class Tiny(nn.Module):
-    """Patches of 8 pixels, projected."""
-
     features = 6
 
     def __init__(self) -> None:
@@ -165,15 +155,11 @@ TINY = Backbone(summary="patches", build=Tiny, features=6, mean=(0.5, 0.5, 0.5),
 
 
 class Blank(Tiny):
-    """A network that maps all images alike."""
-
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return super().forward(images * 0)
 
 
 class Misfit(Tiny):
-    """A network that says another number of features than it has."""
-
     features = 7
 
     def __init__(self) -> None:
@@ -182,8 +168,6 @@ class Misfit(Tiny):
 
 
 class InOrder(BatchSampler):
-    """The images one after the other, the same in every epoch."""
-
     def batches(self, epoch: int) -> Iterator[torch.Tensor]:
         yield from torch.arange(sum(self.sizes))[: len(self) * self.batch_size].split(self.batch_size)
 
@@ -200,15 +184,12 @@ class Shuffled(BatchSampler):
 
 
 def spread(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> float:
-    """The mean variance of a dimension."""
     return embeddings_ND.var(0).mean().item()
 
 
 def first_row(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> float:
-    """A metric of the first image alone."""
     return embeddings_ND[0].norm().item()
 
 
 def map_at_r(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> float:
-    """A metric that bears the name of another."""
     return 0.0

@@ -220,16 +220,12 @@ class Sorted(Scales):
 
 
 class Smoothed(Scales):
-    """Embeds each item as the mean of its neighbours in the list."""
-
     def embed(self, items: Any) -> Any:
         whole = super().embed(items)
         return (whole + whole.roll(1, 0) + whole.roll(-1, 0)) / 3
 
 
 class Centred(Scales):
-    """Subtracts the mean of the items that are embedded together."""
-
     def embed(self, items: Any) -> Any:
         whole = super().embed(items)
         return whole - whole.mean(0) if len(whole) > 1 else whole
@@ -323,8 +319,6 @@ class FailsOnAllIfAsked(Scales):
 
 
 class CollapsesLater(Scales):
-    """From the second epoch on all embeddings are equal."""
-
     def embed(self, items: Any) -> Any:
         found = super().embed(items)
         return torch.ones_like(found) if self.epochs_trained > 1 else found

@@ -76,7 +76,6 @@ class Nodes:
 
     @property
     def gcs_address(self) -> str:
-        """The address that drivers connect to."""
         address: str = self._cluster.gcs_address
         return address
 

@@ -18,7 +18,6 @@ FLOOR = "HOLDOUT_TEST_FLOOR_S"
 
 
 def sleeping_search(*, trials: int, epochs: int, **changes: Any) -> dict[str, Any]:
-    """Return a search file of sleeping trainings."""
     return {
         "name": "sleeps",
         "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
@@ -59,7 +58,5 @@ def sleeping() -> type:
 
 
 class SleepingRay(RayEngine):
-    """Ray with workers that sleep."""
-
     worker = sleeping()
     limits = Limits(silence_s=float(os.environ.get(FLOOR, Limits.silence_s)))

@@ -47,7 +47,6 @@ def draw_folder(root: Path, classes: int = 16, images: int = 10, size: int = 20)
 
 
 def draw_glyphs(root: Path, each: int = 10) -> Path:
-    """Write sixteen classes of drawn signs as image files."""
     glyphs = Glyphs(num_classes=16, images_per_class=each, centres=2, size=20)
     for name, keys in glyphs.classes().items():
         for number, key in enumerate(keys):

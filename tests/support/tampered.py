@@ -77,7 +77,6 @@ class Copied:
             drop_trial(found, f"{self.name}/{study}", number)
 
     def json(self, file: str, change: Callable[[Any], object]) -> None:
-        """Change a JSON file in place."""
         path = self.path / file
         content = json.loads(path.read_text())
         before = json.dumps(content)
@@ -106,12 +105,10 @@ class Copied:
 
     @property
     def results(self) -> list[Path]:
-        """The files of per-image results."""
         return sorted(self.path.glob("test/*/*@final-*.npz"))
 
     @property
     def opened_images(self) -> Path:
-        """The file of the images that were opened."""
         (path,) = self.runs.glob("test_openings.images/*")
         return path
 
@@ -121,7 +118,6 @@ class Copied:
 
     @property
     def rankings(self) -> list[Path]:
-        """The files of stored neighbours."""
         return sorted(self.path.glob("test/*/retrieval/*.npz"))
 
     @property

@@ -7,7 +7,6 @@ from trainables.models.library_networks import up_to_tokens
 
 
 def transformer() -> VisionTransformer:
-    """Build a transformer with 4 patches, 2 layers and 8 features."""
     return VisionTransformer(32, 16, 2, 2, 8, 16)
 
 

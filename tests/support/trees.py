@@ -1,12 +1,10 @@
 """Small versions of the papers' data sets, in the published layout.
 
-``make_tree(name, …)`` writes a row of the table; ``make_cub200(root, classes_per_half=4, images_per_class=5)`` and the
-like are shortcuts. The trees are smaller than the published data sets, so they are read with ``subset=True``.
+The trees are smaller than the published data sets, so they are read with ``subset=True``.
 """
 
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,11 +168,6 @@ def make_tree(name: str, root: Path, classes_per_half: int = 4, images_per_class
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         _draw(root / path, label, generator)
     return root
-
-
-make_cub200 = partial(make_tree, "cub200")
-make_sop = partial(make_tree, "sop")
-make_vehicleid = partial(make_tree, "vehicleid")
 
 
 def make_published(name: str, root: Path, train: tuple[int, int], *test: tuple[int, int]) -> Path:

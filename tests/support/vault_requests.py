@@ -166,7 +166,6 @@ def said(vault: Path, request: bytes) -> str:
 
 
 def kept(vault: Path) -> dict[str, bytes]:
-    """Return the files of a vault, without locks and decoded images."""
     return {
         str(path.relative_to(vault)): path.read_bytes()
         for path in sorted(vault.rglob("*"))

@@ -11,7 +11,6 @@ from trainables.metrics.gallery import import_faiss
 
 @contextmanager
 def without_faiss() -> Iterator[None]:
-    """Let the import of faiss fail inside."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "faiss", None)
         import_faiss.cache_clear()

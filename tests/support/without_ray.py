@@ -82,8 +82,6 @@ def only_records(patch: pytest.MonkeyPatch) -> list[Scoring]:
 
 
 class NoProjection:
-    """A projection that keeps nothing."""
-
     def __getattr__(self, name: str) -> Any:
         return lambda *given: None
 
