@@ -28,7 +28,6 @@ from examples.papers.sampling import (
     WorkedRanking,
     descended,
     precision,
-    sampling_2,
     start,
     top_k_terms,
     triplet_terms,
@@ -126,12 +125,6 @@ def test_a_worked_ranking(ranking: WorkedRanking, loss: float, negatives: set[fl
         below = [n for q, n in pairs if q == p and ranking.scores[n] - 0.1 < ranking.scores[p] - 1e-9]
         semi_hard += max((terms[p, n] for n in below), default=0.0)
     assert found["semi-hard triplets"].loss == pytest.approx(semi_hard)
-
-
-def test_a_worked_ranking_is_printed_beside_the_papers() -> None:
-    found = shown(sampling_2)
-    assert found.table.rows[0] == ("top-6 precision", "0.65, 0.6", "0.55, 0.4", "0.30", "0.30")
-    assert "(0.65 + 0.6) − (0.55 + 0.4) = 0.30; the paper's is 0.30, of the same candidates" in found.finding
 
 
 def test_what_is_moved_beside_the_boundary() -> None:

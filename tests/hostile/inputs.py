@@ -183,7 +183,6 @@ def strings(world: World) -> list[str]:
 
 
 def _replace_in_header(path: Path, value: Any, draw: random.Random) -> None:
-    """Replace a value in the header of a file of tensors."""
     content = path.read_bytes()
     length = struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8 : 8 + length])

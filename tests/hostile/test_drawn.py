@@ -55,7 +55,7 @@ def test_a_mutation_is_found_or_changes_no_number(number: int, world: World, her
     shutil.copytree(world.origin / "runs", here / "runs")
     expected = numbers()
     place = (7 * number, 7 * number + 1)  # another kind of file each
-    ((_, name),) = itertools.islice(drawn_files(world.origin / "runs", LOSSES, draw), *place)
+    (name,) = itertools.islice(drawn_files(world.origin / "runs", LOSSES, draw), *place)
     mutation = mutate(here / "runs" / name, draw)
     done = holdout_here("verify", "small", "--runs", "runs", code=(0, 1, 2))
     assert done.returncode or numbers() == expected, (name, mutation)

@@ -33,8 +33,6 @@ class SearchHangsError(Exception):
 
 
 class Log:
-    """Log of actions and findings, one JSON line each."""
-
     def __init__(self, file: Path) -> None:
         self._file = file
         self._began = time.monotonic()

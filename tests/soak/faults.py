@@ -63,7 +63,6 @@ def _of_service(
     *,
     ends_driver: bool = False,
 ) -> Fault:
-    """Return a fault of a service."""
     return Fault(inject=lambda world, _: do(world), undo=undo, lasts_s=lasts_s, ends_driver=ends_driver)
 
 

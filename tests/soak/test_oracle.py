@@ -27,7 +27,6 @@ STUDY = f"{NAME}/{LOSS}"
 
 
 def left_in(folder: Path) -> Left:
-    """What the search left in ``folder``."""
     return Left(folder=folder, search=NAME, losses=LOSSES, trials=TRIALS, epochs=EPOCHS)
 
 
@@ -121,7 +120,6 @@ def _again(file: Path) -> None:
 
 
 def _scored(left: Left, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the record of the opening."""
     file = left.runs / NAME / "test.json"
     content = json.loads(file.read_text())
     change(content["openings"][0])

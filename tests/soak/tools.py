@@ -15,8 +15,6 @@ DRIVER = "HOLDOUT_SOAK_DRIVER"
 
 @dataclass(frozen=True)
 class Process:
-    """A process and its title."""
-
     pid: int
     title: str
 

@@ -183,7 +183,6 @@ class World:
         return count_epochs(self.left.journal)
 
     def running(self) -> dict[str, int]:
-        """Return the epochs of each running trial, by its name."""
         return epochs_of_running(self.left.journal)
 
     def trainers(self) -> list[Process]:
@@ -194,7 +193,6 @@ class World:
         return marked(RUN, os.environ[RUN]) if self.scenario.nodes else marked(DRIVER, self.mark)
 
     def postgres_processes(self) -> list[Process]:
-        """Return the processes of the database server."""
         first = self.services.database.pid
         return [Process(first, "postgres"), *descendants(first)]
 

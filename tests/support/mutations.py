@@ -161,11 +161,8 @@ def mutate(path: Path, draw: random.Random) -> str:
     return name
 
 
-def drawn_files(runs: Path, losses: tuple[str, ...], draw: random.Random) -> Iterator[tuple[str, str]]:
-    """Yield without end the kind and the path of a file of ``small`` to mutate, each kind in turn.
-
-    A kind is a path without numbers, digests and the names of losses.
-    """
+def drawn_files(runs: Path, losses: tuple[str, ...], draw: random.Random) -> Iterator[str]:
+    """Yield without end a file of ``small`` of each kind: its path without numbers, digests and names of losses."""
     found: dict[str, list[str]] = {}
     for path in sorted([*(runs / "small").rglob("*"), *runs.glob("test_openings*/*"), runs / "test_openings.jsonl"]):
         name = path.relative_to(runs).as_posix()
@@ -173,4 +170,4 @@ def drawn_files(runs: Path, losses: tuple[str, ...], draw: random.Random) -> Ite
             kind = re.sub(r"[0-9a-f]{32,}|\d+", "*", re.sub("|".join(losses), "LOSS", name.removeprefix("small/")))
             found.setdefault(kind, []).append(name)
     while True:
-        yield from ((kind, draw.choice(names)) for kind, names in found.items())
+        yield from map(draw.choice, found.values())
