@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import shlex
 import stat
 import subprocess
@@ -198,3 +199,14 @@ def test_the_folder_of_the_command_comes_last_on_the_path(flags: tuple[str, ...]
     words = [sys.executable, *flags, "-c", program]
     done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment)
     assert done.stdout.split() == (["1", "True"] if found else ["0", "False"])
+
+
+def test_a_user_without_a_home_is_told_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*number: int) -> str:
+        raise KeyError("getpwuid(): uid not found")
+
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    said = refusal("disk", "--runs", tmp_path)
+    assert said == "This user has no home folder; set HOME to a folder that can be written to."

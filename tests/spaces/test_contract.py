@@ -68,6 +68,7 @@ def test_a_good_part_keeps_the_contract(name: str) -> None:
             "ShortRange",
             {"names": "bend, which its constructor does not take", "ends": r"power = -1\.0 is in its space"},
         ),
+        ("CountingWrong", {"reports used pairs": "give an integer, or an integer 0-dim tensor"}),
         ("Proxies", {"learned": "names no learning rate for its proxies"}),
         ("Misfit", {"maps of": r"must become maps \[2, 7, h, w\]; they become \[2, 5, 4, 4\]"}),
         ("Blank", {"different maps": "Of the maps of two images, all 2 embeddings have the same direction."}),

@@ -81,6 +81,15 @@ class Counting(Pull):
         return super().compute(embeddings_BD, labels_B)
 
 
+class CountingWrong(Pull):
+    """A loss whose count has a gradient."""
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        value = super().compute(embeddings_BD, labels_B)
+        self.used = Used("pairs", value)
+        return value
+
+
 class Proxies(ProxyLoss):
     space: ClassVar[Space] = {}
 
