@@ -51,8 +51,8 @@ test: check
 test-cluster: setup
 	$(BIN)/pytest -m cluster
 
-# Fault injection, hundreds of seconds per scenario: real searches in which drivers, workers, nodes, services, disks and
-# clocks are broken FAULTS times at random moments drawn from SEED. Then their files and MLflow are checked.
+# Fault injection, hundreds of seconds per scenario: real searches in which drivers, workers, nodes, services and
+# disks are broken FAULTS times at random moments drawn from SEED. Then their files and MLflow are checked.
 soak: setup
 	PYTHONPATH=tests $(BIN)/python -m soak --seed $(or $(SEED),0) --faults $(or $(FAULTS),120) $(if $(SCENARIO),--scenario $(SCENARIO))
 
