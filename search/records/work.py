@@ -57,9 +57,9 @@ def planned_work(
     epochs_each = dict.fromkeys(Stage, float(plan.steps)) | {Stage.TEST: float(config.training.epochs)}
     if plan.on_halves:  # an epoch of half of the classes takes half of the time
         epochs_each[Stage.SELECT] = config.training.epochs / 2
+    later = {Stage.SELECT: Budget(trials=confirmed), Stage.TEST: Budget(trials=2 * final)}
     for loss in config.loss_names:
-        budgets = {Stage.SELECT: Budget(trials=confirmed), Stage.TEST: Budget(trials=2 * final)}
-        for stage, budget in {Stage.SEARCH: plan.budget(loss), **budgets}.items():
+        for stage, budget in {Stage.SEARCH: plan.budget(loss), **later}.items():
             if stage in stages:
                 yield Work(
                     study=study_name(config.name, loss, stage),

@@ -53,11 +53,14 @@ def open_client(uri: str) -> "MlflowClient":
                 draft.rename(database)
     scheme = uri.partition(":")[0].partition("+")[0]
     if scheme in DATABASES:  # connect once: MLflow repeats its first connection for 100 s, whatever the error
-        from sqlalchemy import NullPool, create_engine
-
-        arguments = {} if scheme == "sqlite" else {"connect_timeout": PATIENCE_S}
-        create_engine(uri, connect_args=arguments, poolclass=NullPool).connect().close()
+        _connect(uri, {} if scheme == "sqlite" else {"connect_timeout": PATIENCE_S})
     return MlflowClient(tracking_uri=_for_mlflow(uri), registry_uri=_for_mlflow(uri))
+
+
+def _connect(url: str, arguments: dict[str, int]) -> None:
+    from sqlalchemy import NullPool, create_engine
+
+    create_engine(url, connect_args=arguments, poolclass=NullPool).connect().close()
 
 
 def _for_mlflow(uri: str) -> str:
@@ -153,12 +156,11 @@ def _check_database(address: str, url: str, scheme: str) -> None:
             raise InvalidInput(f"tracking.uri must name a file, as in sqlite:////home/me/x.db; it is {address!r}.")
         _check_sqlite(file, sqlite_file(address) or file)
         return
-    import sqlalchemy
+    from sqlalchemy.exc import SQLAlchemyError
 
     try:
-        arguments = {"connect_timeout": CHECK_S}
-        sqlalchemy.create_engine(url, connect_args=arguments, poolclass=sqlalchemy.NullPool).connect().close()
-    except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as error:
+        _connect(url, {"connect_timeout": CHECK_S})
+    except (SQLAlchemyError, ImportError, ValueError) as error:
         reason = without_password(str(getattr(error, "orig", error)).strip()).splitlines()[0]
         raise InvalidInput(
             f"tracking.uri: {address} does not answer ({reason}); start the database or correct the address."

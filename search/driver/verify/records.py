@@ -175,8 +175,7 @@ def _model_problems(search: Records, selection: Selection, loss: str) -> Iterato
 def _check_files(search: Records) -> Iterator[Check]:
     """Check each ``trial.json`` of the finished trials, and that the best models are theirs and whole."""
     for stage, loss in studies_in(search):
-        trials = [trial for trial in search.trials(loss, stage) if trial.state.is_finished() and epochs_of(trial)]
-        if trials:
+        if trials := [trial for trial in search.trials(loss, stage) if trial.state.is_finished() and epochs_of(trial)]:
             what = f"{study_name(search.name, loss, stage)}: the files of {counted(len(trials), 'trial')}"
             yield check(what, chain.from_iterable(_file_problems(search, loss, stage, trial) for trial in trials))
 
