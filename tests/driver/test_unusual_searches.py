@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import normalized_mutual_info_score
 from support.commands import holdout_here, refusal, write_search
 from support.finished_search import run_here
@@ -24,6 +25,7 @@ from search.records.ledger import Ledger
 from search.records.records import Records
 from search.records.retrieval_file import FOLDER, RetrievalFile
 from search.records.runs import RunFolder
+from search.records.scoring import kept_metrics
 from search.results.pairs import class_scores
 from search.results.summarise import summarise
 from search.stages import Stage
@@ -95,12 +97,15 @@ def test_one_training_is_scored_on_three_lists(kinds: Kinds) -> None:
     test = json.loads((search.folder / "split.json").read_text())["test"]
     folder = search.folder / "test" / opening["id"]
     lists = Path(search.content["dataset"]["root"]) / "train_test_split"
+    dataset = Records(RunFolder(search.runs, "small")).config.dataset.source
     for model in opening["scores"]:
         assert list(model["metrics"]) == OF_LISTS
         neighbours = RetrievalFile.read(folder / FOLDER / model["per_image"]).neighbours_QK
         with np.load(folder / model["per_image"]) as content:
             names = [test[label] for label in content["labels"]]
             kept = {name: content[name] for name in OF_LISTS if name in content.files}
+            parts = {name: torch.from_numpy(content[name]) for name in content.files if name != "keys"}
+        assert kept_metrics(parts, test, dataset, OF_LISTS) == pytest.approx(model["metrics"]), "verify compares all"
         for subset, file in LISTS.items():
             vehicles = {line.split()[1] for line in (lists / f"{file}.txt").read_text().splitlines()}
             within = [name in vehicles for name in names]

@@ -153,7 +153,8 @@ def test_thumbnails_are_small_upright_and_as_many_as_have_room(tmp_path: Path) -
     limit = len(pictures[0])
     assert make_pictures(given, limit) == {0: pictures[0]}
     assert make_pictures(given, limit - 1) == {}
-    for queries, metric in (((GalleryQuery(ExampleKind.WORST, 2),), "map_at_r"), ((), None)):
+    most = tuple(GalleryQuery(ExampleKind.WORST, row) for row in range(3))
+    for queries, metric in ((most, "map_at_r"), ((), None)):
         kept = Thumbnails(pictures=pictures, queries=queries, metric=metric)
         path = tmp_path / "thumbnails.npz"
         path.write_bytes(kept.to_bytes())
