@@ -2,8 +2,8 @@
 
 Searches of 16 trials with epochs of about one and two seconds on one core: one loss without pruning, and three losses
 with halving. The ideal is the trials' training and validation time, divided evenly among the slots. Each row is a
-separate process; the first one starts with an empty page cache if this user may drop it. Run with
-``python -m benchmarks overhead``; the numbers are those of ``summary.json``, and each start prints its phases.
+separate process; the first one starts with an empty page cache if this user may drop it, and the first with each size
+of the data set draws its images. Run with ``python -m benchmarks overhead``; the numbers are those of ``summary.json``.
 """
 
 import json
@@ -48,19 +48,13 @@ def drop_caches() -> bool:
     return True
 
 
-def run(file: Path, runs: Path, console: Console) -> dict[str, Any]:
-    """Run a search, print the phases of its start, and return the times in its summary."""
+def run(file: Path, runs: Path) -> dict[str, Any]:
+    """Run a search, and return the times in its summary."""
     command = [sys.executable, "-m", "holdout", "run", str(file), "--runs", str(runs), "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith(("Decoding", "Images", "Starting", "First")):
-                console.print(f"  {line.rstrip()}", style="dim", highlight=False)
-        said = process.stdout.read()
+    process = subprocess.run(command, capture_output=True, text=True)
     if process.returncode:
-        sys.exit(f"{' '.join(command)} ended with {process.returncode}")
-    times: dict[str, Any] = json.loads(said)["time"]
+        sys.exit(f"{' '.join(command)} ended with {process.returncode}:\n{process.stderr}")
+    times: dict[str, Any] = json.loads(process.stdout)["time"]
     return times
 
 
@@ -76,7 +70,7 @@ def main() -> None:
             file = Path(scratch) / "overhead.yaml"
             file.write_text(yaml.safe_dump(search_file(f"overhead-{number}", seconds, SEARCHES[title])))
             console.print(f"{title}, epochs of {seconds} s")
-            times = run(file, Path(scratch) / "runs", console)
+            times = run(file, Path(scratch) / "runs")
             ideal = times["trial_work_s"] / times["slots"]
             values = (times["startup_s"], times["search_wall_s"], ideal)
             ratio = f"{times['search_wall_s'] / ideal:.3f}"
